@@ -1,4 +1,6 @@
-"""`python -m benchmarks`: measure, print, write results.json and the table of README.md; exit 1 when a row is not met."""
+"""`python -m benchmarks`: measure, print, write results.json and the table of README.md; exit 1
+when a row is not met.
+"""
 
 import argparse
 import datetime as dt
@@ -16,7 +18,8 @@ from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_t
 __all__ = ["MEASUREMENTS", "main"]
 
 Measure = Callable[[int], list[Result]]
-MEASUREMENTS: dict[Measure, dict[str, float]] = {  # what is measured together, with the "at least" of each row
+# what is measured together, with the "at least" of each row
+MEASUREMENTS: dict[Measure, dict[str, float]] = {
     steps.durable_step: {"durable step": 5, "durable step RSS": 1},
     steps.many_runs: {"64 runs": 0.3},
     queue.job_queue: {"job queue": 2, "job queue p99": 1 / 1.5, "job queue RSS": 1},
@@ -37,14 +40,19 @@ RESULTS, README = peers.HERE / "results.json", peers.HERE / "README.md"
 
 
 def measure(call: Measure, rows: dict[str, float], repeat: int) -> list[Result]:
-    """The rows of one measurement; whatever goes wrong is a row that is not met, with its reason."""
+    """The rows of one measurement; whatever goes wrong is a row that is not met, with its
+    reason.
+    """
     try:
         found = call(repeat)
     except peers.PeerMissing as missing:
         return [failed(row, least, str(missing)) for row, least in rows.items()]
     except Exception as error:
         traceback.print_exc()
-        return [failed(row, least, peers.masked(f"{type(error).__name__}: {error}")) for row, least in rows.items()]
+        return [
+            failed(row, least, peers.masked(f"{type(error).__name__}: {error}"))
+            for row, least in rows.items()
+        ]
     assert [(r.row, r.at_least) for r in found] == list(rows.items()), "the list of rows is wrong"
     return found
 
@@ -56,14 +64,22 @@ def tell(result: Result) -> None:
         print(f"        {r.note}")
         return
     direction = "peer / ours" if r.better == LOWER else "ours / peer"
-    stretch = "" if r.stretch is None else f" (stretch {r.stretch:g}{', reached' if r.best >= r.stretch else ''})"
+    stretch = (
+        ""
+        if r.stretch is None
+        else f" (stretch {r.stretch:g}{', reached' if r.best >= r.stretch else ''})"
+    )
     print(f"        ratio {r.ratio:.3f} = {direction}, at least {r.at_least:.3f}{stretch}")
     if r.cpu is not None:
-        print(f"        ratio {r.cpu['ratio']:.3f} of processor time: {r.cpu['peer']:.5g} {r.unit}, {r.cpu['ours']:.5g} {r.unit}")
+        print(
+            f"        ratio {r.cpu['ratio']:.3f} of processor time: {r.cpu['peer']:.5g} {r.unit}, {r.cpu['ours']:.5g} {r.unit}"
+        )
     names = {"peer": r.peer_name, "ours": r.ours_name}
     for side, values in r.raw.items():
         middle = {"peer": r.peer, "ours": r.ours}.get(side, sorted(values)[len(values) // 2])
-        print(f"        {side:<6} {middle:.5g} {r.unit}  {names.get(side, '')}  [{' '.join(f'{v:.4g}' for v in values)}]")
+        print(
+            f"        {side:<6} {middle:.5g} {r.unit}  {names.get(side, '')}  [{' '.join(f'{v:.4g}' for v in values)}]"
+        )
     print(f"        {r.note}", flush=True)
 
 
@@ -75,12 +91,27 @@ def _row(name: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--row", action="append", choices=ROWS, type=_row, metavar="NAME", help=f"only this row; repeatable: {', '.join(ROWS)}"
+        "--row",
+        action="append",
+        choices=ROWS,
+        type=_row,
+        metavar="NAME",
+        help=f"only this row; repeatable: {', '.join(ROWS)}",
     )
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds per row (default 5)")
+    parser.add_argument(
+        "--repeat", type=int, default=5, metavar="N", help="rounds per row (default 5)"
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--big-gb", type=float, default=0, metavar="GB", help="also measure memory on an input of so many GB, say 4")
-    parser.add_argument("--keep", action="store_true", help="keep the generated inputs (some GB) for the next time")
+    parser.add_argument(
+        "--big-gb",
+        type=float,
+        default=0,
+        metavar="GB",
+        help="also measure memory on an input of so many GB, say 4",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the generated inputs (some GB) for the next time"
+    )
     args = parser.parse_args(argv)
     if args.repeat < 1:
         parser.error("--repeat must be at least 1")
@@ -106,7 +137,11 @@ def run_rows(args: argparse.Namespace) -> list[Result]:
         if not wanted:
             continue
         if not args.json:
-            print(f"… {', '.join(wanted)}  (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+            print(
+                f"… {', '.join(wanted)}  (load {os.getloadavg()[0]:.1f})",
+                file=sys.stderr,
+                flush=True,
+            )
         for result in measure(call, rows, args.repeat):
             if result.row in wanted:
                 results.append(replace(result, measured=stamp))

@@ -1,7 +1,9 @@
-"""`python -m benchmarks.backfill_grid --partitions 500000 --json`: plan, status and resume of a large backfill, each as a whole process.
+"""`python -m benchmarks.backfill_grid --partitions 500000 --json`: plan, status and resume of a
+large backfill, each as a whole process.
 
-The backfill is half done (--done): every partition below the middle was worked, one in a hundred of them failed. Only the store is filled
-by hand; the three commands are the real ones. Without PostgreSQL its row says why.
+The backfill is half done (--done): every partition below the middle was worked, one in a hundred of
+them failed. Only the store is filled by hand; the three commands are the real ones. Without
+PostgreSQL its row says why.
 """
 
 import argparse
@@ -55,7 +57,12 @@ def fill(folder: Path, partitions: int, worked: int, store: str = "") -> None:
     make_workspace(folder, sample=False)
     if store:
         plain = (folder / "kfm.yml").read_text().splitlines()
-        (folder / "kfm.yml").write_text("\n".join([line for line in plain if not line.startswith("store:")] + [f'store: "{store}"', ""]))
+        (folder / "kfm.yml").write_text(
+            "\n".join(
+                [line for line in plain if not line.startswith("store:")]
+                + [f'store: "{store}"', ""]
+            )
+        )
     (folder / "data" / "registry" / "readings.yml").write_text(ENTRY)
     until = dt.datetime(1969, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=partitions)
     place = folder / "pipelines" / "orchestration" / "backfills" / "history.yml"
@@ -64,12 +71,16 @@ def fill(folder: Path, partitions: int, worked: int, store: str = "") -> None:
     workspace = open_workspace(folder)
     plan = plan_from({**_yaml(place)}, place.name)
     with open_world(workspace) as world:
-        row, _ = backfill.start(world, "history", plan, targets_of(workspace, "readings")[0], "system", put=False)
+        row, _ = backfill.start(
+            world, "history", plan, targets_of(workspace, "readings")[0], "system", put=False
+        )
         for first in range(0, worked, STEP):
             last = min(first + STEP, worked)
             parts = [_part(row.backfill_id, n) for n in range(first, last)]
             world.store.transaction(lambda tx: _keep(tx, parts))
-        world.store.transaction(lambda tx: tx.backfill.save(row, next_n=worked, retry_n=worked, state="stopped"))
+        world.store.transaction(
+            lambda tx: tx.backfill.save(row, next_n=worked, retry_n=worked, state="stopped")
+        )
 
 
 def _keep(tx: Any, parts: list[PartRow]) -> None:
@@ -96,7 +107,9 @@ def _yaml(path: Path) -> dict[str, Any]:
 def _part(backfill_id: str, n: int) -> PartRow:
     state = "FAILED" if n % 100 == 99 else "STAGED"
     reason = "upstream answered 503" if state == "FAILED" else ""
-    return PartRow(backfill_id=backfill_id, n=n, state=state, run_id=str(new_run_id()), reason=reason)
+    return PartRow(
+        backfill_id=backfill_id, n=n, state=state, run_id=str(new_run_id()), reason=reason
+    )
 
 
 def timed(folder: Path, *args: str) -> dict[str, Any]:
@@ -111,14 +124,20 @@ def timed(folder: Path, *args: str) -> dict[str, Any]:
     took = time.perf_counter() - began
     if child.returncode:
         raise RuntimeError(f"{' '.join(args)} ended with {child.returncode}: {said[-500:]}")
-    return {"seconds": round(took, 3), "rss_mb": round(_rss(usage) / 2**20, 1), "said": json.loads(said)}
+    return {
+        "seconds": round(took, 3),
+        "rss_mb": round(_rss(usage) / 2**20, 1),
+        "said": json.loads(said),
+    }
 
 
 def _rss(usage: resource.struct_rusage) -> int:
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def measured(store: str, folder: Path, partitions: int, worked: int, where: str = "") -> dict[str, Any]:
+def measured(
+    store: str, folder: Path, partitions: int, worked: int, where: str = ""
+) -> dict[str, Any]:
     fill(folder, partitions, worked, where)
     plan, status = timed(folder, "plan", "history"), timed(folder, "status", "history")
     resume, again = timed(folder, "resume", "history"), timed(folder, "status", "history")
@@ -127,7 +146,10 @@ def measured(store: str, folder: Path, partitions: int, worked: int, where: str 
     assert sum(told["counts"].values()) == worked, told["counts"]
     handed = again["said"]["backfills"][0]["handed_out"]
     assert 0 < handed <= 8 * 50, handed
-    found = {name: {k: run[k] for k in ("seconds", "rss_mb")} for name, run in (("plan", plan), ("status", status), ("resume", resume))}
+    found = {
+        name: {k: run[k] for k in ("seconds", "rss_mb")}
+        for name, run in (("plan", plan), ("status", status), ("resume", resume))
+    }
     return {"store": store, "partitions": partitions, **found, "handed_out": handed}
 
 
@@ -141,16 +163,29 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="kfm-grid-") as temp:
         if args.store != "postgres":
-            rows.append(measured("sqlite", Path(temp) / "sqlite", args.partitions, int(args.partitions * args.done)))
+            rows.append(
+                measured(
+                    "sqlite",
+                    Path(temp) / "sqlite",
+                    args.partitions,
+                    int(args.partitions * args.done),
+                )
+            )
         if args.store != "sqlite":
             rows.append(_postgres(Path(temp), args.partitions, int(args.partitions * args.done)))
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))
     else:
         for row in rows:
-            told = row.get("error") or "  ".join(f"{k} {row[k]['seconds']} s {row[k]['rss_mb']} MB" for k in COMMANDS)
+            told = row.get("error") or "  ".join(
+                f"{k} {row[k]['seconds']} s {row[k]['rss_mb']} MB" for k in COMMANDS
+            )
             print(f"{row['store']:<9} {told}")
-    met = [all(row[k]["seconds"] < 1 and row[k]["rss_mb"] < 200 for k in COMMANDS) for row in rows if "error" not in row]
+    met = [
+        all(row[k]["seconds"] < 1 and row[k]["rss_mb"] < 200 for k in COMMANDS)
+        for row in rows
+        if "error" not in row
+    ]
     return 0 if all(met) else 1
 
 

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.backfill_real --partitions 5000`: a real backfill by two workers, one version, compared with a straight run."""
+"""`python -m benchmarks.backfill_real --partitions 5000`: a real backfill by two workers, one
+version, compared with a straight run.
+"""
 
 import argparse
 import datetime as dt
@@ -28,7 +30,9 @@ acceptance: {{gates: all}}
 batch: {batch}
 """
 ENTRY = (
-    backfill_grid.ENTRY.replace("https://example.org/readings.csv?since={since}&until={until}", "file:///inbox/{since}.csv")
+    backfill_grid.ENTRY.replace(
+        "https://example.org/readings.csv?since={since}&until={until}", "file:///inbox/{since}.csv"
+    )
     + "schema: [{name: site, type: string}, {name: at, type: timestamp}, {name: level, type: number}]\n"
 )
 BEGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
@@ -60,15 +64,24 @@ def straight(folder: Path, partitions: int) -> Path:
     make_workspace(folder, sample=False)
     (folder / "data" / "registry" / "readings.yml").write_text(ENTRY)
     (folder / "inbox").mkdir()
-    (folder / "inbox" / f"{stamp(0)}.csv").write_text("site,at,level\n" + "".join(map(rows, range(partitions))))
+    (folder / "inbox" / f"{stamp(0)}.csv").write_text(
+        "site,at,level\n" + "".join(map(rows, range(partitions)))
+    )
     kfm(folder, "run", "readings", "--since", stamp(0), "--until", stamp(partitions))
     return folder
 
 
 def kfm(folder: Path, *args: str) -> Any:
-    done = subprocess.run([sys.executable, "-m", "kfm", "-w", str(folder), *args, "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "kfm", "-w", str(folder), *args, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        raise RuntimeError(f"kfm {' '.join(args)} ended with {done.returncode}: {done.stderr[-1000:]}")
+        raise RuntimeError(
+            f"kfm {' '.join(args)} ended with {done.returncode}: {done.stderr[-1000:]}"
+        )
     return json.loads(done.stdout)
 
 
@@ -76,15 +89,31 @@ def measured(temp: Path, partitions: int, batch: int, workers: int) -> dict[str,
     ws = made(temp / "ws", partitions, batch)
     began = time.perf_counter()
     kfm(ws, "backfill", "start", "history")
-    command = [sys.executable, "-m", "workers", "run", "-w", str(ws), "--concurrency=1", "--until-idle"]
-    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(workers)]
+    command = [
+        sys.executable,
+        "-m",
+        "workers",
+        "run",
+        "-w",
+        str(ws),
+        "--concurrency=1",
+        "--until-idle",
+    ]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(workers)
+    ]
     staged_s = None
     while any(worker.poll() is None for worker in running):
         time.sleep(1)
         (status,) = kfm(ws, "backfill", "status", "history")["backfills"]
         if staged_s is None and status["state"] != "running":
             staged_s = time.perf_counter() - began
-        print(f"{time.perf_counter() - began:7.0f} s  {status['state']}  {status['counts']}", file=sys.stderr, flush=True)
+        print(
+            f"{time.perf_counter() - began:7.0f} s  {status['state']}  {status['counts']}",
+            file=sys.stderr,
+            flush=True,
+        )
         time.sleep(5)
     took = time.perf_counter() - began
     (status,) = kfm(ws, "backfill", "status", "history")["backfills"]
@@ -104,7 +133,10 @@ def once(ws: Path, partitions: int) -> bool:
 
 
 def tables(ws: Path) -> dict[str, bytes]:
-    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in (ws / "data" / "processed" / "readings").rglob("*.parquet")}
+    return {
+        f"{p.parent.name}/{p.name}": p.read_bytes()
+        for p in (ws / "data" / "processed" / "readings").rglob("*.parquet")
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -116,7 +148,11 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="kfm-real-") as temp:
         found = measured(Path(temp), args.partitions, args.batch, args.workers)
     print(json.dumps(found, indent=2))
-    return 0 if found["state"] == "done" and found["committed_once"] and found["equal_to_a_straight_run"] else 1
+    return (
+        0
+        if found["state"] == "done" and found["committed_once"] and found["equal_to_a_straight_run"]
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,12 @@ def canonical_json(repeat: int) -> list[Result]:
     written = canonical.dumps(value)
     assert written == rfc8785.dumps(value), "the bytes differ"
     found = interleave(
-        {"peer": lambda: timed(lambda: rfc8785.dumps(value)), "ours": lambda: timed(lambda: canonical.dumps(value))}, repeat * 3, warm=1
+        {
+            "peer": lambda: timed(lambda: rfc8785.dumps(value)),
+            "ours": lambda: timed(lambda: canonical.dumps(value)),
+        },
+        repeat * 3,
+        warm=1,
     )
     return [
         judge(

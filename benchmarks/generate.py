@@ -10,11 +10,22 @@ from typing import Any
 __all__ = ["document", "many_files", "points", "random_file"]
 
 _KINDS = ("stream gauge", "rain gauge", "weather station", "well", "seismometer")
-_PLACES = ("Hays", "Dodge City", "Garden City", "Salina", "Topeka", "Peñasco Creek", "Cañon Draw", "Wichita")
+_PLACES = (
+    "Hays",
+    "Dodge City",
+    "Garden City",
+    "Salina",
+    "Topeka",
+    "Peñasco Creek",
+    "Cañon Draw",
+    "Wichita",
+)
 
 
 def points(path: Path, megabytes: int) -> int:
-    """A GeoJSON FeatureCollection of points of about `megabytes` MB (10^6); returns the number of features."""
+    """A GeoJSON FeatureCollection of points of about `megabytes` MB (10^6); returns the number of
+    features.
+    """
     note = path.with_suffix(".count")
     if path.is_file() and note.is_file():
         return int(note.read_text())
@@ -50,13 +61,19 @@ def _blocks(rnd: random.Random) -> Iterator[list[bytes]]:
                 "active": rnd.random() < 0.9,
             }
             place = [round(rnd.uniform(-102.05, -94.59), 6), round(rnd.uniform(36.99, 40.0), 6)]
-            feature = {"type": "Feature", "properties": properties, "geometry": {"type": "Point", "coordinates": place}}
+            feature = {
+                "type": "Feature",
+                "properties": properties,
+                "geometry": {"type": "Point", "coordinates": place},
+            }
             block.append(json.dumps(feature, ensure_ascii=False, separators=(",", ":")).encode())
         yield block
 
 
 def document(size: int = 1_000_000) -> dict[str, Any]:
-    """A JSON document of about `size` bytes: floats, text beyond ASCII, nested objects, the shape of a large manifest."""
+    """A JSON document of about `size` bytes: floats, text beyond ASCII, nested objects, the shape
+    of a large manifest.
+    """
     rnd, records, written = random.Random(7), [], 0
     while written < size:
         record = {
@@ -68,7 +85,10 @@ def document(size: int = 1_000_000) -> dict[str, Any]:
             "none": None,
             "tags": [rnd.choice("abcdef") * 5 for _ in range(4)],
             "meta": {
-                "source": {"uri": f"file:///data/{rnd.randrange(10**6)}", "sha256": f"{rnd.getrandbits(256):064x}"},
+                "source": {
+                    "uri": f"file:///data/{rnd.randrange(10**6)}",
+                    "sha256": f"{rnd.getrandbits(256):064x}",
+                },
                 "z": 1,
                 "a": {"b": {"c": [1, 2, {"d": 3.5}]}},
             },

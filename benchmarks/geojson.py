@@ -29,7 +29,9 @@ def _publish(folder: Path, url: str, rows: int, watched: bool = False) -> peers.
     shutil.rmtree(folder, ignore_errors=True)
     space = make_workspace(folder, f"{url}/points.geojson")
     os.sync()
-    ran = (peers.run_watched if watched else peers.run)([peers.kfm(), "run", "points", "--json"], cwd=space)
+    ran = (peers.run_watched if watched else peers.run)(
+        [peers.kfm(), "run", "points", "--json"], cwd=space
+    )
     outcome = json.loads(ran.stdout)["runs"][0]
     assert outcome["state"] == "COMMITTED", ran.stdout
     assert outcome["rows_written"] == rows, ran.stdout
@@ -42,13 +44,28 @@ def geojson(repeat: int) -> list[Result]:
 
     def plain(how: str) -> Took:
         os.sync()
-        ran = peers.run([sys.executable, str(peers.SCRIPTS / "plain_geojson.py"), source, str(folder / "plain.parquet"), how])
+        ran = peers.run(
+            [
+                sys.executable,
+                str(peers.SCRIPTS / "plain_geojson.py"),
+                source,
+                str(folder / "plain.parquet"),
+                how,
+            ]
+        )
         assert json.loads(ran.stdout)["rows"] == rows
         return ran.seconds
 
     def gdal() -> Took:
         os.sync()
-        ran = peers.run([str(gdal_bin / "python"), str(peers.SCRIPTS / "pyogrio_geojson.py"), source, str(folder / "gdal.parquet")])
+        ran = peers.run(
+            [
+                str(gdal_bin / "python"),
+                str(peers.SCRIPTS / "pyogrio_geojson.py"),
+                source,
+                str(folder / "gdal.parquet"),
+            ]
+        )
         assert json.loads(ran.stdout)["rows"] == rows
         return ran.seconds
 

@@ -1,6 +1,8 @@
-"""Kill a run at a random moment while another process retries it. `python -m benchmarks.kill_random --rounds 200 --json`.
+"""Kill a run at a random moment while another process retries it. `python -m benchmarks.kill_random
+--rounds 200 --json`.
 
-Each round starts from an empty workspace, so the killed run has everything to do; the other one may be anywhere at that moment.
+Each round starts from an empty workspace, so the killed run has everything to do; the other one may
+be anywhere at that moment.
 """
 
 import argparse
@@ -44,7 +46,8 @@ class Found:
     killed: int = 0  # rounds in which the run was still alive at its moment
     seed: int = 0
     versions: int = 0  # in one round
-    version_ids: list[str] = field(default_factory=list)  # over all rounds: the same input gives the same version
+    # over all rounds: the same input gives the same version
+    version_ids: list[str] = field(default_factory=list)
     ledger_rows: int = 0
     unbalanced: int = 0
     leftovers: int = 0
@@ -53,13 +56,30 @@ class Found:
 
     @property
     def ok(self) -> bool:
-        worst = (self.versions, self.ledger_rows, len(self.version_ids), self.unbalanced, self.leftovers)
+        worst = (
+            self.versions,
+            self.ledger_rows,
+            len(self.version_ids),
+            self.unbalanced,
+            self.leftovers,
+        )
         return not self.failures and worst == (1, 1, 1, 0, 0)
 
 
 def _start(workspace: Path, upstream: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-m", "kfm", "-w", str(workspace), "run", DATASET, "--upstream", "sample", "--json"],
+        [
+            sys.executable,
+            "-m",
+            "kfm",
+            "-w",
+            str(workspace),
+            "run",
+            DATASET,
+            "--upstream",
+            "sample",
+            "--json",
+        ],
         env={**os.environ, "KFM_SAMPLE_UPSTREAM": upstream},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -106,10 +126,23 @@ def _unbalanced(workspace: Path, left: Left) -> bool:
         records = [r for row in rows for r in journal(store, workspace / "data", row)]
     finally:
         store.close()
-    done = [msgspec.json.decode(r.payload)["books"] for r in records if r.step_id == "transform" and r.status == "DONE"]
-    wrong = [b for b in done if b["read"] != b["written"] + b["unchanged"] + b["quarantined"] + sum(b["dropped"].values())]
+    done = [
+        msgspec.json.decode(r.payload)["books"]
+        for r in records
+        if r.step_id == "transform" and r.status == "DONE"
+    ]
+    wrong = [
+        b
+        for b in done
+        if b["read"]
+        != b["written"] + b["unchanged"] + b["quarantined"] + sum(b["dropped"].values())
+    ]
     committed = sum(state == "COMMITTED" for _, state, _ in left.rows)
-    return bool(wrong) or not done or committed != sum(kind == "promote" for _, kind, _, _ in left.generations)
+    return (
+        bool(wrong)
+        or not done
+        or committed != sum(kind == "promote" for _, kind, _, _ in left.generations)
+    )
 
 
 def run(rounds: int, seed: int) -> Found:
@@ -122,12 +155,24 @@ def run(rounds: int, seed: int) -> Found:
             shutil.copytree(folder / "empty", workspace)
             moment, later = chance.uniform(0, _LATEST_S), chance.uniform(0, _LATEST_S)
             wrong = _round(workspace, upstream.url, moment, later, found)
-            left = look(workspace, Bench(folder, folder / "empty", DATASET, "ledger/idempotency.sqlite", "data"), sweep=False)
+            left = look(
+                workspace,
+                Bench(folder, folder / "empty", DATASET, "ledger/idempotency.sqlite", "data"),
+                sweep=False,
+            )
             _add(found, left, _unbalanced(workspace, left))
-            complaints = [wrong, *left.bad_sums, f"{left.open_jobs} jobs open" if left.open_jobs else ""]
+            complaints = [
+                wrong,
+                *left.bad_sums,
+                f"{left.open_jobs} jobs open" if left.open_jobs else "",
+            ]
             if len(left.rows) != 1 or len(left.generations) != 1 or left.versions != 1:
-                complaints.append(f"rows {left.rows}, generations {left.generations}, versions {left.versions}")
-            found.failures += [{"round": number, "moment_s": round(moment, 4), "what": c} for c in complaints if c]
+                complaints.append(
+                    f"rows {left.rows}, generations {left.generations}, versions {left.versions}"
+                )
+            found.failures += [
+                {"round": number, "moment_s": round(moment, 4), "what": c} for c in complaints if c
+            ]
             if not any(complaints):
                 shutil.rmtree(workspace)
     found.seconds = round(time.monotonic() - began, 1)
@@ -136,7 +181,9 @@ def run(rounds: int, seed: int) -> Found:
 
 def _add(found: Found, left: Left, unbalanced: bool) -> None:
     found.versions = max(found.versions, left.versions)
-    found.version_ids = sorted({*found.version_ids, *(version for _, _, version, _ in left.generations)})
+    found.version_ids = sorted(
+        {*found.version_ids, *(version for _, _, version, _ in left.generations)}
+    )
     found.ledger_rows = max(found.ledger_rows, len(left.rows))
     found.unbalanced += unbalanced
     found.leftovers += len(left.leftovers)
@@ -144,7 +191,9 @@ def _add(found: Found, left: Left, unbalanced: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the rounds; exit 1 when anything is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

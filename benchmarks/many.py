@@ -11,7 +11,8 @@ from benchmarks.workspace import ENTRY
 
 __all__ = ["nine_private_rows", "twelve_streams"]
 
-WANTED = {"COMMITTED": 10, "REJECTED": 1, "PROPOSED": 1}  # one has no licence, one waits for a person
+# one has no licence, one waits for a person
+WANTED = {"COMMITTED": 10, "REJECTED": 1, "PROPOSED": 1}
 RELEASE = "release: {h3_resolution: 5, show: [period], min_records: 5}\n"
 
 
@@ -27,11 +28,19 @@ def twelve_streams(repeat: int) -> list[Result]:
 
         def ran(*more: str) -> Took:
             where = _again(folder / "kept", folder / "used")
-            found = peers.run([peers.kfm(), "run", "--all", "--upstream", "sample", "--json", *more], cwd=where, check=False)
-            assert Counter(r["state"] for r in json.loads(found.stdout)["runs"]) == WANTED, found.stdout
+            found = peers.run(
+                [peers.kfm(), "run", "--all", "--upstream", "sample", "--json", *more],
+                cwd=where,
+                check=False,
+            )
+            assert Counter(r["state"] for r in json.loads(found.stdout)["runs"]) == WANTED, (
+                found.stdout
+            )
             return found.seconds
 
-        found = interleave({"peer": lambda: ran("--at-once", "1"), "ours": lambda: ran()}, repeat, warm=1)
+        found = interleave(
+            {"peer": lambda: ran("--at-once", "1"), "ours": lambda: ran()}, repeat, warm=1
+        )
     return [
         judge(
             "12 streams", found["peer"], found["ours"], 1.2, LOWER, stretch=1.7, unit="s",
@@ -43,8 +52,16 @@ def twelve_streams(repeat: int) -> list[Result]:
 
 def _site(n: int) -> dict[str, object]:
     """One of nine invented places, all in the same cell."""
-    about = {"station_id": f"14XX{n:04d}", "name": f"Hidden Mound {n * 7919 % 10007}", "period": "Archaic"}
-    return {"type": "Feature", "geometry": {"type": "Point", "coordinates": [-98 + n / 1000, 38.5 - n / 1500]}, "properties": about}
+    about = {
+        "station_id": f"14XX{n:04d}",
+        "name": f"Hidden Mound {n * 7919 % 10007}",
+        "period": "Archaic",
+    }
+    return {
+        "type": "Feature",
+        "geometry": {"type": "Point", "coordinates": [-98 + n / 1000, 38.5 - n / 1500]},
+        "properties": about,
+    }
 
 
 def nine_private_rows(repeat: int) -> list[Result]:
@@ -52,12 +69,15 @@ def nine_private_rows(repeat: int) -> list[Result]:
         peers.run([peers.kfm(), "init", str(folder / "public")])
         inbox = folder / "public" / "inbox"
         inbox.mkdir()
-        (inbox / "points.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [_site(n) for n in range(9)]}))
+        (inbox / "points.geojson").write_text(
+            json.dumps({"type": "FeatureCollection", "features": [_site(n) for n in range(9)]})
+        )
         shutil.copytree(folder / "public", folder / "private")
         entry = ENTRY.format(url="file:///inbox/points.geojson")
         (folder / "public" / "data" / "registry" / "points.yml").write_text(entry)
         entry = entry.replace(
-            "sensitivity: public\npolicy_label: public", "sensitivity: sensitive-location\npolicy_label: sensitive-location"
+            "sensitivity: public\npolicy_label: public",
+            "sensitivity: sensitive-location\npolicy_label: sensitive-location",
         )
         (folder / "private" / "data" / "registry" / "points.yml").write_text(entry + RELEASE)
 
@@ -67,7 +87,9 @@ def nine_private_rows(repeat: int) -> list[Result]:
             assert json.loads(found.stdout)["runs"][0]["state"] == "COMMITTED", found.stdout
             return found.seconds
 
-        found = interleave({"peer": lambda: ran("public"), "ours": lambda: ran("private")}, repeat, warm=1)
+        found = interleave(
+            {"peer": lambda: ran("public"), "ours": lambda: ran("private")}, repeat, warm=1
+        )
     return [
         judge(
             "9 private rows", found["peer"], found["ours"], 1 / 3, LOWER, stretch=1 / 2, unit="s",

@@ -1,4 +1,6 @@
-"""What a figure is here: medians of interleaved rounds, one ratio that is bigger when kfm is better, one record per row."""
+"""What a figure is here: medians of interleaved rounds, one ratio that is bigger when kfm is
+better, one record per row.
+"""
 
 import json
 import resource
@@ -35,7 +37,9 @@ HIGHER: Better = "higher"  # steps per second
 
 
 class Took(float):
-    """Seconds by the clock, and how many of them processors worked: those wait for nobody, so a busy machine leaves them as they are."""
+    """Seconds by the clock, and how many of them processors worked: those wait for nobody, so a
+    busy machine leaves them as they are.
+    """
 
     cpu: float
 
@@ -46,7 +50,9 @@ class Took(float):
 
 
 def spent_by_children() -> float:
-    """Processor seconds, user and system, of every child that was waited for, and of those it waited for."""
+    """Processor seconds, user and system, of every child that was waited for, and of those it
+    waited for.
+    """
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -63,7 +69,9 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table; `ok` is that one of its ratios is `at_least`, and False with a reason when it could not be measured."""
+    """One row of the table; `ok` is that one of its ratios is `at_least`, and False with a reason
+    when it could not be measured.
+    """
 
     row: str
     peer: float | None
@@ -92,7 +100,9 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(peer: float, ours: float, better: Better) -> float:
-    """How many times better than the peer: peer/ours for what should be small, ours/peer for what should be large."""
+    """How many times better than the peer: peer/ours for what should be small, ours/peer for what
+    should be large.
+    """
     return peer / ours if better == LOWER else ours / peer
 
 
@@ -108,29 +118,55 @@ def judge(
 ) -> Result:
     """The row these rounds make. `raw` holds what else was measured beside them.
 
-    One of seconds is judged by the better of its two ratios: a machine with other work to do lengthens the clock's seconds,
-    and by another share on either side.
+    One of seconds is judged by the better of its two ratios: a machine with other work to do
+    lengthens the clock's seconds, and by another share on either side.
     """
     p, o = median(peer), median(ours)
     r = ratio(p, o, better)
-    rounds = {side: [float(v) for v in values] for side, values in {"peer": peer, "ours": ours, **(raw or {})}.items()}
+    rounds = {
+        side: [float(v) for v in values]
+        for side, values in {"peer": peer, "ours": ours, **(raw or {})}.items()
+    }
     cpu = None
     if all(isinstance(v, Took) for v in (*peer, *ours)):
         worked = {"peer": [v.cpu for v in peer], "ours": [v.cpu for v in ours]}
         rounds |= {f"{side} CPU": values for side, values in worked.items()}
         cpu = {side: median(values) for side, values in worked.items()}
         cpu["ratio"] = ratio(cpu["peer"], cpu["ours"], better)
-    found = Result(row=row, peer=p, ours=o, ratio=r, at_least=at_least, ok=False, better=better, raw=rounds, cpu=cpu, **more)
+    found = Result(
+        row=row,
+        peer=p,
+        ours=o,
+        ratio=r,
+        at_least=at_least,
+        ok=False,
+        better=better,
+        raw=rounds,
+        cpu=cpu,
+        **more,
+    )
     return replace(found, ok=found.best >= at_least)
 
 
 def failed(row: str, at_least: float, why: str) -> Result:
     """A row that could not be measured: never left out, never ok."""
-    return Result(row=row, peer=None, ours=None, ratio=None, at_least=at_least, ok=False, note=f"not measured: {why}")
+    return Result(
+        row=row,
+        peer=None,
+        ours=None,
+        ratio=None,
+        at_least=at_least,
+        ok=False,
+        note=f"not measured: {why}",
+    )
 
 
-def interleave(sides: Mapping[str, Callable[[], T]], rounds: int, warm: int = 0) -> dict[str, list[T]]:
-    """Each side once per round, in turn, so that a noisy minute hits all of them; `warm` first rounds are not counted."""
+def interleave(
+    sides: Mapping[str, Callable[[], T]], rounds: int, warm: int = 0
+) -> dict[str, list[T]]:
+    """Each side once per round, in turn, so that a noisy minute hits all of them; `warm` first
+    rounds are not counted.
+    """
     found: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(warm + rounds):
         for name, measure in sides.items():
@@ -140,7 +176,7 @@ def interleave(sides: Mapping[str, Callable[[], T]], rounds: int, warm: int = 0)
     return found
 
 
-# ---- the files -------------------------------------------------------------------------------------------------------
+# ---- the files -----------------------------------------------------------------------------------
 def load(path: Path) -> list[Result]:
     return [Result(**entry) for entry in json.loads(path.read_text())] if path.is_file() else []
 
@@ -175,16 +211,23 @@ def _shown(value: float | None, unit: str) -> str:
 
 def as_table(results: Sequence[Result]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| row | peer | kfm | ratio | by CPU | at least | stretch | |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| row | peer | kfm | ratio | by CPU | at least | stretch | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for r in results:
         peer = f"{r.peer_name}: {_shown(r.peer, r.unit)}" if r.peer_name else _shown(r.peer, r.unit)
         times = "–" if r.ratio is None else f"{r.ratio:.3g}×"
         verdict = "ok" if r.ok else f"**not met**{': ' + r.note if r.ratio is None else ''}"
         stretch = "" if r.stretch is None else f"{r.stretch:g}×"
         cpu = "" if r.cpu is None else f"{r.cpu['ratio']:.3g}× of {_shown(r.cpu['peer'], r.unit)}"
-        lines.append(f"| {r.row} | {peer} | {_shown(r.ours, r.unit)} | {times} | {cpu} | {r.at_least:.3g}× | {stretch} | {verdict} |")
+        lines.append(
+            f"| {r.row} | {peer} | {_shown(r.ours, r.unit)} | {times} | {cpu} | {r.at_least:.3g}× | {stretch} | {verdict} |"
+        )
     measured = sorted({r.measured for r in results if r.measured})
-    return "\n".join([*lines, "", f"Measured: {'; '.join(measured)}." if measured else "Not measured yet."])
+    return "\n".join(
+        [*lines, "", f"Measured: {'; '.join(measured)}." if measured else "Not measured yet."]
+    )
 
 
 def write_table(readme: Path, results: Sequence[Result]) -> None:

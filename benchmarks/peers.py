@@ -56,7 +56,9 @@ class Ran(NamedTuple):
 
 
 def work() -> Path:
-    """Where measured files lie: on the disk of the repository, so that every side writes to the same one."""
+    """Where measured files lie: on the disk of the repository, so that every side writes to the
+    same one.
+    """
     folder = PEERS / "work"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -75,7 +77,8 @@ def fresh(name: str) -> Iterator[Path]:
 
 
 def env() -> dict[str, str]:
-    """The environment of every measured child: a normal user's, whatever the caller's shell has set.
+    """The environment of every measured child: a normal user's, whatever the caller's shell has
+    set.
 
     PYTHONDONTWRITEBYTECODE above all would make each start compile everything again, on both sides.
     """
@@ -83,7 +86,13 @@ def env() -> dict[str, str]:
     home = work() / "home"
     home.mkdir(exist_ok=True)
     site = work() / "dvc-site"
-    return kept | {"HOME": str(home), "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(site), "DO_NOT_TRACK": "1", "LC_ALL": "C.UTF-8"}
+    return kept | {
+        "HOME": str(home),
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_SITE_CACHE_DIR": str(site),
+        "DO_NOT_TRACK": "1",
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 @cache
@@ -97,11 +106,21 @@ def peer(name: str, *packages: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         for command in (
             [sys.executable, "-m", "venv", str(folder)],
-            [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
+            [
+                str(folder / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *packages,
+            ],
         ):
             made = subprocess.run(command, capture_output=True, text=True, check=False)
             if made.returncode:
-                raise PeerMissing(f"{wanted} could not be installed ({_last_words(made.stderr or made.stdout)})")
+                raise PeerMissing(
+                    f"{wanted} could not be installed ({_last_words(made.stderr or made.stdout)})"
+                )
         stamp.write_text(wanted)
     return folder / "bin"
 
@@ -136,7 +155,15 @@ def _last_words(text: str) -> str:
 def run(command: Sequence[str], *, cwd: Path | None = None, check: bool = True) -> Ran:
     """A whole process from start to end."""
     before, cpu = time.perf_counter(), spent_by_children()
-    ended = subprocess.run(command, env=env(), cwd=cwd or work(), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    ended = subprocess.run(
+        command,
+        env=env(),
+        cwd=cwd or work(),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     took = Took(time.perf_counter() - before, spent_by_children() - cpu)
     if check and ended.returncode:
         raise Failed(
@@ -151,23 +178,33 @@ def run_json(command: Sequence[str], *, cwd: Path | None = None) -> dict[str, An
     return found
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 def run_watched(command: Sequence[str], *, cwd: Path | None = None, every: float = 0.01) -> Ran:
-    """Like `run`, and the peak memory of the process and all it started, and how its processor time grew.
+    """Like `run`, and the peak memory of the process and all it started, and how its processor time
+    grew.
 
-    Each process's own high-water mark counts in full, also when the marks were not reached at the same moment.
+    Each process's own high-water mark counts in full, also when the marks were not reached at the
+    same moment.
     """
     marks: dict[int, int] = {}
     worked: list[tuple[float, float]] = []
     before, cpu = time.perf_counter(), spent_by_children()
-    with subprocess.Popen(command, env=env(), cwd=cwd or work(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+    with subprocess.Popen(
+        command,
+        env=env(),
+        cwd=cwd or work(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as child:
         while child.poll() is None:
             tree = _tree(child.pid)
             worked.append((time.time(), sum(map(_processor_seconds, tree))))
             for pid in tree:
                 mark = high_water(pid)
                 if mark:
-                    marks[pid] = mark  # the latest: a mark from before exec belongs to the parent's image
+                    # the latest: a mark from before exec belongs to the parent's image
+                    marks[pid] = mark
             time.sleep(every)
         took = Took(time.perf_counter() - before, spent_by_children() - cpu)
         out = child.stdout.read() if child.stdout else ""

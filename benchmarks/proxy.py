@@ -1,4 +1,6 @@
-"""A way to a server that can be cut: forwards a loopback port to a Unix socket until it is told not to."""
+"""A way to a server that can be cut: forwards a loopback port to a Unix socket until it is told not
+to.
+"""
 
 import contextlib
 import socket
@@ -10,7 +12,9 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Each direction of each connection is a thread. What a cut stopped is never delivered afterwards."""
+    """Each direction of each connection is a thread. What a cut stopped is never delivered
+    afterwards.
+    """
 
     def __init__(self, target: Path) -> None:
         self._target = str(target)
@@ -26,7 +30,12 @@ class Proxy:
     def __enter__(self) -> "Proxy":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -34,7 +43,9 @@ class Proxy:
         self._open.set()
 
     def cut(self, *, silent: bool) -> None:
-        """Forward nothing more. Silent: connections stay, and nobody answers; else they are closed, and new ones refused."""
+        """Forward nothing more. Silent: connections stay, and nobody answers; else they are closed,
+        and new ones refused.
+        """
         self._open.clear()
         self._refusing = not silent
         if not silent:
@@ -80,7 +91,8 @@ class Proxy:
         with contextlib.suppress(OSError):  # dropped, or an end went away
             while data := source.recv(1 << 16):
                 self._open.wait()
-                sink.sendall(data)  # a dropped connection has been closed meanwhile: what was held back goes nowhere
+                # a dropped connection has been closed meanwhile: what was held back goes nowhere
+                sink.sendall(data)
         with self._mutex:
             self._sockets -= {source, sink}
         for end in (source, sink):

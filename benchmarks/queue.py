@@ -1,4 +1,6 @@
-"""The job queue beside Dramatiq, huey, taskiq and Celery: 10,000 no-op jobs with two workers, then one job every 50 ms."""
+"""The job queue beside Dramatiq, huey, taskiq and Celery: 10,000 no-op jobs with two workers, then
+one job every 50 ms.
+"""
 
 import contextlib
 import os
@@ -22,7 +24,12 @@ __all__ = ["Side", "job_queue", "lines", "of_lines", "redis", "workers_of"]
 JOBS, LIGHT, GAP_MS = 10_000, 100, 50
 _LIGHT_FROM = 1_000_000
 _LONGEST_S = 180.0
-PACKAGES = {"dramatiq": ["dramatiq[redis]"], "huey": ["huey"], "taskiq": ["taskiq", "taskiq-redis"], "celery": ["celery[redis]"]}
+PACKAGES = {
+    "dramatiq": ["dramatiq[redis]"],
+    "huey": ["huey"],
+    "taskiq": ["taskiq", "taskiq-redis"],
+    "celery": ["celery[redis]"],
+}
 Command = list[str]
 
 
@@ -36,14 +43,23 @@ class Side:
     env: dict[str, str]
 
 
-# ---- sides -----------------------------------------------------------------------------------------------------------
+# ---- sides ---------------------------------------------------------------------------------------
 def _peer(name: str, redis_url: str) -> Side:
     folder = peers.peer(name, *PACKAGES[name])
     command: dict[str, Callable[[str], Command]] = {
         "dramatiq": lambda n: ["dramatiq", "queue_dramatiq", "-p", "1"],
         "huey": lambda n: ["huey_consumer", "queue_huey.huey", "-w", "1"],
         "taskiq": lambda n: ["taskiq", "worker", "queue_taskiq:broker", "--workers", "1"],
-        "celery": lambda n: ["celery", "-A", "queue_celery", "worker", "-c", "1", "-n", f"{n}@bench"],
+        "celery": lambda n: [
+            "celery",
+            "-A",
+            "queue_celery",
+            "worker",
+            "-c",
+            "1",
+            "-n",
+            f"{n}@bench",
+        ],
     }
 
     def start(where: Path, worker: str) -> Command:
@@ -51,15 +67,31 @@ def _peer(name: str, redis_url: str) -> Side:
         return [str(folder / program), *words]
 
     def put(where: Path, count: int, gap_ms: float, first: int) -> Command:
-        return [str(folder / "python"), str(peers.SCRIPTS / "queue_put.py"), name, str(count), str(gap_ms), str(first)]
+        return [
+            str(folder / "python"),
+            str(peers.SCRIPTS / "queue_put.py"),
+            name,
+            str(count),
+            str(gap_ms),
+            str(first),
+        ]
 
-    return Side(put, start, peers.SCRIPTS, {"QUEUE_REDIS": redis_url, "PYTHONPATH": str(peers.SCRIPTS)})
+    return Side(
+        put, start, peers.SCRIPTS, {"QUEUE_REDIS": redis_url, "PYTHONPATH": str(peers.SCRIPTS)}
+    )
 
 
 def _ours(store: Callable[[Path], str]) -> Side:
     module = [sys.executable, "-m", "benchmarks.queue_work"]
     return Side(
-        lambda where, count, gap_ms, first: [*module, "enqueue", store(where), str(count), str(gap_ms), str(first)],
+        lambda where, count, gap_ms, first: [
+            *module,
+            "enqueue",
+            store(where),
+            str(count),
+            str(gap_ms),
+            str(first),
+        ],
         lambda where, worker: [*module, "worker", store(where), worker],
         peers.HERE.parent,
         {},
@@ -89,7 +121,9 @@ def redis() -> Iterator[str]:
             "--appendfsync",
             "everysec",
         ]
-        with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        with subprocess.Popen(
+            [program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as server:
             try:
                 _until(lambda: _answers(port), 10)
                 yield f"redis://127.0.0.1:{port}/0"
@@ -111,7 +145,7 @@ def _flush(url: str) -> None:
         there.recv(64)
 
 
-# ---- one measurement -------------------------------------------------------------------------------------------------
+# ---- one measurement -----------------------------------------------------------------------------
 def lines(file: Path) -> list[tuple[int, float, float]]:
     """What the bodies wrote: number, put at, done at."""
     found = (line.split() for line in file.read_bytes().splitlines() if line.count(b" ") == 2)
@@ -122,7 +156,11 @@ def of_lines(found: list[tuple[int, float, float]]) -> dict[str, float]:
     """Jobs per second of the many, first body to last, and the latency of the few."""
     done = sorted(at for number, _, at in found if number < _LIGHT_FROM)
     late = sorted((at - put) * 1000 for number, put, at in found if number >= _LIGHT_FROM)
-    return {"per_s": (len(done) - 1) / (done[-1] - done[0]), "p50_ms": late[len(late) // 2], "p99_ms": late[round(0.99 * (len(late) - 1))]}
+    return {
+        "per_s": (len(done) - 1) / (done[-1] - done[0]),
+        "p50_ms": late[len(late) // 2],
+        "p99_ms": late[round(0.99 * (len(late) - 1))],
+    }
 
 
 def workers_of(pids: list[int]) -> float:
@@ -130,7 +168,14 @@ def workers_of(pids: list[int]) -> float:
     total = 0
     for pid in (p for root in pids for p in peers._tree(root)):
         with contextlib.suppress(OSError):
-            total += next((int(w.split()[1]) for w in Path(f"/proc/{pid}/status").read_text().splitlines() if w.startswith("VmRSS")), 0)
+            total += next(
+                (
+                    int(w.split()[1])
+                    for w in Path(f"/proc/{pid}/status").read_text().splitlines()
+                    if w.startswith("VmRSS")
+                ),
+                0,
+            )
     return total / 1024
 
 
@@ -150,7 +195,12 @@ def _measure(side: Side) -> dict[str, float]:
 
         def put(count: int, gap_ms: float, first: int) -> None:
             subprocess.run(
-                side.put(folder, count, gap_ms, first), env=env, cwd=side.cwd, check=True, stdout=subprocess.DEVNULL, timeout=_LONGEST_S
+                side.put(folder, count, gap_ms, first),
+                env=env,
+                cwd=side.cwd,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                timeout=_LONGEST_S,
             )
 
         def count() -> int:
@@ -172,8 +222,14 @@ def _measure(side: Side) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _started(side: Side, folder: Path, name: str, env: dict[str, str]) -> Iterator[int]:
-    quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(side.worker(folder, name), env=env, cwd=side.cwd, start_new_session=True, **quiet) as process:
+    quiet: Any = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    with subprocess.Popen(
+        side.worker(folder, name), env=env, cwd=side.cwd, start_new_session=True, **quiet
+    ) as process:
         try:
             yield process.pid
         finally:
@@ -184,7 +240,7 @@ def _started(side: Side, folder: Path, name: str, env: dict[str, str]) -> Iterat
                 os.killpg(process.pid, signal.SIGKILL)  # what it left behind
 
 
-# ---- the rows --------------------------------------------------------------------------------------------------------
+# ---- the rows ------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def _sides() -> Iterator[tuple[dict[str, Side], Callable[[], None]]]:
     with redis() as url, contextlib.ExitStack() as stack:
@@ -194,7 +250,9 @@ def _sides() -> Iterator[tuple[dict[str, Side], Callable[[], None]]]:
             from tests.services import private_server, schema_url
 
             server = stack.enter_context(private_server())
-            sides["ours on PostgreSQL"] = _ours(lambda folder: _kept(folder / "address", lambda: schema_url(server)))
+            sides["ours on PostgreSQL"] = _ours(
+                lambda folder: _kept(folder / "address", lambda: schema_url(server))
+            )
         yield sides, lambda: _flush(url)
 
 
@@ -220,7 +278,14 @@ def job_queue(repeat: int) -> list[Result]:
 
 
 def _row(
-    found: dict[str, list[dict[str, float]]], row: str, peer: str, what: str, least: float, better: Any, unit: str, **more: Any
+    found: dict[str, list[dict[str, float]]],
+    row: str,
+    peer: str,
+    what: str,
+    least: float,
+    better: Any,
+    unit: str,
+    **more: Any,
 ) -> Result:
     def of(name: str) -> list[float]:
         return [one[what] for one in found[name]]
@@ -229,5 +294,14 @@ def _row(
     broker = "SQLite" if peer == "huey" else "Redis"
     name = f"{peers.version(peer, peer)}, {broker}"
     return judge(
-        row, of(peer), of("ours"), least, better, raw=others, unit=unit, peer_name=name, ours_name="two workers on SqliteStore", **more
+        row,
+        of(peer),
+        of("ours"),
+        least,
+        better,
+        raw=others,
+        unit=unit,
+        peer_name=name,
+        ours_name="two workers on SqliteStore",
+        **more,
     )

@@ -1,8 +1,10 @@
-"""Take a worker or its database away under load, and count. `python -m benchmarks.queue_kill --rounds 20 --json`.
+"""Take a worker or its database away under load, and count. `python -m benchmarks.queue_kill
+--rounds 20 --json`.
 
-Two workers share some thousand jobs of 5 ms. At a random moment one of them is killed (`kill`) or frozen past its lease and
-continued (`freeze`), or the database is restarted without notice (`restart`) or out of reach for a while (`cut`). Afterwards
-every job has left its keyed effect, once.
+Two workers share some thousand jobs of 5 ms. At a random moment one of them is killed (`kill`) or
+frozen past its lease and continued (`freeze`), or the database is restarted without notice
+(`restart`) or out of reach for a while (`cut`). Afterwards every job has left its keyed effect,
+once.
 """
 
 import argparse
@@ -54,17 +56,22 @@ class Round:
     at_job: int  # the fault came when so many had been worked
     lost: int = 0  # jobs without effect
     duplicate_effects: int = 0  # effects written more than once
-    takeover_s: float = 0.0  # from the fault (an outage: from its end) until what was held then is done; 0: nothing was held
+    # from the fault (an outage: from its end) until what was held then is done; 0: nothing was held
+    takeover_s: float = 0.0
     held: int = 0
     worked_twice: int = 0  # bodies that ran again: their first run left no effect
-    heartbeat_gap_s: float = 0.0  # the longest time between two renewals of a worker that was not touched
+    # the longest time between two renewals of a worker that was not touched
+    heartbeat_gap_s: float = 0.0
     seconds: float = 0.0
-    blocked: bool = False  # frozen inside a transaction of an embedded store: nobody can take over before it is continued
+    # frozen inside a transaction of an embedded store: nobody can take over before it is continued
+    blocked: bool = False
     how: str = ""
     wrong: str = ""
 
     def is_ok(self, lease_s: float) -> bool:
-        return not (self.lost or self.duplicate_effects or self.wrong) and (self.blocked or self.takeover_s <= lease_s)
+        return not (self.lost or self.duplicate_effects or self.wrong) and (
+            self.blocked or self.takeover_s <= lease_s
+        )
 
 
 class Probe:
@@ -83,7 +90,9 @@ class Probe:
             self._db = sqlite3.connect(where, isolation_level=None, timeout=60)
 
     def ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._db.execute(sql.replace("?", self._place), values).fetchall()
+        found: list[tuple[Any, ...]] = self._db.execute(
+            sql.replace("?", self._place), values
+        ).fetchall()
         return found
 
     def effects(self) -> tuple[int, int]:
@@ -93,17 +102,27 @@ class Probe:
     def held(self, names: Sequence[str]) -> list[str]:
         owners = [f"worker/{n}" for n in names]
         marks = ", ".join("?" * len(owners))
-        return [r[0] for r in self.ask(f"select job_id from job where state = 'running' and owner in ({marks})", *owners)]
+        return [
+            r[0]
+            for r in self.ask(
+                f"select job_id from job where state = 'running' and owner in ({marks})", *owners
+            )
+        ]
 
     def have_effect(self, job_ids: Sequence[str]) -> bool:
         return all(self.ask("select 1 from effect where job_id = ?", job_id) for job_id in job_ids)
 
     def renewals(self) -> dict[str, int]:
-        return {str(name): int(at) for name, at in self.ask("select name, expires_ns from lease where holder is not null")}
+        return {
+            str(name): int(at)
+            for name, at in self.ask("select name, expires_ns from lease where holder is not null")
+        }
 
     def is_connected(self, name: str) -> bool:
         """Whether the server still serves a connection of a worker that is gone."""
-        return self._server and bool(self.ask("select 1 from pg_stat_activity where application_name = ?", name))
+        return self._server and bool(
+            self.ask("select 1 from pg_stat_activity where application_name = ?", name)
+        )
 
     def close(self) -> None:
         self._db.close()
@@ -139,15 +158,30 @@ class Bench:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "KFM_"))} | {
             "JOBFILE": str(self.file), "JOB_MS": str(self.plan.job_ms), "LEASE_S": str(self.plan.lease_s), "PGAPPNAME": name,
         }  # fmt: skip
-        command = [sys.executable, "-m", "benchmarks.queue_work", "worker", where or self.where, name]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.queue_work",
+            "worker",
+            where or self.where,
+            name,
+        ]
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.workers[name] = subprocess.Popen(command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.workers[name] = subprocess.Popen(
+                command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def worked(self) -> list[int]:
-        return [int(line.split()[0]) for line in self.file.read_bytes().splitlines() if line.count(b" ") == 2]
+        return [
+            int(line.split()[0])
+            for line in self.file.read_bytes().splitlines()
+            if line.count(b" ") == 2
+        ]
 
     def watch(self) -> None:
-        """Note how long it was between two renewals of a lease, and when others can see that what was held is done."""
+        """Note how long it was between two renewals of a lease, and when others can see that what
+        was held is done.
+        """
         if self.held and not self.seen_at and self.probe.have_effect(self.held):
             self.seen_at = time.time()
         for name, at in self.probe.renewals().items():
@@ -174,12 +208,17 @@ class Bench:
         process = self.workers.pop(name)
         process.kill()
         process.wait()
-        while self.probe.is_connected(name):  # its transaction is taken back, or was sent and stands
+        # its transaction is taken back, or was sent and stands
+        while self.probe.is_connected(name):
             time.sleep(0.005)
 
     def end(self) -> list[str]:
         """Stop the workers as a person would; who had died before, or did not go."""
-        wrong = [f"{n} ended by itself: {self._last_words(n)}" for n, w in self.workers.items() if w.poll() is not None]
+        wrong = [
+            f"{n} ended by itself: {self._last_words(n)}"
+            for n, w in self.workers.items()
+            if w.poll() is not None
+        ]
         for process in self.workers.values():
             process.terminate()
         for name, process in self.workers.items():
@@ -202,7 +241,7 @@ class Bench:
         self.probe.close()
 
 
-# ---- what happens ----------------------------------------------------------------------------------------------------
+# ---- what happens --------------------------------------------------------------------------------
 def _kill(bench: Bench, found: Round, chance: random.Random, world: "World") -> None:
     victim = chance.choice(("w1", "w2"))
     at = time.time()
@@ -226,7 +265,9 @@ def _freeze(bench: Bench, found: Round, chance: random.Random, world: "World") -
 
 
 def _is_blocked(folder: Path) -> bool:
-    """Whether it was stopped inside a transaction of an embedded store: others wait for it, whatever its lease says."""
+    """Whether it was stopped inside a transaction of an embedded store: others wait for it,
+    whatever its lease says.
+    """
     if not (folder / "turnstile.lock").exists():
         return False
     fd = os.open(folder / "turnstile.lock", os.O_RDONLY)
@@ -272,7 +313,7 @@ FAULTS: dict[str, Callable[[Bench, Round, random.Random, "World"], None]] = {
 }  # fmt: skip
 
 
-# ---- rounds ----------------------------------------------------------------------------------------------------------
+# ---- rounds --------------------------------------------------------------------------------------
 class World:
     """Where a round's store is, made once for all rounds of a store."""
 
@@ -337,13 +378,26 @@ def _is_done(bench: Bench) -> bool:
 def count(bench: Bench, found: Round) -> None:
     keys, times = bench.probe.effects()
     worked = bench.worked()
-    found.lost, found.duplicate_effects, found.held = bench.plan.jobs - keys, times - keys, len(bench.held)
+    found.lost, found.duplicate_effects, found.held = (
+        bench.plan.jobs - keys,
+        times - keys,
+        len(bench.held),
+    )
     found.worked_twice = len(worked) - len(set(worked))
     found.heartbeat_gap_s = round(bench.gap_ns / 1e9, 2)
-    found.takeover_s = round(max(0.0, (bench.seen_at or time.time()) - bench.at), 2) if bench.held else 0.0
+    found.takeover_s = (
+        round(max(0.0, (bench.seen_at or time.time()) - bench.at), 2) if bench.held else 0.0
+    )
 
 
-def run(stores: Sequence[str], scenario: str, rounds: int, plan: Plan, seed: int, tell: Callable[[Round], None]) -> list[Round]:
+def run(
+    stores: Sequence[str],
+    scenario: str,
+    rounds: int,
+    plan: Plan,
+    seed: int,
+    tell: Callable[[Round], None],
+) -> list[Round]:
     found: list[Round] = []
     for kind in stores:
         with ExitStack() as stack:
@@ -359,14 +413,28 @@ def run(stores: Sequence[str], scenario: str, rounds: int, plan: Plan, seed: int
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the rounds; exit 1 when something was lost, done twice, or taken over late."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.queue_kill", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.queue_kill",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=20, help="rounds of each scenario on each store (default 20)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="rounds of each scenario on each store (default 20)"
+    )
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--store", choices=[*SCENARIOS, "both"], default="both")
-    parser.add_argument("--scenario", choices=["kill", "restart", "cut", "freeze", "all"], default="kill")
-    parser.add_argument("--lease", type=float, default=15.0, metavar="S", help="lease time of a worker (default 15)")
-    parser.add_argument("--cut", type=float, default=30.0, metavar="S", help="how long the database is out of reach (default 30)")
+    parser.add_argument(
+        "--scenario", choices=["kill", "restart", "cut", "freeze", "all"], default="kill"
+    )
+    parser.add_argument(
+        "--lease", type=float, default=15.0, metavar="S", help="lease time of a worker (default 15)"
+    )
+    parser.add_argument(
+        "--cut",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="how long the database is out of reach (default 30)",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
@@ -376,7 +444,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = run(stores, args.scenario, args.rounds, plan, args.seed, lambda r: _tell(r, plan))
     ok = bool(found) and all(r.is_ok(plan.lease_s) for r in found)
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode({"rounds": [asdict(r) for r in found]}), indent=2).decode())
+        print(
+            msgspec.json.format(
+                msgspec.json.encode({"rounds": [asdict(r) for r in found]}), indent=2
+            ).decode()
+        )
     else:
         _sum_up(found)
     return 0 if ok else 1

@@ -1,10 +1,12 @@
-"""The job of the queue benchmarks, and the two processes they start: one that asks for jobs, one that works them.
+"""The job of the queue benchmarks, and the two processes they start: one that asks for jobs, one
+that works them.
 
     python -m benchmarks.queue_work enqueue STORE N GAP_MS FIRST
     python -m benchmarks.queue_work worker STORE NAME
 
-The body is the peers': an optional sleep, then one appended line `id t_enqueued t_done`. Its keyed effect is a row written in
-the transaction that ends the job, counted and not merely unique: a second writing would show.
+The body is the peers': an optional sleep, then one appended line `id t_enqueued t_done`. Its keyed
+effect is a row written in the transaction that ends the job, counted and not merely unique: a
+second writing would show.
 """
 
 import os
@@ -48,7 +50,13 @@ def request(number: int) -> Any:
     """The question for job `number`, asked now."""
     from kfm.model.job import Request
 
-    return Request(job_type="bench.line", pool="light", event=str(number), reason=f"{number} {time.time():.6f}", max_attempts=5)
+    return Request(
+        job_type="bench.line",
+        pool="light",
+        event=str(number),
+        reason=f"{number} {time.time():.6f}",
+        max_attempts=5,
+    )
 
 
 def enqueue(where: str, count: int, gap_s: float, first: int) -> None:
@@ -72,7 +80,13 @@ def worker(where: str, name: str) -> int:
     JOB_MODULES["bench.line"] = "benchmarks.queue_work"
     store = open_store(where)
     try:
-        return Worker(store, SystemClock(), name=name, slots=1, lease_seconds=float(os.environ.get("LEASE_S", "15"))).run()
+        return Worker(
+            store,
+            SystemClock(),
+            name=name,
+            slots=1,
+            lease_seconds=float(os.environ.get("LEASE_S", "15")),
+        ).run()
     finally:
         store.close()
 

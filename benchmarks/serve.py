@@ -42,11 +42,16 @@ def serve(folder: Path) -> Iterator[str]:
                 return
             self.send_response(200)
             self.send_header("ETag", etag)
-            self.send_header("Content-Type", "application/geo+json" if name.endswith("json") else "text/csv")
+            self.send_header(
+                "Content-Type", "application/geo+json" if name.endswith("json") else "text/csv"
+            )
             self.send_header("Content-Length", str((folder / name).stat().st_size))
             self.end_headers()
             if body:
-                with (folder / name).open("rb") as file, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                with (
+                    (folder / name).open("rb") as file,
+                    contextlib.suppress(BrokenPipeError, ConnectionResetError),
+                ):
                     self.wfile.flush()
                     self.connection.sendfile(file)
 

@@ -20,7 +20,10 @@ def _dvc() -> str:
 def help_text(repeat: int) -> list[Result]:
     dvc = _dvc()
     found = interleave(
-        {"peer": lambda: peers.run([dvc, "--help"]).seconds, "ours": lambda: peers.run([peers.kfm(), "--help"]).seconds},
+        {
+            "peer": lambda: peers.run([dvc, "--help"]).seconds,
+            "ours": lambda: peers.run([peers.kfm(), "--help"]).seconds,
+        },
         repeat * TIMES,
         warm=1,
     )
@@ -62,7 +65,9 @@ def noop(repeat: int) -> list[Result]:
                 return ran.seconds
 
             def theirs() -> Took:
-                return peers.run([dvc, "update", "-q", "points.geojson.dvc"], cwd=repository).seconds
+                return peers.run(
+                    [dvc, "update", "-q", "points.geojson.dvc"], cwd=repository
+                ).seconds
 
             found = interleave({"peer": theirs, "ours": ours}, repeat * TIMES, warm=1)
     return [

@@ -1,4 +1,6 @@
-"""Sixty weather stations: ingested by kfm, and by the leanest loop that only downloads, hashes and parses them."""
+"""Sixty weather stations: ingested by kfm, and by the leanest loop that only downloads, hashes and
+parses them.
+"""
 
 import contextlib
 import datetime as dt
@@ -44,10 +46,15 @@ def sixty_stations(repeat: int) -> list[Result]:
             return ingest
 
         sides = {"peer": lambda: _lean(url, "lean", stations)[0], "ours": ours}
-        sides |= {how: functools.partial(lambda how: _lean(url, how, stations)[0], how) for how in ("plain", "bytes")}
+        sides |= {
+            how: functools.partial(lambda how: _lean(url, how, stations)[0], how)
+            for how in ("plain", "bytes")
+        }
         found = interleave(sides, repeat, warm=1)
     found["to publication"] = whole[1:]
-    beside = "; ".join(f"{name}: {median(found[name]):.2f} s" for name in ("plain", "bytes", "to publication"))
+    beside = "; ".join(
+        f"{name}: {median(found[name]):.2f} s" for name in ("plain", "bytes", "to publication")
+    )
     return [
         judge(
             "GHCN 60 stations",
@@ -90,7 +97,9 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def _serve(tree: Path) -> Iterator[str]:
     """The address of a server for a tree of files."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tree))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tree))
+    ) as server:
         server.daemon_threads = True
         server.block_on_close = False
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -110,7 +119,9 @@ def _lean(url: str, how: str, stations: list[str]) -> tuple[Took, int]:
 
 
 def _publish(folder: Path, url: str, values: int) -> tuple[Took, Took]:
-    """A fresh workspace, then one run: seconds until the table was written, and until it was official."""
+    """A fresh workspace, then one run: seconds until the table was written, and until it was
+    official.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     peers.run([peers.kfm(), "init", str(folder), "--allow-loopback"])
     (folder / "data" / "registry" / "daily.yml").write_text(ENTRY.format(url=url, count=STATIONS))

@@ -12,7 +12,9 @@ STEPS, RUNS, STEPS_OF_ALL = 1000, 64, 4000
 
 def _script(python: str, script: str, *numbers: int) -> dict[str, float]:
     with peers.fresh("steps") as folder:
-        return peers.run_json([python, str(peers.SCRIPTS / script), str(folder), *map(str, numbers)])
+        return peers.run_json(
+            [python, str(peers.SCRIPTS / script), str(folder), *map(str, numbers)]
+        )
 
 
 def durable_step(repeat: int) -> list[Result]:
@@ -20,7 +22,10 @@ def durable_step(repeat: int) -> list[Result]:
     theirs: list[dict[str, float]] = []
     ours: list[dict[str, float]] = []
     for number in range(repeat + 1):
-        pair = _script(python, "dbos_steps.py", STEPS), _script(sys.executable, "kfm_steps.py", STEPS, 1)
+        pair = (
+            _script(python, "dbos_steps.py", STEPS),
+            _script(sys.executable, "kfm_steps.py", STEPS, 1),
+        )
         if number:  # the first round warms up: compiled modules, page cache
             theirs.append(pair[0])
             ours.append(pair[1])
@@ -54,7 +59,10 @@ def durable_step(repeat: int) -> list[Result]:
 def many_runs(repeat: int) -> list[Result]:
     theirs, ours = [], []
     for number in range(repeat + 1):
-        pair = [_script(sys.executable, s, STEPS_OF_ALL, RUNS)["per_s"] for s in ("group_log.py", "kfm_steps.py")]
+        pair = [
+            _script(sys.executable, s, STEPS_OF_ALL, RUNS)["per_s"]
+            for s in ("group_log.py", "kfm_steps.py")
+        ]
         if number:
             theirs.append(pair[0])
             ours.append(pair[1])

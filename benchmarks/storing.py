@@ -55,7 +55,11 @@ def one_gibibyte(repeat: int) -> list[Result]:
             (folder / "zone" / "data" / "file.bin").unlink()
             return took
 
-        found = interleave({"hash": lambda: _timed(lambda: _hash(source)), "write": write, "ours": ours}, repeat, warm=1)
+        found = interleave(
+            {"hash": lambda: _timed(lambda: _hash(source)), "write": write, "ours": ours},
+            repeat,
+            warm=1,
+        )
         zone.close()
     floor = max(("hash", "write"), key=lambda side: median(found[side]))
     return [
@@ -67,7 +71,9 @@ def one_gibibyte(repeat: int) -> list[Result]:
             LOWER,
             raw={"hash": found["hash"], "write": found["write"]},
             unit="s",
-            peer_name="hashlib.file_digest alone" if floor == "hash" else "plain write + fsync alone",
+            peer_name="hashlib.file_digest alone"
+            if floor == "hash"
+            else "plain write + fsync alone",
             ours_name="LocalZone.create",
             note=f"the slower of hash ({median(found['hash']):.2f} s) and write + fsync ({median(found['write']):.2f} s); kfm does both",
         )
@@ -79,7 +85,8 @@ def two_thousand_files(repeat: int) -> list[Result]:
     source = peers.work() / "many"
     many_files(source, 2000, 50_000)
 
-    # Rounds are cleared away only at the end: ext4 looks past every inode deleted in the last minutes when it makes a new one,
+    # Rounds are cleared away only at the end: ext4 looks past every inode deleted in the last
+    # minutes when it makes a new one,
     # and would charge one round's deletions to the next.
     def theirs(folder: Path) -> Took:
         shutil.rmtree(peers.work() / "dvc-site", ignore_errors=True)  # DVC remembers hashes there
@@ -93,13 +100,23 @@ def two_thousand_files(repeat: int) -> list[Result]:
         folder.mkdir()
         shutil.copytree(source, folder / "data")
         os.sync()
-        script = [sys.executable, str(peers.SCRIPTS / "kfm_store_many.py"), str(folder / "data"), str(folder / "zone")]
+        script = [
+            sys.executable,
+            str(peers.SCRIPTS / "kfm_store_many.py"),
+            str(folder / "data"),
+            str(folder / "zone"),
+        ]
         return _timed(lambda: (peers.run(script), os.sync()))
 
     with peers.fresh("store") as base:
         number = itertools.count()
         found = interleave(
-            {"peer": lambda: theirs(base / f"{next(number)}"), "ours": lambda: ours(base / f"{next(number)}")}, repeat, warm=1
+            {
+                "peer": lambda: theirs(base / f"{next(number)}"),
+                "ours": lambda: ours(base / f"{next(number)}"),
+            },
+            repeat,
+            warm=1,
         )
     return [
         judge(

@@ -1,4 +1,6 @@
-"""What tests share: a workspace, the sample upstream, and the command line called as a person would."""
+"""What tests share: a workspace, the sample upstream, and the command line called as a person
+would.
+"""
 
 import contextlib
 import hashlib
@@ -24,15 +26,23 @@ from kfm.samples.upstream import SampleUpstream
 from tests.brought import NotHad, go_tool, machines
 
 SHARED = Path(__file__).parents[2] / "shared"
-COLLECTED = pytest.StashKey[set[str]]()  # every test that was found, also one that is not selected, without its parameters
+# every test that was found, also one that is not selected, without its parameters
+COLLECTED = pytest.StashKey[set[str]]()
 
-settings.register_profile("kfm", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine proves nothing
+# a busy machine proves nothing
+settings.register_profile("kfm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kfm")
 
 _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the drill runs all of them
     "test_malformed.py": {"": 2},
-    "test_leak.py": {"test_a_leaking_connector_is_caught": 2, "test_hidden_keys_that_meet_official_rows_are_no_leak": 1},
-    "test_restricted.py": {"test_a_planted_leak_is_caught_by_name": 2, "test_damaged_seals_are_noticed": 1},
+    "test_leak.py": {
+        "test_a_leaking_connector_is_caught": 2,
+        "test_hidden_keys_that_meet_official_rows_are_no_leak": 1,
+    },
+    "test_restricted.py": {
+        "test_a_planted_leak_is_caught_by_name": 2,
+        "test_damaged_seals_are_noticed": 1,
+    },
     "test_drill.py": {
         "test_a_run_killed_at_a_system_call_resumes_to_the_same_bytes": 0,
         "test_a_step_that_is_only_unsafe_when_resumed_is_named": 0,
@@ -40,7 +50,9 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
     },
     "test_recordings.py": {"test_replay_without_http_gives_the_same_version": 0},
     "test_policy_conformance.py": {"test_we_pass_what_the_bare_engine_passes": 0},
-    "test_scheduler.py": {"test_two_days_over_a_clock_change_visit_every_window_and_double_none": 1},
+    "test_scheduler.py": {
+        "test_two_days_over_a_clock_change_visit_every_window_and_double_none": 1
+    },
     "test_raster.py": {"test_memory_does_not_grow_with_the_image": 0},
     "test_queue_kill.py": {"test_no_job_is_lost_and_no_effect_doubled": 3},
     "test_contract_suite.py": {"test_every_rule_can_be_broken": 8},
@@ -50,7 +62,9 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
         "test_every_invariant_holds_with_the_store_on_a_server": 1,
         "test_a_seeded_mistake_is_noticed": 0,
     },
-    "test_policy_agreement.py": {"test_ten_thousand_generated_questions_get_the_same_answer_from_the_server": 0},
+    "test_policy_agreement.py": {
+        "test_ten_thousand_generated_questions_get_the_same_answer_from_the_server": 0
+    },
 }
 
 
@@ -70,9 +84,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_children() -> Iterator[None]:
-    """Children that run no connector code are forked, as a backfill's are: the same bytes in the same cage, without loading everything anew.
+    """Children that run no connector code are forked, as a backfill's are: the same bytes in the
+    same cage, without loading everything anew.
 
-    That both kinds of child are alike is shown in test_staged.py; tests of how a child is started use `started_children`.
+    That both kinds of child are alike is shown in test_staged.py; tests of how a child is started
+    use `started_children`.
     """
     with kept_warm():
         yield
@@ -98,7 +114,9 @@ class Said:
 
 
 def tree(folder: Path, *, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """Every file below `folder` with its digest; names starting with one of `without` are left out."""
+    """Every file below `folder` with its digest; names starting with one of `without` are left
+    out.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -116,7 +134,11 @@ def sample() -> Iterator[SampleUpstream]:
 def for_recordings(workspace: Path, replay: str = "true") -> None:
     """Let recordings answer in this workspace, which invented data then may not."""
     config = workspace / "kfm.yml"
-    kept = [line for line in config.read_text().splitlines() if not line.startswith(("sample:", "replay:"))]
+    kept = [
+        line
+        for line in config.read_text().splitlines()
+        if not line.startswith(("sample:", "replay:"))
+    ]
     config.write_text("\n".join([*kept, f"replay: {replay}", ""]))
 
 
@@ -141,8 +163,15 @@ def caller(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Sa
 
 
 @pytest.fixture
-def kfm(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Call the command line in this process, against the sample upstream, with few and short retries."""
+def kfm(
+    ws: Path,
+    sample: SampleUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., Said]:
+    """Call the command line in this process, against the sample upstream, with few and short
+    retries.
+    """
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     monkeypatch.setenv("KFM_FETCH_ATTEMPTS", "2")
 
@@ -163,7 +192,9 @@ def until(ready: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 def had(bring: Callable[[], T]) -> T:
-    """What the tests bring with them; what cannot be had is a failure in CI and `not run` elsewhere."""
+    """What the tests bring with them; what cannot be had is a failure in CI and `not run`
+    elsewhere.
+    """
     try:
         return bring()
     except NotHad as error:
@@ -192,15 +223,27 @@ def conftest_binary() -> Path:
 def opa_server(opa_binary: Path) -> Iterator[str]:
     """The address of an OPA server on loopback that ends with the session."""
     with contextlib.ExitStack() as stack:
-        yield next(url for _ in range(5) if (url := _opa(opa_binary, stack)))  # another may take a port that is free
+        # another may take a port that is free
+        yield next(url for _ in range(5) if (url := _opa(opa_binary, stack)))
 
 
 def _opa(program: Path, stack: contextlib.ExitStack) -> str:
     """The address of a server that answers; empty when it ended."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    command = [str(program), "run", "--server", "--disable-telemetry", "--log-level", "error", "--addr", url.removeprefix("http://")]
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [
+        str(program),
+        "run",
+        "--server",
+        "--disable-telemetry",
+        "--log-level",
+        "error",
+        "--addr",
+        url.removeprefix("http://"),
+    ]
+    server = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     stack.callback(server.wait)
     stack.callback(server.kill)
 

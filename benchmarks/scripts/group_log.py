@@ -1,6 +1,8 @@
-"""The peer: a bare group-commit log, as fast as one can be in Python. argv: folder, steps, runs at once.
+"""The peer: a bare group-commit log, as fast as one can be in Python. argv: folder, steps, runs at
+once.
 
-Hash-chained records of 300 bytes; a committer thread appends whatever waits and calls fdatasync once for all of it.
+Hash-chained records of 300 bytes; a committer thread appends whatever waits and calls fdatasync
+once for all of it.
 """
 
 import hashlib
@@ -53,7 +55,9 @@ def work(run: str, count: int) -> None:
 log = Log(folder / "group.log")
 log.start()
 shares = [steps // runs + (1 if number < steps % runs else 0) for number in range(runs)]
-threads = [threading.Thread(target=work, args=(f"r{number}", share)) for number, share in enumerate(shares)]
+threads = [
+    threading.Thread(target=work, args=(f"r{number}", share)) for number, share in enumerate(shares)
+]
 before = time.perf_counter()
 for thread in threads:
     thread.start()

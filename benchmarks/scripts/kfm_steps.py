@@ -1,6 +1,8 @@
-"""Ours: no-op steps, each journalled in a real Journal on a real store under a held lease. argv: folder, steps, runs at once.
+"""Ours: no-op steps, each journalled in a real Journal on a real store under a held lease. argv:
+folder, steps, runs at once.
 
-Per step one durable commit (the intent), the effect, and a DONE that rides in the next step's commit.
+Per step one durable commit (the intent), the effect, and a DONE that rides in the next step's
+commit.
 """
 
 import json
@@ -70,7 +72,11 @@ else:
     for thread in threads:
         thread.join()
 took = time.perf_counter() - before
-peak = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+peak = next(
+    int(line.split()[1])
+    for line in Path("/proc/self/status").read_text().splitlines()
+    if line.startswith("VmHWM:")
+)
 
 for wal, share in zip(wals, shares):  # what was measured is really there
     wal.commit(nothing)

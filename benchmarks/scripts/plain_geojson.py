@@ -1,6 +1,8 @@
-"""The peer: a script that only converts points to GeoParquet and hashes both files. argv: input, output, lean|stock.
+"""The peer: a script that only converts points to GeoParquet and hashes both files. argv: input,
+output, lean|stock.
 
-`lean` is as quick as we can write it: orjson, no garbage collection, WKB by numpy, no tidying up at the end. `stock` is what one writes first.
+`lean` is as quick as we can write it: orjson, no garbage collection, WKB by numpy, no tidying up at
+the end. `stock` is what one writes first.
 """
 
 import gc
@@ -38,16 +40,27 @@ points = np.array([f["geometry"]["coordinates"] for f in features])
 if lean:
     wkb = np.empty(len(points), [("order", "u1"), ("type", "<u4"), ("at", "<f8", 2)])
     wkb["order"], wkb["type"], wkb["at"] = 1, 1, points
-    columns["geometry"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(21), len(wkb), [None, pa.py_buffer(wkb)]).cast(pa.binary())
+    columns["geometry"] = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(21), len(wkb), [None, pa.py_buffer(wkb)]
+    ).cast(pa.binary())
 else:
     columns["geometry"] = pa.array(shapely.to_wkb(shapely.points(points)), pa.binary())
 geo = {
     "version": "1.1.0",
     "primary_column": "geometry",
-    "columns": {"geometry": {"encoding": "WKB", "geometry_types": ["Point"], "bbox": [*points.min(0).tolist(), *points.max(0).tolist()]}},
+    "columns": {
+        "geometry": {
+            "encoding": "WKB",
+            "geometry_types": ["Point"],
+            "bbox": [*points.min(0).tolist(), *points.max(0).tolist()],
+        }
+    },
 }
 table = pa.table(columns).replace_schema_metadata({"geo": json.dumps(geo)})
 pq.write_table(table, target, compression="zstd")
-print(json.dumps({"rows": table.num_rows, "input": sha256(source), "output": sha256(target)}), flush=True)
+print(
+    json.dumps({"rows": table.num_rows, "input": sha256(source), "output": sha256(target)}),
+    flush=True,
+)
 if lean:
     os._exit(0)

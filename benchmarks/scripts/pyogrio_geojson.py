@@ -1,4 +1,6 @@
-"""For comparison: the same conversion by GDAL through pyogrio. argv: input, output. Runs in an environment of its own."""
+"""For comparison: the same conversion by GDAL through pyogrio. argv: input, output. Runs in an
+environment of its own.
+"""
 
 import hashlib
 import json

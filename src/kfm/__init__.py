@@ -23,7 +23,9 @@ _MOVED = {  # what workspaces and connector authors were shown -> where it lives
 
 
 class _Moved:
-    """Imports that were shown keep working; asked last, and only for what nothing else has found."""
+    """Imports that were shown keep working; asked last, and only for what nothing else has
+    found.
+    """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -38,7 +40,13 @@ class _Moved:
         from importlib import import_module
 
         found = import_module(_MOVED[module.__name__])
-        module.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("__") or name == "__all__"})
+        module.__dict__.update(
+            {
+                name: value
+                for name, value in vars(found).items()
+                if not name.startswith("__") or name == "__all__"
+            }
+        )
         module.__path__ = []
 
     @staticmethod

@@ -1,6 +1,8 @@
-"""The contract every connector keeps, as a suite: for `kfm connector check` and for tests of a connector's own.
+"""The contract every connector keeps, as a suite: for `kfm connector check` and for tests of a
+connector's own.
 
-`check_connector(workspace, dataset_id)` returns what is wrong, nothing when all is well. Connector code runs in the child, as in a run.
+`check_connector(workspace, dataset_id)` returns what is wrong, nothing when all is well. Connector
+code runs in the child, as in a run.
 """
 
 import ast
@@ -37,11 +39,16 @@ __all__ = ["Finding", "RULES", "check_connector", "write_golden"]
 RULES: dict[str, str] = {  # rule -> what it asks
     "folder": "the folder is named as the dataset is registered",
     "files": "ingest, validate and promote are there, and no stage that nobody knows",
-    "header": "every runner says its stage, purpose, inputs, outputs, zone writes and governance invariants",
+    "header": (
+        "every runner says its stage, purpose, inputs, outputs, zone writes and governance"
+        " invariants"
+    ),
     "thin": "a runner calls kfm.stages and does nothing else",
     "help": "--help of every runner is that of its parser, and the documented table is too",
     "mapping": "mapping.yml can be read",
-    "fixture": "there is a slice to try it on, and no exact place in one of a dataset that is not public",
+    "fixture": (
+        "there is a slice to try it on, and no exact place in one of a dataset that is not public"
+    ),
     "discover": "discover() returns Capabilities, and what it declares is there",
     "writes": "nothing outside the scratch folder changes",
     "same": "the same input gives the same bytes",
@@ -56,8 +63,12 @@ _CODE = ("connector.py", "connector_canary.py")
 _OTHERS = {*_CODE, "test_connector.py", "__init__.py"}
 _HEADINGS = ("Stage:", "Purpose:", "Inputs:", "Outputs:", "Zone writes:", "Governance invariants:")
 _MOST_LINES = 60
-_SHIM = 'import sys\nfrom kfm.stages import main\nif __name__ == "__main__":\n    sys.exit(main("{stage}", __file__))\n'
-_EXACT = re.compile(rb"(?<![\d.])\d{1,3}\.\d{4,}(?!\d*\.)")  # more than three decimals: closer than about 100 m
+_SHIM = (
+    'import sys\nfrom kfm.stages import main\nif __name__ == "__main__":\n   '
+    ' sys.exit(main("{stage}", __file__))\n'
+)
+# more than three decimals: closer than about 100 m
+_EXACT = re.compile(rb"(?<![\d.])\d{1,3}\.\d{4,}(?!\d*\.)")
 _GOLDEN, _REPLAY = "expected.json", "replay.json"
 
 
@@ -73,7 +84,13 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
     """Everything that is wrong with a connector; empty when it keeps the contract."""
     folder = workspace / "scripts" / "connectors" / dataset_id
     if not folder.is_dir():
-        return [_found("folder", f"scripts/connectors/{dataset_id} does not exist.", f"`kfm connector new {dataset_id}` makes it.")]
+        return [
+            _found(
+                "folder",
+                f"scripts/connectors/{dataset_id} does not exist.",
+                f"`kfm connector new {dataset_id}` makes it.",
+            )
+        ]
     entry = open_workspace(workspace).readable(dataset_id)
     found = [*_files(folder), *_help(folder, () if entry is None else (entry,))]
     if (broken := _broken(folder)) is not None:
@@ -83,7 +100,14 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
         entry = open_workspace(workspace).require(dataset_id)
         target = targets_of(open_workspace(workspace), dataset_id)[0]
     except KfmError as error:
-        return [*found, _found("mapping" if _unreadable(folder / "mapping.yml") else "folder", error.happened, error.remedy)]
+        return [
+            *found,
+            _found(
+                "mapping" if _unreadable(folder / "mapping.yml") else "folder",
+                error.happened,
+                error.remedy,
+            ),
+        ]
     return [*found, *_mapping(folder), *_fixtures(folder, entry), *_behaviour(folder, target)]
 
 
@@ -91,11 +115,19 @@ def write_golden(workspace: Path, dataset_id: str) -> dict[str, Any]:
     """Accept what the fixture gives now: `fixtures/expected.json`."""
     folder = workspace / "scripts" / "connectors" / dataset_id
     if (broken := _broken(folder)) is not None:
-        raise UsageError(broken.what, expected="connector code that can be read", remedy=broken.remedy)
+        raise UsageError(
+            broken.what, expected="connector code that can be read", remedy=broken.remedy
+        )
     target = targets_of(open_workspace(workspace), dataset_id)[0]
     with tempfile.TemporaryDirectory(prefix="kfm-check-") as temp:
-        golden = _golden(run_transform(_job(target, _inputs(folder, target)), Path(temp), entries=(target.entry,)))
-    (folder / "fixtures" / _GOLDEN).write_bytes(msgspec.json.format(msgspec.json.encode(golden), indent=2) + b"\n")
+        golden = _golden(
+            run_transform(
+                _job(target, _inputs(folder, target)), Path(temp), entries=(target.entry,)
+            )
+        )
+    (folder / "fixtures" / _GOLDEN).write_bytes(
+        msgspec.json.format(msgspec.json.encode(golden), indent=2) + b"\n"
+    )
     return golden
 
 
@@ -105,7 +137,9 @@ def _found(rule: str, what: str, remedy: str) -> Finding:
 
 
 def _broken(folder: Path) -> Finding | None:
-    """What keeps connector code from being run at all: it is no Python, or has a function that may be a misspelt hook."""
+    """What keeps connector code from being run at all: it is no Python, or has a function that may
+    be a misspelt hook.
+    """
     for name in _CODE:
         try:
             hooks_in(folder / name)
@@ -114,17 +148,25 @@ def _broken(folder: Path) -> Finding | None:
     return None
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 def _files(folder: Path) -> Iterator[Finding]:
     names = {p.name for p in folder.iterdir() if p.is_file()}
     for stage in ("ingest", "validate", "promote"):
         if not any(_RUNNERS.get(name) == stage for name in names):
-            yield _found("files", f"There is no {stage}.py.", "Copy it from scripts/connectors/_templates/dataset_connector_skeleton.")
+            yield _found(
+                "files",
+                f"There is no {stage}.py.",
+                "Copy it from scripts/connectors/_templates/dataset_connector_skeleton.",
+            )
     for name in sorted(names):
         if name in _RUNNERS:
             yield from _runner(folder / name, _RUNNERS[name])
         elif name.endswith((".py", ".ts", ".sh")) and name not in _OTHERS:
-            yield _found("files", f"{name} is no stage.", f"The stages are {', '.join(STAGES)}; other code belongs into connector.py.")
+            yield _found(
+                "files",
+                f"{name} is no stage.",
+                f"The stages are {', '.join(STAGES)}; other code belongs into connector.py.",
+            )
 
 
 def _runner(path: Path, stage: str) -> Iterator[Finding]:
@@ -135,15 +177,27 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
         line = f": line {error.lineno}" if isinstance(error, SyntaxError) else ""
         yield _found("thin", f"{path.name} is no Python{line}.", "Copy it from the skeleton.")
         return
-    head = (ast.get_docstring(tree) or "") if tree is not None else "\n".join(text.splitlines()[:30])
+    head = (
+        (ast.get_docstring(tree) or "") if tree is not None else "\n".join(text.splitlines()[:30])
+    )
     missing = [h.rstrip(":") for h in _HEADINGS if h not in head]
     if missing:
-        yield _found("header", f"The header of {path.name} does not say: {', '.join(missing)}.", "Copy it from the skeleton.")
+        yield _found(
+            "header",
+            f"The header of {path.name} does not say: {', '.join(missing)}.",
+            "Copy it from the skeleton.",
+        )
     elif not re.search(rf"Stage:\s*{stage}\b", head):
-        yield _found("header", f"The header of {path.name} names another stage.", f"Write `Stage: {stage}`.")
+        yield _found(
+            "header", f"The header of {path.name} names another stage.", f"Write `Stage: {stage}`."
+        )
     imported = {n for node in ast.walk(tree) for n in _imports(node)} if tree is not None else set()
     if len(text.splitlines()) > _MOST_LINES or imported - {"sys", "kfm.stages"}:
-        yield _found("thin", f"{path.name} does more than call kfm.stages.", "Move what it does into connector.py.")
+        yield _found(
+            "thin",
+            f"{path.name} does more than call kfm.stages.",
+            "Move what it does into connector.py.",
+        )
 
 
 def _imports(node: ast.AST) -> list[str]:
@@ -155,25 +209,45 @@ def _imports(node: ast.AST) -> list[str]:
 def _help(folder: Path, entries: Sequence[DatasetEntry]) -> Iterator[Finding]:
     """--help of every runner against its parser; the documented table against all of them."""
     for name, stage in _RUNNERS.items():
-        if not name.endswith(".py") or not (folder / name).is_file() or _is_shim(folder / name, stage):
+        if (
+            not name.endswith(".py")
+            or not (folder / name).is_file()
+            or _is_shim(folder / name, stage)
+        ):
             continue
-        if _flags(printed(folder / name, "--help", entries=entries)) != _flags(parser_of(stage).format_help()):
-            yield _found("help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.stages.main("{stage}", __file__)`.')
+        if _flags(printed(folder / name, "--help", entries=entries)) != _flags(
+            parser_of(stage).format_help()
+        ):
+            yield _found(
+                "help",
+                f"{name} --help does not list the flags it takes.",
+                f'Let it call `kfm.stages.main("{stage}", __file__)`.',
+            )
     readme = folder.parent / "README.md"
     if not readme.is_file() or flags_table() not in readme.read_text():
         yield _found(
-            "help", "The table of flags in scripts/connectors/README.md is not that of the runners.", "Copy it from a new workspace."
+            "help",
+            "The table of flags in scripts/connectors/README.md is not that of the runners.",
+            "Copy it from a new workspace.",
         )
 
 
 def _is_shim(path: Path, stage: str) -> bool:
-    """Whether a runner is that of the skeleton but for its header: its --help is then that of its parser, and need not be tried."""
+    """Whether a runner is that of the skeleton but for its header: its --help is then that of its
+    parser, and need not be tried.
+    """
     try:
         body = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError):
         return False
-    code = body[1:] if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else body
-    return [ast.dump(node) for node in code] == [ast.dump(node) for node in ast.parse(_SHIM.format(stage=stage)).body]
+    code = (
+        body[1:]
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+        else body
+    )
+    return [ast.dump(node) for node in code] == [
+        ast.dump(node) for node in ast.parse(_SHIM.format(stage=stage)).body
+    ]
 
 
 def _flags(text: str) -> set[str]:
@@ -203,13 +277,22 @@ def _fixtures(folder: Path, entry: DatasetEntry) -> Iterator[Finding]:
         raw = path.read_bytes() if path.is_file() else b""
         exact = _EXACT.search(raw)
         if b"\0" in raw:
-            yield _found("fixture", f"{path.name} cannot be looked into, and {entry.dataset_id} is not public.", "Use a text format.")
+            yield _found(
+                "fixture",
+                f"{path.name} cannot be looked into, and {entry.dataset_id} is not public.",
+                "Use a text format.",
+            )
         elif exact is not None:
             line = raw[: exact.start()].count(b"\n") + 1
-            yield _found("fixture", f"{path.name}, line {line} has a number with more than three decimals, and {entry.dataset_id} is not public.", "Make it up, or round it: a fixture shows no real place.")  # fmt: skip
+            yield _found(
+                "fixture",
+                f"{path.name}, line {line} has a number with more than three decimals, and"
+                f" {entry.dataset_id} is not public.",
+                "Make it up, or round it: a fixture shows no real place.",
+            )
 
 
-# ---- behaviour -------------------------------------------------------------------------------------------------------
+# ---- behaviour -----------------------------------------------------------------------------------
 def _inputs(folder: Path, target: Target) -> list[Path]:
     kind = KINDS.get(target.entry.source.kind)
     ends = {target.entry.source.format, *((kind.format, *kind.formats) if kind else ())} - {""}
@@ -233,11 +316,17 @@ def _behaviour(folder: Path, target: Target) -> Iterator[Finding]:
                 what = f"{reach[-1][:1].upper()}{reach[-1][1:]}." if reach else error.happened
                 yield _found("writes" if reach else "runs", what, error.remedy)
     if _tree(folder) != before:
-        yield _found("writes", "The connector's folder changed while it ran.", "Write to ctx.scratch only.")
+        yield _found(
+            "writes", "The connector's folder changed while it ran.", "Write to ctx.scratch only."
+        )
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    return {str(p): hash_file(p).digest for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts}
+    return {
+        str(p): hash_file(p).digest
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and "__pycache__" not in p.parts
+    }
 
 
 def _golden(result: TransformResult) -> dict[str, Any]:
@@ -265,19 +354,36 @@ class _Suite:
             return
         heard: list[dict[str, Any]] = []
         room = self.room("discover")
-        job = Discover(dataset_id=self.target.dataset_id, connector=self.target.connector, artifact=self.target.artifact)
+        job = Discover(
+            dataset_id=self.target.dataset_id,
+            connector=self.target.connector,
+            artifact=self.target.artifact,
+        )
         run_transform(job, room, timeout_s=60, on_event=heard.append, entries=self.entries)
         if any(room.iterdir()):
-            yield _found("discover", "discover() writes files.", "Let it return what it knows, and write nothing.")
+            yield _found(
+                "discover",
+                "discover() writes files.",
+                "Let it return what it knows, and write nothing.",
+            )
         said: Any = next((e["found"] for e in heard if e.get("op") == "capabilities"), None)
         try:
             abilities = msgspec.convert(said, Capabilities).abilities
         except msgspec.ValidationError as error:
-            yield _found("discover", f"discover() returns something else than Capabilities: {error}.", "Correct it.")
+            yield _found(
+                "discover",
+                f"discover() returns something else than Capabilities: {error}.",
+                "Correct it.",
+            )
             return
         kind = KINDS.get(self.target.entry.source.kind)
         source = self.target.entry.source
-        windowed = "{since}" in source.url or source.time_column is not None or bool(kind and kind.asks) or "acquire" in self.names
+        windowed = (
+            "{since}" in source.url
+            or source.time_column is not None
+            or bool(kind and kind.asks)
+            or "acquire" in self.names
+        )
         kept = {
             "incremental": windowed,
             "backfillable": windowed,
@@ -287,7 +393,9 @@ class _Suite:
         for ability in abilities:
             if not kept[ability]:
                 yield _found(
-                    "discover", f"It declares {ability}, but nothing here can do that.", "Take it out of abilities, or add what it needs."
+                    "discover",
+                    f"It declares {ability}, but nothing here can do that.",
+                    "Take it out of abilities, or add what it needs.",
                 )
 
     # -- acquire
@@ -296,15 +404,24 @@ class _Suite:
         if "acquire" not in self.names:
             return
         if not listed.is_file():
-            yield _found("acquire", f"There is no fixtures/{_REPLAY} to try acquire() on.", "Write {address: file name} into it.")
+            yield _found(
+                "acquire",
+                f"There is no fixtures/{_REPLAY} to try acquire() on.",
+                "Write {address: file name} into it.",
+            )
             return
-        files = {url: self.folder / "fixtures" / name for url, name in msgspec.json.decode(listed.read_bytes()).items()}
+        files = {
+            url: self.folder / "fixtures" / name
+            for url, name in msgspec.json.decode(listed.read_bytes()).items()
+        }
         whole = self._ask(files, "ask-1")
         with contextlib.suppress(ConnectorFailed):
             self._ask(files, "ask-2", fail_at=max(1, len(whole) // 2))
         if self._ask(files, "ask-3") != whole:
             yield _found(
-                "acquire", "acquire() asks for other files when it is called again.", "Let what it asks follow from the answers alone."
+                "acquire",
+                "acquire() asks for other files when it is called again.",
+                "Let what it asks follow from the answers alone.",
             )
 
     def _ask(self, files: dict[str, Path], room: str, fail_at: int = 0) -> list[tuple[str, str]]:
@@ -328,7 +445,9 @@ class _Suite:
             options=source.options,
             urls=(source.url, *source.urls),
             format=source.format,
-            conflicts="refuse" if self.target.entry.conflicts is UNSET else self.target.entry.conflicts,
+            conflicts=(
+                "refuse" if self.target.entry.conflicts is UNSET else self.target.entry.conflicts
+            ),
             connector=self.target.connector,
             artifact=self.target.artifact,
         )
@@ -339,7 +458,9 @@ class _Suite:
     def made(self) -> Iterator[Finding]:
         if not self.inputs:
             yield _found(
-                "fixture", "There is nothing to try it on in fixtures/.", f"Put a small synthetic .{self.target.entry.source.format} there."
+                "fixture",
+                "There is nothing to try it on in fixtures/.",
+                f"Put a small synthetic .{self.target.entry.source.format} there.",
             )
             return
         job = _job(self.target, self.inputs)
@@ -348,7 +469,8 @@ class _Suite:
             yield _found(
                 "same",
                 "The same input gave other bytes.",
-                "No clock, no chance, no sets: the order of rows and columns must follow from the input.",
+                "No clock, no chance, no sets: the order of rows and columns must follow from the"
+                " input.",
             )
         self._kill(job, self.room("killed"))
         if self._run(job, "killed")[1] != bytes_of:
@@ -360,7 +482,11 @@ class _Suite:
         yield from self._window(first)
         golden = self.folder / "fixtures" / _GOLDEN
         if golden.is_file() and msgspec.json.decode(golden.read_bytes()) != _golden(first):
-            yield _found("golden", f"The fixture gives {first.rows} rows that are not those of fixtures/{_GOLDEN}.", f"If that is right: kfm connector check {self.target.dataset_id} --golden")  # fmt: skip
+            yield _found(
+                "golden",
+                f"The fixture gives {first.rows} rows that are not those of fixtures/{_GOLDEN}.",
+                f"If that is right: kfm connector check {self.target.dataset_id} --golden",
+            )
 
     def _run(self, job: Read | Join, room: str) -> tuple[TransformResult, bytes]:
         scratch = self.temp / room
@@ -391,7 +517,11 @@ class _Suite:
         part, _ = self._run(msgspec.structs.replace(job, since=since, until=until), "window")
         last = part.profile[str(column)].max
         if part.rows >= whole.rows or (last is not None and _moment(last) >= _moment(profile.max)):
-            yield _found("window", f"Rows after {until} came out of a window that ends there.", "Leave the time column as it was read.")
+            yield _found(
+                "window",
+                f"Rows after {until} came out of a window that ends there.",
+                "Leave the time column as it was read.",
+            )
 
 
 class _Killed(Exception):

@@ -1,4 +1,6 @@
-"""`python -m workers run --concurrency=4` and `python -m workers run-job TYPE --dataset kfm://dataset/<id>`."""
+"""`python -m workers run --concurrency=4` and `python -m workers run-job TYPE --dataset
+kfm://dataset/<id>`.
+"""
 
 import sys
 

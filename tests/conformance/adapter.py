@@ -1,4 +1,6 @@
-"""What the shared conformance suites call; a suite whose function is missing here is not run against kfm."""
+"""What the shared conformance suites call; a suite whose function is missing here is not run
+against kfm.
+"""
 
 import datetime as dt
 from itertools import islice
@@ -12,7 +14,16 @@ from kfm.model.errors import UsageError
 from kfm.policy.embedded import rego_eval as evaluate
 from kfm.policy.process import Child
 
-__all__ = ["cron_next", "cron_valid", "dsse_pae", "ed25519_verify", "jcs", "json_load", "prov_load", "rego_eval"]
+__all__ = [
+    "cron_next",
+    "cron_valid",
+    "dsse_pae",
+    "ed25519_verify",
+    "jcs",
+    "json_load",
+    "prov_load",
+    "rego_eval",
+]
 
 
 def jcs(obj: Any) -> bytes:

@@ -14,7 +14,9 @@ from kfm.keys.attest import KeyFolder
 
 pytestmark = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the shared schemas are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the shared schemas are not beside this repository"
+    ),
     pytest.mark.filterwarnings("ignore"),  # theirs, not ours
 ]
 SCHEMAS = SHARED / "schemas"
@@ -23,19 +25,35 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The demo, with its proposal approved and promoted, so that a released dataset is among the outputs."""
+    """The demo, with its proposal approved and promoted, so that a released dataset is among the
+    outputs.
+    """
     folder = tmp_path_factory.mktemp("demo") / "ws"
 
     def kfm(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "kfm", *args], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "kfm", *args], capture_output=True, text=True, check=False
+        )
 
     made = kfm("demo", "--dir", str(folder), "--json")
     assert made.returncode == 0, made.stderr
     states = {o["dataset_id"]: o["state"] for o in json.loads(made.stdout)["first"]}
     assert states["ks_wells"] == "REJECTED" and states["ks_sites"] == "PROPOSED"
-    (number,) = [p["proposal"] for p in json.loads(kfm("-w", str(folder), "review", "--json").stdout)["proposals"]]
+    (number,) = [
+        p["proposal"]
+        for p in json.loads(kfm("-w", str(folder), "review", "--json").stdout)["proposals"]
+    ]
     for step in (
-        ["keys", "new", "--name", "Steward", "--role", "steward", "--for", "Sample Heritage Office"],
+        [
+            "keys",
+            "new",
+            "--name",
+            "Steward",
+            "--role",
+            "steward",
+            "--for",
+            "Sample Heritage Office",
+        ],
         ["approve", str(number), "--key", "Steward"],
         ["promote", str(number)],
     ):
@@ -44,7 +62,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_every_file_is_valid(demo: Path) -> None:
-    command = [sys.executable, str(SHARED / "conformance" / "check.py"), "outputs", str(demo / "data"), "--show", "50"]
+    command = [
+        sys.executable,
+        str(SHARED / "conformance" / "check.py"),
+        "outputs",
+        str(demo / "data"),
+        "--show",
+        "50",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seen, verdict = done.stdout.splitlines()[:2]
     assert done.returncode == 0 and verdict.endswith(" passed, 0 failed"), done.stdout + done.stderr
@@ -66,7 +91,10 @@ def test_dcat_meets_both_profiles(demo: Path, shapes: list[str]) -> None:
     rules = rdflib.Graph()
     for name in shapes:
         rules.parse(SCHEMAS / "dcat" / name)
-    records = [*(demo / "data" / "catalog" / "dcat").iterdir(), *(demo / "data" / "processed").rglob("dcat.json")]
+    records = [
+        *(demo / "data" / "catalog" / "dcat").iterdir(),
+        *(demo / "data" / "processed").rglob("dcat.json"),
+    ]
     assert len(records) == 8
     for path in records:
         graph = rdflib.Graph().parse(data=path.read_text(), format="json-ld")
@@ -82,7 +110,9 @@ def test_pystac_and_stac_valid_agree(demo: Path) -> None:
     listed = json.loads((SCHEMAS / "index.json").read_text())
     local = {url: path for url, path in listed.items() if path.startswith("stac/")}
     judge = JsonSchemaSTACValidator()
-    judge.schema_cache |= {url: json.loads((SCHEMAS / path).read_text()) for url, path in local.items()}
+    judge.schema_cache |= {
+        url: json.loads((SCHEMAS / path).read_text()) for url, path in local.items()
+    }
     collections = sorted((demo / "data" / "catalog" / "stac").glob("*/collection.json"))
     assert len(collections) == 2
     for path in collections:
@@ -91,7 +121,9 @@ def test_pystac_and_stac_valid_agree(demo: Path) -> None:
         (item,) = collection.get_items()
         assert item.validate(judge)
         assert all(Path(str(asset.get_absolute_href())).is_file() for asset in item.assets.values())
-        their = StacValidate(str(path), schema_map={url: str(SCHEMAS / p) for url, p in local.items()})
+        their = StacValidate(
+            str(path), schema_map={url: str(SCHEMAS / p) for url, p in local.items()}
+        )
         assert their.run(), their.message
 
 
@@ -102,7 +134,9 @@ def test_the_prov_library_reads_every_run(demo: Path) -> None:
     assert len(files) == 4
     for path in files:
         document = ProvDocument.deserialize(content=path.read_text(), format="json")
-        assert document == ProvDocument.deserialize(content=document.serialize(format="json"), format="json")
+        assert document == ProvDocument.deserialize(
+            content=document.serialize(format="json"), format="json"
+        )
 
 
 def test_securesystemslib_verifies_every_signed_file(demo: Path) -> None:
@@ -111,7 +145,10 @@ def test_securesystemslib_verifies_every_signed_file(demo: Path) -> None:
     from securesystemslib.signer import SSlibKey
 
     keys = KeyFolder(demo / "keys")
-    built = [*(demo / "data" / "catalog" / "channels").rglob("*.json"), *(demo / "data" / "processed").rglob("attestation.json")]
+    built = [
+        *(demo / "data" / "catalog" / "channels").rglob("*.json"),
+        *(demo / "data" / "processed").rglob("attestation.json"),
+    ]
     roots = [*(demo / "keys" / "root").iterdir()]
     assert len(built) + len(roots) == 10
     (root_key,) = keys.root_keys()
@@ -119,4 +156,6 @@ def test_securesystemslib_verifies_every_signed_file(demo: Path) -> None:
         private: Any = load_pem_private_key(file.read_bytes(), None)
         public = SSlibKey.from_crypto(private.public_key(), keyid=file.stem)
         for path in signed:
-            assert file.stem in Envelope.from_dict(json.loads(path.read_text())).verify([public], 1), path
+            assert file.stem in Envelope.from_dict(json.loads(path.read_text())).verify(
+                [public], 1
+            ), path

@@ -1,4 +1,6 @@
-"""The suites other projects wrote, run through the adapter; counts are exact, so a shrunken suite is noticed too."""
+"""The suites other projects wrote, run through the adapter; counts are exact, so a shrunken suite
+is noticed too.
+"""
 
 import os
 import subprocess
@@ -19,6 +21,15 @@ def test_the_suite_passes_whole(suite: str) -> None:
     if not CHECK.exists():
         pytest.skip("not run: the shared conformance suites are not beside this repository")
     command = [sys.executable, str(CHECK), suite, "--adapter", str(ADAPTER)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "RUST_BACKTRACE": "0"}, check=False)
-    assert done.stdout.splitlines() == [f"{suite}: {COUNTS[suite]} passed, 0 failed"], done.stdout + done.stderr
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "RUST_BACKTRACE": "0"},
+        check=False,
+    )
+    assert done.stdout.splitlines() == [f"{suite}: {COUNTS[suite]} passed, 0 failed"], (
+        done.stdout + done.stderr
+    )
     assert done.returncode == 0

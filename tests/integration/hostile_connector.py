@@ -1,6 +1,8 @@
-"""A connector that tries every way out of its child, mostly behind Python's back, and tells of each how it ended.
+"""A connector that tries every way out of its child, mostly behind Python's back, and tells of each
+how it ended.
 
-Nothing here is imported by a test: the file is copied to where a connector lies, with `WHERE` in front.
+Nothing here is imported by a test: the file is copied to where a connector lies, with `WHERE` in
+front.
 """
 
 import _posixsubprocess
@@ -35,9 +37,25 @@ _TABLE = pyarrow.table({"a": [1]})
 
 
 def _number(name):
-    others = {"clone": confine._CLONE, "tgkill": confine._TGKILL, "prctl": confine._PRCTL, "prlimit64": confine._PRLIMIT}
-    others |= {"fcntl": confine._FCNTL, "ioctl": confine._IOCTL, "truncate": confine._PATH_TRUNCATE, "symlinkat": (266, 36)}
-    others |= {"memfd_create": (319, 279), "mknodat": (259, 33), "linkat": (265, 37), "unlinkat": (263, 35), "renameat2": (316, 276)}
+    others = {
+        "clone": confine._CLONE,
+        "tgkill": confine._TGKILL,
+        "prctl": confine._PRCTL,
+        "prlimit64": confine._PRLIMIT,
+    }
+    others |= {
+        "fcntl": confine._FCNTL,
+        "ioctl": confine._IOCTL,
+        "truncate": confine._PATH_TRUNCATE,
+        "symlinkat": (266, 36),
+    }
+    others |= {
+        "memfd_create": (319, 279),
+        "mknodat": (259, 33),
+        "linkat": (265, 37),
+        "unlinkat": (263, 35),
+        "renameat2": (316, 276),
+    }
     return {**confine._NEVER, **confine._ABSENT, **others}[name][_COLUMN]
 
 
@@ -51,7 +69,9 @@ def _call(name, *args):
     """A system call, straight."""
     given = [_FFI.from_buffer(a) if isinstance(a, bytes) else _FFI.cast("long", a) for a in args]
     given = [
-        _FFI.cast("long", _FFI.cast("uintptr_t", a)) if isinstance(a, _FFI.CData) and _FFI.typeof(a).kind != "primitive" else a
+        _FFI.cast("long", _FFI.cast("uintptr_t", a))
+        if isinstance(a, _FFI.CData) and _FFI.typeof(a).kind != "primitive"
+        else a
         for a in given
     ]
     return _checked(_C.syscall(_number(name), *given))
@@ -90,7 +110,9 @@ def _fork_exec():
 def _spawn():
     argv = [_FFI.new("char[]", a) for a in (b"sh", b"-c", _shell("sleep 60"))]
     pid, empty = _FFI.new("int *"), _FFI.new("char *[]", [_FFI.NULL])
-    error = _C.posix_spawn(pid, b"/bin/sh", _FFI.NULL, _FFI.NULL, _FFI.new("char *[]", [*argv, _FFI.NULL]), empty)
+    error = _C.posix_spawn(
+        pid, b"/bin/sh", _FFI.NULL, _FFI.NULL, _FFI.new("char *[]", [*argv, _FFI.NULL]), empty
+    )
     if error:
         raise OSError(error, os.strerror(error))
 
@@ -117,7 +139,9 @@ def _raster():
     import numpy
     import rasterio
 
-    with rasterio.open(f"{_OUT}/made.tif", "w", driver="GTiff", width=1, height=1, count=1, dtype="uint8") as file:
+    with rasterio.open(
+        f"{_OUT}/made.tif", "w", driver="GTiff", width=1, height=1, count=1, dtype="uint8"
+    ) as file:
         file.write(numpy.ones((1, 1, 1), "uint8"))
 
 
@@ -256,7 +280,8 @@ def _tried(attempt):
     try:
         attempt()
     except Exception as error:
-        by_gdal = type(error).__module__.partition(".")[0] in ("rasterio", "pyogrio")  # which do not say why
+        # which do not say why
+        by_gdal = type(error).__module__.partition(".")[0] in ("rasterio", "pyogrio")
         refused = by_gdal or (isinstance(error, OSError) and error.errno in _REFUSED)
         return f"{'refused' if refused else 'reached'}: {type(error).__name__}: {error}"
     return "did it"

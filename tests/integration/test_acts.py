@@ -1,4 +1,6 @@
-"""What people do to a channel: ★ stands in no transaction, and what it leaves to do is done by whoever comes next."""
+"""What people do to a channel: ★ stands in no transaction, and what it leaves to do is done by
+whoever comes next.
+"""
 
 import json
 import os
@@ -20,7 +22,11 @@ Kfm = Callable[..., Said]
 
 
 def official(kfm: Kfm, dataset: str = QUAKES) -> str | None:
-    return next(d["version_id"] for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == dataset)
+    return next(
+        d["version_id"]
+        for d in kfm("status", "--json").json["datasets"]
+        if d["dataset_id"] == dataset
+    )
 
 
 def generations(ws: Path, dataset: str = QUAKES) -> int:
@@ -28,7 +34,9 @@ def generations(ws: Path, dataset: str = QUAKES) -> int:
 
 
 def lose_commits_after(ws: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """No transaction commits once the channel has that many generations; the list says how many did not."""
+    """No transaction commits once the channel has that many generations; the list says how many did
+    not.
+    """
     real, failed = SqliteStore.transaction, list[int]()
 
     def transaction(self: SqliteStore, work: Any, **more: Any) -> Any:
@@ -36,7 +44,9 @@ def lose_commits_after(ws: Path, number: int, monkeypatch: pytest.MonkeyPatch) -
             found = work(tx)
             if generations(ws) >= number:
                 failed.append(number)
-                raise StoreUnavailable("The disk is full.", expected="space", remedy="Nothing is lost: run again.")
+                raise StoreUnavailable(
+                    "The disk is full.", expected="space", remedy="Nothing is lost: run again."
+                )
             return found
 
         return real(self, failing, **more)
@@ -52,13 +62,20 @@ def test_a_second_rollback_goes_further_back_and_never_to_what_the_first_one_lef
     with monkeypatch.context() as broken:
         failed = lose_commits_after(ws, 4, broken)
         assert kfm("rollback", QUAKES, "--reason", "bad feed").code == 0
-        assert failed and generations(ws) == 4, "the store refused what comes after ★, and the rollback stands"
+        assert failed and generations(ws) == 4, (
+            "the store refused what comes after ★, and the rollback stands"
+        )
     assert "act.unfinished" in kfm("doctor", "--json").out
     assert official(kfm) == two
     assert kfm("rollback", QUAKES, "--reason", "bad feed").code == 0 and official(kfm) == one
     said = kfm("rollback", QUAKES, "--reason", "bad feed", "--json")
-    assert said.code == 2 and "generation" in said.json["happened"] and official(kfm) == one, "the rest was left by rollbacks"
-    assert kfm("rollback", QUAKES, "--to", three, "--reason", "it was right").code == 0 and official(kfm) == three
+    assert said.code == 2 and "generation" in said.json["happened"] and official(kfm) == one, (
+        "the rest was left by rollbacks"
+    )
+    assert (
+        kfm("rollback", QUAKES, "--to", three, "--reason", "it was right").code == 0
+        and official(kfm) == three
+    )
     assert not list((ws / "data" / "work" / QUAKES / "acts").iterdir())
     assert json.loads(kfm("doctor", "--json").out)["findings"] == [] and kfm("verify").code == 0
 
@@ -80,7 +97,9 @@ def test_an_act_killed_before_its_generation_changes_nothing(
     assert not act.exists(), "the run after it took the number, and its tick dropped the intent"
 
 
-def test_a_run_whose_child_is_killed_goes_on_when_it_is_resumed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_child_is_killed_goes_on_when_it_is_resumed(
+    kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One ledger row, whoever ended the child; one that is ended every time fails in the end."""
     from kfm.connectors.process import _Child
 
@@ -102,13 +121,18 @@ def test_a_run_whose_child_is_killed_goes_on_when_it_is_resumed(kfm: Kfm, ws: Pa
     kills[0] = 99
     for _ in range(5):
         kfm("run", QUAKES, "--force", "--reason", "again") if _ == 0 else kfm("resume")
-    assert [r["state"] for r in kfm("runs", QUAKES, "--json").json["runs"]] == ["FAILED", "COMMITTED"]
+    assert [r["state"] for r in kfm("runs", QUAKES, "--json").json["runs"]] == [
+        "FAILED",
+        "COMMITTED",
+    ]
 
 
 def test_verify_knows_what_the_next_tick_will_make(
     kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right after ★ nothing is shown or archived yet; the official version is whole all the same."""
+    """Right after ★ nothing is shown or archived yet; the official version is whole all the
+    same.
+    """
 
     class Killed(BaseException):
         pass

@@ -1,4 +1,6 @@
-"""A canary: another version of an updater on some partitions, a proposal until it was compared, beside the rest that goes on."""
+"""A canary: another version of an updater on some partitions, a proposal until it was compared,
+beside the rest that goes on.
+"""
 
 import json
 import shutil
@@ -41,7 +43,9 @@ Kfm = Callable[..., Said]
 
 
 def levels(here: Path, partition: str, first: float = 1.5) -> None:
-    (here / "inbox" / f"{partition}.csv").write_text("site,level\n" + "".join(f"S{n},{first + n}\n" for n in range(3)))
+    (here / "inbox" / f"{partition}.csv").write_text(
+        "site,level\n" + "".join(f"S{n},{first + n}\n" for n in range(3))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,11 @@ def tried(here: Path, kfm: Kfm) -> int:
     """The canary is tried on one partition; the number of its proposal."""
     change_entry(here, ID, {"canary": CANARY})
     said = runs(kfm)
-    assert {p: r["state"] for p, r in said.items()} == {"a": "PROPOSED", "b": "NOOP", "c": "NOOP"}, said
+    assert {p: r["state"] for p, r in said.items()} == {
+        "a": "PROPOSED",
+        "b": "NOOP",
+        "c": "NOOP",
+    }, said
     return int(said["a"]["proposal"])
 
 
@@ -94,12 +102,17 @@ def folder(here: Path, number: int) -> Path:
         return here / "data" / "work" / ID / "proposals" / run_of(world, number).run_id
 
 
-def test_a_canary_waits_for_a_person_whatever_the_registry_says(here: Path, kfm: Kfm, tried: int) -> None:
+def test_a_canary_waits_for_a_person_whatever_the_registry_says(
+    here: Path, kfm: Kfm, tried: int
+) -> None:
     proposal = json.loads((folder(here, tried) / "proposal.json").read_text())
     assert (proposal["canary"], proposal["approvals"]) == (True, 1)  # the registry asks for none
     generation = status(kfm)["generation"]
     said = kfm("run", ID, "--json")
-    assert (said.code, {r["partition"]: r["reason"] for r in said.json["runs"]}["a"]) == (7, "already proposed, waits for a person")
+    assert (said.code, {r["partition"]: r["reason"] for r in said.json["runs"]}["a"]) == (
+        7,
+        "already proposed, waits for a person",
+    )
     assert kfm("resume").code in (0, 7)
     assert kfm("promote", str(tried)).code == 7
     assert status(kfm)["generation"] == generation
@@ -123,15 +136,27 @@ def test_an_approval_counts_only_after_the_comparison(here: Path, kfm: Kfm, trie
 
 def test_promoting_what_nobody_compared_says_so(kfm: Kfm, tried: int) -> None:
     said = kfm("promote", str(tried), "--json")
-    assert [r["code"] for r in said.json["reasons"]][:2] == ["approval.missing", "approval.uncompared"]
+    assert [r["code"] for r in said.json["reasons"]][:2] == [
+        "approval.missing",
+        "approval.uncompared",
+    ]
 
 
 def test_the_comparison_counts_rows_and_is_written_once(here: Path, kfm: Kfm, tried: int) -> None:
     official = status(kfm)["version_id"]
     (first,) = kfm("canary", "compare", ID, "--json").json["comparisons"]
     assert first["artifacts"] == {"a.parquet": {"added": 1, "removed": 1, "changed": 2}}
-    assert (first["new"], first["official_version"], first["partition"], first["pipeline_version"]) == (True, official, "a", "2.0.0")
-    assert first["by"].startswith("user:") and first["at"] and first["candidate_digest"].startswith("sha256:")
+    assert (
+        first["new"],
+        first["official_version"],
+        first["partition"],
+        first["pipeline_version"],
+    ) == (True, official, "a", "2.0.0")
+    assert (
+        first["by"].startswith("user:")
+        and first["at"]
+        and first["candidate_digest"].startswith("sha256:")
+    )
     path = folder(here, tried) / "comparison.json"
     before = path.read_bytes()
     (second,) = kfm("canary", "compare", ID, "--json").json["comparisons"]
@@ -139,7 +164,9 @@ def test_the_comparison_counts_rows_and_is_written_once(here: Path, kfm: Kfm, tr
     assert path.read_bytes() == before
 
 
-def test_a_comparison_that_was_edited_voids_what_was_approved(here: Path, kfm: Kfm, tried: int) -> None:
+def test_a_comparison_that_was_edited_voids_what_was_approved(
+    here: Path, kfm: Kfm, tried: int
+) -> None:
     kfm("canary", "compare", ID)
     assert kfm("approve", str(tried), "--key", "R. Stone").code == 0
     path = folder(here, tried) / "comparison.json"
@@ -149,26 +176,40 @@ def test_a_comparison_that_was_edited_voids_what_was_approved(here: Path, kfm: K
     assert (said.code, said.json["state"]) == (7, "PROPOSED")
 
 
-def test_a_proposal_that_denies_being_a_canary_is_not_promoted(here: Path, kfm: Kfm, tried: int) -> None:
+def test_a_proposal_that_denies_being_a_canary_is_not_promoted(
+    here: Path, kfm: Kfm, tried: int
+) -> None:
     path, generation = folder(here, tried) / "proposal.json", status(kfm)["generation"]
     path.chmod(0o644)
-    path.write_text(path.read_text().replace('"canary":true,', "").replace('"approvals":1', '"approvals":0'))
+    path.write_text(
+        path.read_text().replace('"canary":true,', "").replace('"approvals":1', '"approvals":0')
+    )
     assert kfm("promote", str(tried)).code in (3, 6)
     assert status(kfm)["generation"] == generation
 
 
-def test_the_other_partitions_go_on_under_the_old_version_and_nothing_of_the_canary_comes_along(here: Path, kfm: Kfm, tried: int) -> None:
+def test_the_other_partitions_go_on_under_the_old_version_and_nothing_of_the_canary_comes_along(
+    here: Path, kfm: Kfm, tried: int
+) -> None:
     before = kfm("get", ID, "-o", str(here / "before"))
     assert before.code == 0
     levels(here, "b", 7.0)
     said = runs(kfm)
     assert (said["b"]["state"], said["c"]["state"]) == ("COMMITTED", "NOOP")
     kfm("get", ID, "-o", str(here / "after"))
-    assert (here / "after" / "a.parquet").read_bytes() == (here / "before" / "a.parquet").read_bytes()
-    assert (here / "after" / "b.parquet").read_bytes() != (here / "before" / "b.parquet").read_bytes()
+    assert (here / "after" / "a.parquet").read_bytes() == (
+        here / "before" / "a.parquet"
+    ).read_bytes()
+    assert (here / "after" / "b.parquet").read_bytes() != (
+        here / "before" / "b.parquet"
+    ).read_bytes()
     with open_world(open_workspace(here)) as world:
-        assert world.store.read(lambda tx: tx.runs.get(said["b"]["run_id"])).pipeline_version == "1.0.0"
-    again = runs(kfm)["a"]  # the canary stands on what is official: it was proposed anew, and must be compared anew
+        assert (
+            world.store.read(lambda tx: tx.runs.get(said["b"]["run_id"])).pipeline_version
+            == "1.0.0"
+        )
+    # the canary stands on what is official: it was proposed anew, and must be compared anew
+    again = runs(kfm)["a"]
     with open_world(open_workspace(here)) as world:
         assert run_of(world, tried).state == "SUPERSEDED"
     assert again["state"] in ("PROPOSED", "NOOP")
@@ -181,13 +222,22 @@ def test_accepting_leads_to_one_version_for_all(here: Path, kfm: Kfm, tried: int
     assert kfm("canary", "accept", ID).code == 3  # nobody has compared
     kfm("canary", "compare", ID)
     said = kfm("canary", "accept", ID)
-    assert said.code == 0 and f"approve {tried}" in said.out and "connector_canary.py" in said.out and "2.0.0" in said.out
+    assert (
+        said.code == 0
+        and f"approve {tried}" in said.out
+        and "connector_canary.py" in said.out
+        and "2.0.0" in said.out
+    )
     assert kfm("approve", str(tried), "--key", "R. Stone").code == 0
     assert kfm("promote", str(tried)).code == 0
     code = here / "scripts" / "connectors" / ID / "connector_canary.py"
     code.rename(code.with_name("connector.py"))
     change_entry(here, ID, {"pipeline_version": "2.0.0", "canary": None})
-    assert {p: r["state"] for p, r in runs(kfm).items()} == {"a": "NOOP", "b": "COMMITTED", "c": "COMMITTED"}, "a has its bytes already"
+    assert {p: r["state"] for p, r in runs(kfm).items()} == {
+        "a": "NOOP",
+        "b": "COMMITTED",
+        "c": "COMMITTED",
+    }, "a has its bytes already"
     assert {r["state"] for r in runs(kfm).values()} == {"NOOP"}
     assert kfm("verify", ID).code == 0
     assert kfm("canary", "--json").json == {"canaries": []}
@@ -198,13 +248,21 @@ def test_a_canary_changes_nothing_for_the_specs_of_the_rest(here: Path) -> None:
     change_entry(here, ID, {"canary": CANARY})
     after = {t.partition: t for t in targets_of(open_workspace(here), ID)}
     assert [before[p].spec_hash == after[p].spec_hash for p in "abc"] == [False, True, True]
-    assert [(t.canary, t.pipeline_version) for t in after.values()] == [(True, "2.0.0"), (False, "1.0.0"), (False, "1.0.0")]
+    assert [(t.canary, t.pipeline_version) for t in after.values()] == [
+        (True, "2.0.0"),
+        (False, "1.0.0"),
+        (False, "1.0.0"),
+    ]
     assert not any(t.canary for t in targets_of(open_workspace(here), ID, trigger="backfill"))
-    assert all("canary" not in t.spec["registry"] for t in after.values()), "workspaces without one keep the hashes they have"
+    assert all("canary" not in t.spec["registry"] for t in after.values()), (
+        "workspaces without one keep the hashes they have"
+    )
 
 
 @pytest.mark.parametrize("code", [True, False], ids=["code of its own", "the same code"])
-def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(here: Path, kfm: Kfm, code: bool) -> None:
+def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(
+    here: Path, kfm: Kfm, code: bool
+) -> None:
     if not code:
         (here / "scripts" / "connectors" / ID / "connector_canary.py").unlink()
     change_entry(here, ID, {"canary": CANARY})
@@ -213,7 +271,9 @@ def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(here: Path, 
     with open_world(workspace) as world:
         row = run_of(world, tried)
         journal = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    plan = next(msgspec.json.decode(r.payload, type=Planned) for r in journal if r.step_id == "plan")
+    plan = next(
+        msgspec.json.decode(r.payload, type=Planned) for r in journal if r.step_id == "plan"
+    )
     assert resumed_target(workspace, row, plan).canary
     change_entry(here, ID, {"canary": None})
     with pytest.raises(Exception, match="another registry entry"):
@@ -221,7 +281,15 @@ def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(here: Path, 
 
 
 def test_a_dataset_without_partitions_is_tried_as_a_whole(here: Path, kfm: Kfm) -> None:
-    change_entry(here, ID, {"partitions": None, "merge": None, "source": {"format": "csv", "url": "file:///inbox/a.csv"}})
+    change_entry(
+        here,
+        ID,
+        {
+            "partitions": None,
+            "merge": None,
+            "source": {"format": "csv", "url": "file:///inbox/a.csv"},
+        },
+    )
     (here / "scripts" / "connectors" / ID / "connector_canary.py").unlink()
     assert kfm("run", ID).code == 0
     change_entry(here, ID, {"canary": {"pipeline_version": "2.0.0"}})
@@ -240,7 +308,9 @@ def test_a_dataset_without_partitions_is_tried_as_a_whole(here: Path, kfm: Kfm) 
         ({"pipeline_version": "2.0.0", "partition": ["a"]}, "unknown field"),
     ],
 )
-def test_a_canary_that_means_nothing_is_refused(here: Path, kfm: Kfm, canary: dict[str, Any], why: str) -> None:
+def test_a_canary_that_means_nothing_is_refused(
+    here: Path, kfm: Kfm, canary: dict[str, Any], why: str
+) -> None:
     path = here / "data" / "registry" / f"{ID}.yml"
     path.write_text(ENTRY + f"canary: {json.dumps(canary)}\n")
     said = kfm("run", ID)

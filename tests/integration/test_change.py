@@ -1,4 +1,6 @@
-"""So much changes at once that something may be wrong: the version waits for a person, with the numbers and the command."""
+"""So much changes at once that something may be wrong: the version waits for a person, with the
+numbers and the command.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +23,9 @@ def csv(rows: Any, **changed: int) -> bytes:
 
 
 def waits(stand: Stand, name: str, *words: str) -> dict[str, Any]:
-    """Run it and see the version wait; what is official stays, and the numbers and the command are told."""
+    """Run it and see the version wait; what is official stays, and the numbers and the command are
+    told.
+    """
     before = stand.official()
     outcome = stand.run(name)
     assert (outcome["state"], outcome["exit_code"]) == ("PROPOSED", 7), outcome
@@ -38,7 +42,9 @@ def test_half_the_rows_wait_with_the_numbers_and_the_command(stand: Stand) -> No
     outcome = waits(stand, "feed", "1,000 → 531 rows, −47 %", "--accept-change")
     assert outcome["change"].startswith("1,000 → 531 rows, −47 %, 469 removed")
     looked = stand("review", str(outcome["proposal"])).out
-    assert "`kfm diff feed proposal/2` shows it" in looked and "`kfm reject 2` does not" in looked, looked
+    assert (
+        "`kfm diff feed proposal/2` shows it" in looked and "`kfm reject 2` does not" in looked
+    ), looked
     assert "proposal/N" not in looked
     status = stand("status", "feed", "--json").json["datasets"][0]
     assert status["state"] == "proposed"
@@ -55,7 +61,9 @@ def test_the_operators_word_suffices_where_nobody_has_to_approve(stand: Stand) -
     said = stand("run", "feed", "--accept-change", "--reason", "half were sold", "--json")
     made = said.json["runs"][-1]
     assert (said.code, made["state"], made["generation"]) == (0, "COMMITTED", 2), made
-    signed = list((stand.ws / "data/work/feed/proposals" / outcome["run_id"] / "acceptances").iterdir())
+    signed = list(
+        (stand.ws / "data/work/feed/proposals" / outcome["run_id"] / "acceptances").iterdir()
+    )
     assert len(signed) == 1 and json.loads(signed[0].read_bytes())["signatures"]
     assert stand("verify", "feed").code == 0
 
@@ -67,7 +75,10 @@ def test_a_word_is_about_the_change_that_was_seen(stand: Stand) -> None:
     waits(stand, "feed")
     stand.speaker.says["/feed"] = csv(range(2))
     said = stand("run", "feed", "--accept-change", "--reason", "70 is right", "--json")
-    assert said.code == 7 and "more changes now than in what waited, 100 → 70 rows" in said.json["runs"][-1]["reason"]
+    assert (
+        said.code == 7
+        and "more changes now than in what waited, 100 → 70 rows" in said.json["runs"][-1]["reason"]
+    )
     assert stand("run", "feed", "--accept-change", "--reason", " ").code == 2
     assert stand("run", "--all", "--accept-change", "--reason", "all of it").code == 2
     stand.speaker.says["/feed"] = csv(range(3))
@@ -114,7 +125,9 @@ def test_a_newer_capture_with_the_same_change_keeps_the_place(stand: Stand) -> N
     second = waits(stand, "feed", "100 → 51 rows")
     assert second["proposal"] == first["proposal"]
     waiting = stand("review", "--json").json["proposals"]
-    assert [(p["proposal"], p["version_id"]) for p in waiting] == [(first["proposal"], second["version_id"])]
+    assert [(p["proposal"], p["version_id"]) for p in waiting] == [
+        (first["proposal"], second["version_id"])
+    ]
 
 
 def test_most_rows_with_other_values_wait(stand: Stand) -> None:
@@ -145,25 +158,38 @@ def test_a_table_without_a_key_is_guarded_too(stand: Stand) -> None:
     [
         pytest.param(range(100), range(85), {}, id="a few"),
         pytest.param(range(12), range(2), {}, id="ten rows or fewer"),
-        pytest.param(range(100), range(5), {"cadence": "real-time", "interval": "1m"}, id="of now alone"),
-        pytest.param(range(100), range(5), {"change": {"rows": None, "deletions": None}}, id="as registered"),
+        pytest.param(
+            range(100), range(5), {"cadence": "real-time", "interval": "1m"}, id="of now alone"
+        ),
+        pytest.param(
+            range(100), range(5), {"change": {"rows": None, "deletions": None}}, id="as registered"
+        ),
         pytest.param(range(100), range(300), {}, id="growth"),
     ],
 )
-def test_what_may_change_is_published_and_told(stand: Stand, first: range, then: range, more: dict[str, Any]) -> None:
+def test_what_may_change_is_published_and_told(
+    stand: Stand, first: range, then: range, more: dict[str, Any]
+) -> None:
     stand.register("feed", {"format": "csv"}, business_key=["id"], **more)
     stand.publish("feed", csv(first))
     stand.speaker.says["/feed"] = csv(then)
     outcome = stand.publish("feed")
     assert outcome["change"].startswith(f"{len(first)} → {len(then)} rows, ")
-    assert f"{len(first)} → {len(then)} rows" in stand("run", "feed", "--force", "--reason", "again").out or outcome["generation"] == 2
+    assert (
+        f"{len(first)} → {len(then)} rows"
+        in stand("run", "feed", "--force", "--reason", "again").out
+        or outcome["generation"] == 2
+    )
 
 
 def test_a_change_of_the_registry_does_not_count(stand: Stand) -> None:
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     stand.publish("feed", csv(range(100)))
     stand.register(
-        "feed", {"format": "csv"}, business_key=["id"], schema=[{"name": "id", "type": "integer"}, {"name": "value", "type": "string"}]
+        "feed",
+        {"format": "csv"},
+        business_key=["id"],
+        schema=[{"name": "id", "type": "integer"}, {"name": "value", "type": "string"}],
     )
     outcome = stand.run("feed")
     assert "quality.rows_replaced" not in str(outcome), outcome
@@ -197,14 +223,20 @@ def quakes(days: Any, made: int = NOW, mag: float = 1.0, **updated: int) -> byte
         }
         for d in days
     ]
-    metadata = {"generated": made, "url": "https://example.org/summary/all_month.geojson", "count": len(features)}
+    metadata = {
+        "generated": made,
+        "url": "https://example.org/summary/all_month.geojson",
+        "count": len(features),
+    }
     return answer({"type": "FeatureCollection", "metadata": metadata, "features": features})
 
 
 QUAKES = {"kind": "usgs_quakes", "format": "geojson"}
 
 
-@pytest.mark.parametrize("cadence", [{}, {"cadence": "real-time", "interval": "1m"}], ids=["daily", "real-time"])
+@pytest.mark.parametrize(
+    "cadence", [{}, {"cadence": "real-time", "interval": "1m"}], ids=["daily", "real-time"]
+)
 def test_a_thin_answer_retracts_nothing_by_itself(stand: Stand, cadence: dict[str, Any]) -> None:
     stand.register("feed", QUAKES, merge="upsert", **cadence)
     stand.publish("feed", quakes(range(400)))
@@ -213,7 +245,10 @@ def test_a_thin_answer_retracts_nothing_by_itself(stand: Stand, cadence: dict[st
     assert any("398 deleted upstream" in w for w in outcome["warnings"]), outcome
     stand.speaker.says["/feed"] = quakes(range(3, 400), made=NOW + DAY)
     outcome = stand.publish("feed")
-    assert "3 marked as deleted" in outcome["change"] and "3 deleted upstream" in outcome["warnings"][0]
+    assert (
+        "3 marked as deleted" in outcome["change"]
+        and "3 deleted upstream" in outcome["warnings"][0]
+    )
 
 
 def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> None:
@@ -232,18 +267,26 @@ def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> 
     assert stand("run", "feed", "--accept-change", "--reason", "upstream restored it").code == 0
 
 
-def test_a_table_of_nwis_that_was_retrieved_before_the_official_one_is_not_taken(stand: Stand) -> None:
+def test_a_table_of_nwis_that_was_retrieved_before_the_official_one_is_not_taken(
+    stand: Stand,
+) -> None:
     def table(retrieved: str, value: float) -> bytes:
         head = "agency_cd\tsite_no\tdatetime\t7_00060_00003\t7_00060_00003_cd\n5s\t15s\t20d\t14n\t10s\n"
-        rows = "".join(f"USGS\t07141220\t2020-01-{day:02d}\t{value + day}\tA\n" for day in range(1, 20))
-        return answer(f"# retrieved: {retrieved} EST\n#  7   00060   00003   Discharge, cubic feet per second (Mean)\n{head}{rows}")
+        rows = "".join(
+            f"USGS\t07141220\t2020-01-{day:02d}\t{value + day}\tA\n" for day in range(1, 20)
+        )
+        return answer(
+            f"# retrieved: {retrieved} EST\n#  7   00060   00003   Discharge, cubic feet per second (Mean)\n{head}{rows}"
+        )
 
     stand.register("gauge", {"kind": "nwis", "format": "rdb"})
     stand.publish("gauge", table("2020-02-20 16:35:50", 1.0))
     before, stand.speaker.says["/gauge"] = stand.official(), table("2020-02-19 16:35:50", 2.0)
     outcome = stand.run("gauge")
     assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0) and stand.official() == before
-    assert "2020-02-19T21:35:50Z" in outcome["reason"] and "2020-02-20T21:35:50Z" in outcome["reason"]
+    assert (
+        "2020-02-19T21:35:50Z" in outcome["reason"] and "2020-02-20T21:35:50Z" in outcome["reason"]
+    )
 
 
 def test_an_answer_from_the_future_keeps_nothing_out(stand: Stand) -> None:
@@ -266,12 +309,16 @@ def test_what_comes_back_without_a_stamp_is_what_upstream_says_now(stand: Stand)
 def test_the_next_honest_feed_corrects_a_poisoned_revision(stand: Stand) -> None:
     stand.register("feed", QUAKES, merge="upsert", max_quarantined=0.05)
     stand.publish("feed", quakes(range(100)))
-    stand.speaker.says["/feed"] = quakes(range(100), made=NOW + 1000, mag=1.0, e7=253_370_764_800_000)
+    stand.speaker.says["/feed"] = quakes(
+        range(100), made=NOW + 1000, mag=1.0, e7=253_370_764_800_000
+    )
     stand.run("feed")
     stand.speaker.says["/feed"] = quakes(range(100), made=NOW + 2000, e7=NOW, e8=NOW)
     stand.publish("feed")
     import pyarrow.parquet as pq
 
-    table = next((stand.ws / "data/processed/feed" / stand.good["feed"]["version_id"]).glob("*.parquet"))
+    table = next(
+        (stand.ws / "data/processed/feed" / stand.good["feed"]["version_id"]).glob("*.parquet")
+    )
     rows = {r["event_id"]: r for r in pq.read_table(table).to_pylist()}
     assert rows["e7"]["updated_at"].year == 2026 and len(rows) == 100

@@ -13,7 +13,9 @@ def test_a_registry_entry_names_a_credential_and_runs_nothing(tmp_path: Path) ->
         (tmp_path / "secret").write_text(VALUE + "\n")
         kept = stand.ws / "kfm.yml"
         kept.write_text(kept.read_text() + "\ncredentials:\n  agency: file:../secret\n")
-        stand.register("wells", {"format": "csv", "url": f"{stand.speaker.url}/wells?token=credential:agency"})
+        stand.register(
+            "wells", {"format": "csv", "url": f"{stand.speaker.url}/wells?token=credential:agency"}
+        )
         assert stand.publish("wells", answer("k,v\na,1\n"))["state"] == "COMMITTED"
         assert stand.speaker.asked == [f"/wells?token={VALUE}"]
         found = [p for p in stand.ws.rglob("*") if p.is_file() and VALUE.encode() in p.read_bytes()]

@@ -1,4 +1,6 @@
-"""Half a file is never taken for a whole one: its end is evidence, and so is the end that earlier captures had."""
+"""Half a file is never taken for a whole one: its end is evidence, and so is the end that earlier
+captures had.
+"""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +26,9 @@ def unsized(body: str) -> bytes:
     return b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body.encode()
 
 
-def test_a_number_that_was_cut_is_refused_where_earlier_captures_ended_with_a_line(stand: Stand) -> None:
+def test_a_number_that_was_cut_is_refused_where_earlier_captures_ended_with_a_line(
+    stand: Stand,
+) -> None:
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     stand.publish("feed", answer(CSV))
     half = CSV[: CSV.index("\n531,") + 6]
@@ -62,7 +66,11 @@ def test_a_first_capture_without_a_last_line_break_is_taken_with_a_warning(stand
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     outcome = stand.publish("feed", answer(CSV[:-1]))
     assert "does not end with a line break" in outcome["warnings"][0]
-    report = json.loads((stand.ws / "data/work/feed/runs" / outcome["run_id"] / "validation_report.json").read_text())
+    report = json.loads(
+        (
+            stand.ws / "data/work/feed/runs" / outcome["run_id"] / "validation_report.json"
+        ).read_text()
+    )
     assert report["warnings"] == outcome["warnings"]
     stand.speaker.says["/feed"] = unsized(CSV.replace("\n5,35\n", "\n5,36\n")[:-1])
     assert stand.publish("feed")["generation"] == 2, "it always ended so"
@@ -72,18 +80,34 @@ def test_a_first_capture_without_a_last_line_break_is_taken_with_a_warning(stand
     ("source", "whole", "end"),
     [
         pytest.param({"format": "csv"}, CSV, "\n531,", id="inside a record"),
-        pytest.param({"format": "csv"}, CSV.replace(",", ',"', 1).replace("value", 'value"', 1), '"val', id="inside a quote"),
-        pytest.param({"format": "json", "records": "."}, LINES, '{"id": 531, "va', id="inside a line of JSON"),
-        pytest.param({"format": "json"}, json.dumps([{"id": i, "value": i} for i in range(1000)]), '"id": 531', id="inside an array"),
+        pytest.param(
+            {"format": "csv"},
+            CSV.replace(",", ',"', 1).replace("value", 'value"', 1),
+            '"val',
+            id="inside a quote",
+        ),
+        pytest.param(
+            {"format": "json", "records": "."}, LINES, '{"id": 531, "va', id="inside a line of JSON"
+        ),
+        pytest.param(
+            {"format": "json"},
+            json.dumps([{"id": i, "value": i} for i in range(1000)]),
+            '"id": 531',
+            id="inside an array",
+        ),
     ],
 )
-def test_a_text_that_ends_inside_something_is_cut_off(stand: Stand, source: dict[str, Any], whole: str, end: str) -> None:
+def test_a_text_that_ends_inside_something_is_cut_off(
+    stand: Stand, source: dict[str, Any], whole: str, end: str
+) -> None:
     stand.register("feed", source, business_key=["id"], max_quarantined=0.5)
     cut = whole[: whole.index(end) + (4 if end == "\n531," else len(end))]
     stand.speaker.says["/feed"] = answer(cut)
     outcome = stand.run("feed")
     assert (outcome["state"], outcome["exit_code"]) == ("FAILED", 1), outcome
-    report = json.loads((stand.ws / "data/work/feed/quarantine" / outcome["run_id"] / "report.json").read_text())
+    report = json.loads(
+        (stand.ws / "data/work/feed/quarantine" / outcome["run_id"] / "report.json").read_text()
+    )
     assert report["code"] == "truncated", report
 
 
@@ -94,7 +118,9 @@ def test_a_bad_last_record_of_a_whole_file_is_set_aside(stand: Stand) -> None:
     assert [r["rule"] for r in stand.sets_aside("feed", "csv.columns")] == ["csv.columns"]
 
 
-def test_refusals_do_not_make_the_next_cut_file_a_first_one(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_do_not_make_the_next_cut_file_a_first_one(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kfm.run.file_end._LOOKED_AT", 1)
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     stand.publish("feed", answer(CSV))

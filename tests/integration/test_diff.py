@@ -29,12 +29,23 @@ def test_what_upstream_changed_is_what_diff_says(two_versions: Kfm) -> None:
     before, after = features(0), features(1)
     said = two_versions("diff", f"{QUAKES}@1", f"{QUAKES}@2", "--json", "--limit", "all")
     diff = said.json
-    assert said.code == 0 and (diff["a"], diff["b"], diff["key"]) == (f"{QUAKES}@1", f"{QUAKES}@2", ["event_id"])
-    named = {kind: {c["key"]["event_id"] for c in diff["samples"] if c["kind"] == kind} for kind in ("added", "removed", "changed")}
+    assert said.code == 0 and (diff["a"], diff["b"], diff["key"]) == (
+        f"{QUAKES}@1",
+        f"{QUAKES}@2",
+        ["event_id"],
+    )
+    named = {
+        kind: {c["key"]["event_id"] for c in diff["samples"] if c["kind"] == kind}
+        for kind in ("added", "removed", "changed")
+    }
     assert named["added"] == after.keys() - before.keys()
     assert named["removed"] == before.keys() - after.keys()
     assert named["changed"] == {k for k in before.keys() & after.keys() if before[k] != after[k]}
-    assert (diff["rows_a"], diff["rows_b"], diff["changed"]) == (len(before), len(after), len(named["changed"]))
+    assert (diff["rows_a"], diff["rows_b"], diff["changed"]) == (
+        len(before),
+        len(after),
+        len(named["changed"]),
+    )
     assert named["added"] and named["changed"], "the sample does change"
 
 
@@ -46,7 +57,11 @@ def test_every_way_to_name_the_versions(two_versions: Kfm) -> None:
     assert two_versions("diff", f"{QUAKES}@1", QUAKES, "--format", "json").json == whole
     assert two_versions("diff", f"{QUAKES}@1", f"{QUAKES}@{version[:12]}", "--json").json == whole
     back = two_versions("diff", QUAKES, f"{QUAKES}@1", "--json").json
-    assert (back["added"], back["removed"], back["changed"]) == (whole["removed"], whole["added"], whole["changed"])
+    assert (back["added"], back["removed"], back["changed"]) == (
+        whole["removed"],
+        whole["added"],
+        whole["changed"],
+    )
 
 
 def test_a_version_equals_itself_and_the_answer_is_still_0(two_versions: Kfm) -> None:
@@ -57,15 +72,25 @@ def test_a_version_equals_itself_and_the_answer_is_still_0(two_versions: Kfm) ->
 def test_a_rollback_shows_the_way_back(two_versions: Kfm) -> None:
     assert two_versions("rollback", QUAKES, "--reason", "wrong magnitudes").code == 0
     diff = two_versions("diff", QUAKES, "--json").json
-    assert (diff["a"], diff["b"]) == (f"{QUAKES}@2", f"{QUAKES}@3") and diff["removed"] > 0 == diff["added"]
+    assert (diff["a"], diff["b"]) == (f"{QUAKES}@2", f"{QUAKES}@3") and diff["removed"] > 0 == diff[
+        "added"
+    ]
 
 
 def test_text_and_page_can_be_kept_as_files(two_versions: Kfm, tmp_path: Path) -> None:
     said = two_versions("diff", QUAKES, "--limit", "2")
-    assert f"{QUAKES}@1 → {QUAKES}@2" in said.out and "2 of 9 differences" in said.out and "--limit all" in said.err
-    assert two_versions("diff", QUAKES, "--format", "html", "-o", str(tmp_path / "d.html")).out == ""
+    assert (
+        f"{QUAKES}@1 → {QUAKES}@2" in said.out
+        and "2 of 9 differences" in said.out
+        and "--limit all" in said.err
+    )
+    assert (
+        two_versions("diff", QUAKES, "--format", "html", "-o", str(tmp_path / "d.html")).out == ""
+    )
     page = (tmp_path / "d.html").read_text()
-    assert "On the map" in page and "event_id" in page and "http" not in page.replace("http-equiv", "")
+    assert (
+        "On the map" in page and "event_id" in page and "http" not in page.replace("http-equiv", "")
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +102,9 @@ def test_text_and_page_can_be_kept_as_files(two_versions: Kfm, tmp_path: Path) -
         (("ks_stream_gauges",), "one version only"),
     ],
 )
-def test_what_cannot_be_compared_is_said(two_versions: Kfm, args: tuple[str, ...], word: str) -> None:
+def test_what_cannot_be_compared_is_said(
+    two_versions: Kfm, args: tuple[str, ...], word: str
+) -> None:
     assert two_versions("run", "ks_stream_gauges").code == 0
     said = two_versions("diff", *args)
     assert said.code == 2 and word in said.err

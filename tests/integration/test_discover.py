@@ -25,7 +25,9 @@ def catalogue(ws: Path, up: Upstream) -> Callable[[str, object], None]:
     def name(kind: str, document: object) -> None:
         up.files["/catalogue.json"] = json.dumps(document).encode()
         plain = (ws / "kfm.yml").read_text().partition("catalogues:")[0]
-        (ws / "kfm.yml").write_text(plain + f"catalogues:\n  - {{url: '{up.url}/catalogue.json', kind: {kind}}}\n")
+        (ws / "kfm.yml").write_text(
+            plain + f"catalogues:\n  - {{url: '{up.url}/catalogue.json', kind: {kind}}}\n"
+        )
 
     return name
 
@@ -41,12 +43,22 @@ DATA_JSON = {
                 {"downloadURL": "rights.pdf", "mediaType": "application/pdf"},
             ],
         },
-        {"title": "Fish", "distribution": [{"downloadURL": "https://fish.example/fish.geojson", "mediaType": "application/geo+json"}]},
+        {
+            "title": "Fish",
+            "distribution": [
+                {
+                    "downloadURL": "https://fish.example/fish.geojson",
+                    "mediaType": "application/geo+json",
+                }
+            ],
+        },
     ]
 }
 
 
-def test_a_catalogue_gives_one_draft_per_resource_however_often_it_is_read(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+def test_a_catalogue_gives_one_draft_per_resource_however_often_it_is_read(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None]
+) -> None:
     catalogue("dcat", DATA_JSON)
     first = kfm("discover", "--catalogues", "--json")
     assert first.code == 0
@@ -58,14 +70,22 @@ def test_a_catalogue_gives_one_draft_per_resource_however_often_it_is_read(kfm: 
     second = kfm("discover", "--catalogues", "--json")
     assert [d["new"] for d in second.json["drafts"]] == [False, False]
     assert tree(ws / "data") == before
-    assert not (ws / "data" / "processed").exists() or not list((ws / "data" / "processed").iterdir())
+    assert not (ws / "data" / "processed").exists() or not list(
+        (ws / "data" / "processed").iterdir()
+    )
 
 
-def test_the_catalog_record_of_a_draft_says_that_it_is_one(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+def test_the_catalog_record_of_a_draft_says_that_it_is_one(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None]
+) -> None:
     catalogue("dcat", DATA_JSON)
     path = kfm("discover", "--catalogues", "--json").json["drafts"][0]["path"]
     record = json.loads((ws / "data" / path / "dcat.json").read_text())
-    assert (record["@type"], record["adms:status"], record["dct:title"]) == ("dcat:Dataset", "draft", "Water Rights")
+    assert (record["@type"], record["adms:status"], record["dct:title"]) == (
+        "dcat:Dataset",
+        "draft",
+        "Water Rights",
+    )
 
 
 def test_an_adopted_draft_is_registered_and_still_needs_its_labels(
@@ -78,13 +98,23 @@ def test_an_adopted_draft_is_registered_and_still_needs_its_labels(
     assert kfm("discover", "--adopt", "found_water_rights").code == 2
     said = kfm("run", "found_water_rights", "--json")
     assert (said.code, said.json["runs"][0]["state"]) == (3, "REJECTED")
-    assert {r["code"] for r in said.json["runs"][0]["reasons"]} >= {"labels.sensitivity", "labels.policy"}
-    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == ["found_fish"]
+    assert {r["code"] for r in said.json["runs"][0]["reasons"]} >= {
+        "labels.sensitivity",
+        "labels.policy",
+    }
+    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == [
+        "found_fish"
+    ]
 
 
 def listing(*offers: tuple[str, str]) -> dict[str, object]:
     """A data.json of `(title, address)`."""
-    return {"dataset": [{"title": t, "distribution": [{"downloadURL": u, "mediaType": "text/csv"}]} for t, u in offers]}
+    return {
+        "dataset": [
+            {"title": t, "distribution": [{"downloadURL": u, "mediaType": "text/csv"}]}
+            for t, u in offers
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,21 +141,31 @@ def test_an_address_that_is_more_than_a_web_address_is_left_out_and_never_repeat
     shown = kfm("discover", "--catalogues")
     assert "1 left out" in shown.out and "left out: bad. The " in shown.out
     assert value not in said.out + said.err + shown.out + shown.err
-    assert not [p for p in (ws / "data").rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
+    assert not [
+        p for p in (ws / "data").rglob("*") if p.is_file() and value.encode() in p.read_bytes()
+    ]
     assert kfm("discover", "--adopt", "found_bad").code == 2
 
 
 def test_an_older_draft_with_a_reference_is_not_adopted(kfm: Kfm, ws: Path) -> None:
     folder = ws / "data" / "work" / "_discovered" / "found_old" / "0"
     folder.mkdir(parents=True)
-    source = {"kind": "http_file", "url": "https://a.example/a.csv?api_key=env:HOME", "format": "csv"}
-    (folder / "registry.json").write_text(json.dumps({"dataset_id": "found_old", "title": "Old", "source": source}))
+    source = {
+        "kind": "http_file",
+        "url": "https://a.example/a.csv?api_key=env:HOME",
+        "format": "csv",
+    }
+    (folder / "registry.json").write_text(
+        json.dumps({"dataset_id": "found_old", "title": "Old", "source": source})
+    )
     said = kfm("discover", "--adopt", "found_old")
     assert said.code == 2 and "refers to a secret" in said.err
     assert not list((ws / "data" / "registry").glob("found_old*"))
 
 
-def test_what_a_catalogue_says_does_not_steer_the_terminal(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+def test_what_a_catalogue_says_does_not_steer_the_terminal(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None]
+) -> None:
     catalogue("dcat", listing(("Fish\x1b]0;x\x07 \u202egpj", "https://a.example/\u202efish.csv")))
     said = kfm("discover", "--catalogues")
     assert said.code == 0 and "found_fish" in said.out
@@ -133,15 +173,24 @@ def test_what_a_catalogue_says_does_not_steer_the_terminal(kfm: Kfm, ws: Path, c
     assert "https://a.example/%E2%80%AEfish.csv" in said.out
 
 
-def test_offers_of_one_title_become_drafts_with_ids_of_their_own(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
-    wells = [("Wells", "https://a.example/1.csv"), ("Wells", "https://a.example/2.csv"), ("Колодцы", "https://a.example/3.csv")]
+def test_offers_of_one_title_become_drafts_with_ids_of_their_own(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None]
+) -> None:
+    wells = [
+        ("Wells", "https://a.example/1.csv"),
+        ("Wells", "https://a.example/2.csv"),
+        ("Колодцы", "https://a.example/3.csv"),
+    ]
     catalogue("dcat", listing(*wells))
     drafts = kfm("discover", "--catalogues", "--json").json["drafts"]
     by_url = {d["source_url"]: d["dataset_id"] for d in drafts}
     assert len(set(by_url.values())) == 3 and "found_wells" not in by_url.values()
     catalogue("dcat", listing(*reversed(wells)))
     again = kfm("discover", "--catalogues", "--json").json["drafts"]
-    assert ({d["source_url"]: d["dataset_id"] for d in again}, [d["new"] for d in again]) == (by_url, [False] * 3)
+    assert ({d["source_url"]: d["dataset_id"] for d in again}, [d["new"] for d in again]) == (
+        by_url,
+        [False] * 3,
+    )
     said = kfm("discover", "--adopt", by_url["https://a.example/2.csv"])
     assert said.code == 0 and "https://a.example/2.csv" in said.out
     assert f"-w {ws} propose" in said.out
@@ -152,17 +201,29 @@ def test_a_name_that_is_drafted_or_registered_for_another_address_is_not_taken_o
 ) -> None:
     catalogue("dcat", listing(("Wells", "https://a.example/1.csv")))
     first = kfm("discover", "--catalogues")
-    assert "https://a.example/1.csv" in first.out and f"-w {ws} discover --adopt found_wells" in first.err
+    assert (
+        "https://a.example/1.csv" in first.out
+        and f"-w {ws} discover --adopt found_wells" in first.err
+    )
     catalogue("dcat", listing(("Wells", "https://b.example/1.csv")))
     other = kfm("discover", "--catalogues", "--json").json["drafts"][0]["dataset_id"]
     assert other.startswith("found_wells_")
     assert "https://a.example/1.csv" in kfm("discover", "--adopt", "found_wells").out
-    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == [other]
+    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == [
+        other
+    ]
 
 
-def test_a_title_of_any_length_gives_an_id_that_can_be_adopted(kfm: Kfm, catalogue: Callable[..., None]) -> None:
+def test_a_title_of_any_length_gives_an_id_that_can_be_adopted(
+    kfm: Kfm, catalogue: Callable[..., None]
+) -> None:
     catalogue(
-        "dcat", listing(("W" * 300, "https://a.example/1.csv"), ("W" * 301, "https://a.example/2.csv"), ("V" * 300, "https://v.example/"))
+        "dcat",
+        listing(
+            ("W" * 300, "https://a.example/1.csv"),
+            ("W" * 301, "https://a.example/2.csv"),
+            ("V" * 300, "https://v.example/"),
+        ),
     )
     for draft in kfm("discover", "--catalogues", "--json").json["drafts"]:
         assert kfm("discover", "--adopt", draft["dataset_id"]).code == 0
@@ -206,23 +267,34 @@ def test_what_is_no_catalogue_is_refused_and_drafts_nothing(
 
 
 def test_a_catalogue_on_another_network_is_not_asked(kfm: Kfm, ws: Path) -> None:
-    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text() + "catalogues: [{url: 'http://169.254.169.254/latest', kind: dcat}]\n")
+    (ws / "kfm.yml").write_text(
+        (ws / "kfm.yml").read_text()
+        + "catalogues: [{url: 'http://169.254.169.254/latest', kind: dcat}]\n"
+    )
     assert kfm("discover", "--catalogues", "--json").code == 3
 
 
 def test_an_arcgis_service_offers_its_layers(kfm: Kfm, catalogue: Callable[..., None]) -> None:
     catalogue("arcgis", {"layers": [{"id": 0, "name": "Wells"}, {"id": 3, "name": "Roads"}]})
     drafts = kfm("discover", "--catalogues", "--json").json["drafts"]
-    assert [(d["dataset_id"], d["source_url"].rpartition("/")[2], d["licence"]) for d in drafts] == [
+    assert [
+        (d["dataset_id"], d["source_url"].rpartition("/")[2], d["licence"]) for d in drafts
+    ] == [
         ("found_wells", "0", None),
         ("found_roads", "3", None),
     ]
 
 
 @pytest.mark.needs_shared
-@pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository")
-def test_the_recorded_landing_page_of_a_stac_api_offers_its_collections(kfm: Kfm, catalogue: Callable[..., None]) -> None:
-    landing = json.loads((SHARED / "data" / "stac" / "api" / "planetary-computer.landing.json").read_text())
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+)
+def test_the_recorded_landing_page_of_a_stac_api_offers_its_collections(
+    kfm: Kfm, catalogue: Callable[..., None]
+) -> None:
+    landing = json.loads(
+        (SHARED / "data" / "stac" / "api" / "planetary-computer.landing.json").read_text()
+    )
     children = [link for link in landing["links"] if link["rel"] == "child"]
     catalogue("stac", landing)
     drafts = kfm("discover", "--catalogues", "--json").json["drafts"]

@@ -1,4 +1,6 @@
-"""A document that upstream replaced by something else: the last good version stays, and a person may say that it is right."""
+"""A document that upstream replaced by something else: the last good version stays, and a person
+may say that it is right.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,14 +9,18 @@ from tests.conftest import Said
 from tests.integration.upstream import Upstream
 
 
-def test_a_login_page_or_a_stub_does_not_replace_a_document(kfm: Callable[..., Said], ws: Path) -> None:
+def test_a_login_page_or_a_stub_does_not_replace_a_document(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     words = " ".join(f"word{n}" for n in range(600))
     with Upstream() as up:
         (ws / "data" / "registry" / "treaty.yml").write_text(
             "dataset_id: treaty\ntitle: Treaty\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\nchange: {rows: null, cells: null, deletions: null}\n"
             f"source: {{kind: documents, url: '{up.url}/treaty.html', options: {{html: true}}, recheck: '0'}}\n"
         )
-        up.files["/treaty.html"] = f"<!doctype html><html><body><p>{words}</p></body></html>".encode()
+        up.files["/treaty.html"] = (
+            f"<!doctype html><html><body><p>{words}</p></body></html>".encode()
+        )
         assert kfm("run", "treaty").code == 0
         official = kfm("status", "treaty", "--json").json["datasets"][0]["version_id"]
         login = f"<!doctype html><html><body><form><input type=password></form><p>{words[:400]}</p></body></html>"

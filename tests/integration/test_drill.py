@@ -1,4 +1,6 @@
-"""The drill from outside: everything is killed and comes out equal, and what is not repeatable is caught and named."""
+"""The drill from outside: everything is killed and comes out equal, and what is not repeatable is
+caught and named.
+"""
 
 import json
 import os
@@ -31,7 +33,8 @@ def transform(ctx, rows):
         yield {**row, "name": f"{row['name']} {random.random()}"}
 """
 
-# Reads what its run left behind: repeatable when nobody interrupts it, another outcome when it is resumed.
+# Reads what its run left behind: repeatable when nobody interrupts it, another outcome when it is
+# resumed.
 PEEKING = """
 from pathlib import Path
 
@@ -45,7 +48,9 @@ def transform(ctx, rows):
 
 @pytest.fixture
 def strace() -> None:
-    """A missing or forbidden strace fails where everything is required and is `not run` elsewhere."""
+    """A missing or forbidden strace fails where everything is required and is `not run`
+    elsewhere.
+    """
     if why := strace_works():
         if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
             pytest.fail(f"not run: {why}")
@@ -90,7 +95,12 @@ def test_a_run_killed_between_two_records_resumes_to_the_same_bytes(drilled: Dri
     assert (report.failures, report.unequal) == ([], 0)
     assert report.points == report.fired == len(chosen)
     assert len(listed) == report.groups["between records"].listed >= 20
-    assert [report.versions, report.generations, report.ledger_rows, report.partial_files] == [1, 1, 1, 0]
+    assert [report.versions, report.generations, report.ledger_rows, report.partial_files] == [
+        1,
+        1,
+        1,
+        0,
+    ]
 
 
 @pytest.mark.drill
@@ -101,7 +111,12 @@ def test_a_run_killed_between_any_two_records_resumes_to_the_same_bytes(kfm: Kfm
     found = said.json
     assert (said.code, found["failures"], found["unequal"]) == (0, [], 0)
     assert found["points"] == found["fired"] == found["groups"]["between_records"]["listed"] >= 20
-    assert [found[k] for k in ("versions", "generations", "ledger_rows", "partial_files")] == [1, 1, 1, 0]
+    assert [found[k] for k in ("versions", "generations", "ledger_rows", "partial_files")] == [
+        1,
+        1,
+        1,
+        0,
+    ]
     assert tree(ws) == before
     assert sorted(ws.parent.iterdir()) == beside
 
@@ -129,7 +144,15 @@ def test_a_power_cut_loses_nothing_that_was_promised(drilled: Drill) -> None:
 
 def test_a_point_that_is_never_reached_is_a_failure(drilled: Drill) -> None:
     drilled.journal()
-    drilled.run_all([Order("between records", "after record 9999", lambda copy: passes.kill_at_commit(copy, GAUGES, "after:9999"))])
+    drilled.run_all(
+        [
+            Order(
+                "between records",
+                "after record 9999",
+                lambda copy: passes.kill_at_commit(copy, GAUGES, "after:9999"),
+            )
+        ]
+    )
     assert (drilled.report.points, drilled.report.fired) == (1, 0)
     assert drilled.report.failures[0].expected == "to be killed there"
     assert not drilled.report.ok
@@ -145,7 +168,9 @@ def test_random_output_is_caught_before_anything_is_killed(kfm: Kfm, ws: Path) -
     assert said.json["unequal"] == 1
     assert failure["step"] == "transform"
     assert failure["expected"] != failure["got"]
-    assert (tree(ws), sorted(ws.parent.iterdir())) == (before, beside), "the workspace is only read, and nothing stays beside it"
+    assert (tree(ws), sorted(ws.parent.iterdir())) == (before, beside), (
+        "the workspace is only read, and nothing stays beside it"
+    )
 
 
 def test_a_step_that_is_only_unsafe_when_resumed_is_named(kfm: Kfm, ws: Path) -> None:
@@ -158,7 +183,11 @@ def test_a_step_that_is_only_unsafe_when_resumed_is_named(kfm: Kfm, ws: Path) ->
         during = [o for o in work.journal() if "transform" in o.name]
         work.run_all(during)
         wrong = {f.point: f for f in work.report.failures}
-        killed_in_it = [o.name for o in during if o.name.startswith("after") and "transform IN_PROGRESS" in o.name]
+        killed_in_it = [
+            o.name
+            for o in during
+            if o.name.startswith("after") and "transform IN_PROGRESS" in o.name
+        ]
     assert len(killed_in_it) == 1
     failure = wrong[killed_in_it[0]]
     assert failure.step == "transform"
@@ -194,7 +223,9 @@ def test_changed_bytes_lost_records_and_leftovers_are_noticed(drilled: Drill) ->
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Callable[[str], dict[str, bool]]:
-    """What is there after a cut at the end of a trace, names lost; and whether it holds its bytes."""
+    """What is there after a cut at the end of a trace, names lost; and whether it holds its
+    bytes.
+    """
     copy, record, seed = tmp_path / "copy", tmp_path / "record", tmp_path / "seed"
     for folder in (copy / "data", record / "000000", seed / "data"):
         folder.mkdir(parents=True)
@@ -203,8 +234,14 @@ def disk(tmp_path: Path) -> Callable[[str], dict[str, bool]]:
         log = tmp_path / "log"
         begin = f'1 mkdir("{record}/000000.done", 0777) = 0\n'
         end = f'1 mkdir("{record}/000001.done", 0777) = 0\n'
-        log.write_text(begin + trace.replace("COPY", str(copy)).replace("RECORD", str(record)) + end)
-        cut = [c for c in power.cuts(log, copy, record, seed, "ledger/idempotency.sqlite") if not c.names_kept][-1]
+        log.write_text(
+            begin + trace.replace("COPY", str(copy)).replace("RECORD", str(record)) + end
+        )
+        cut = [
+            c
+            for c in power.cuts(log, copy, record, seed, "ledger/idempotency.sqlite")
+            if not c.names_kept
+        ][-1]
         return {path: source is None or source != "" for path, source in cut.files.items()}
 
     return after
@@ -222,7 +259,11 @@ FOLDER = "1 fsync(6<COPY/data>) = 0\n"
 
 def test_a_name_is_lost_until_its_folder_is_synced(disk: Callable[[str], dict[str, bool]]) -> None:
     assert disk(WRITTEN + SYNCED + LINKED) == {"data": True}
-    assert disk(WRITTEN + SYNCED + LINKED + FOLDER) == {"data": True, "data/t": True, "data/final": True}
+    assert disk(WRITTEN + SYNCED + LINKED + FOLDER) == {
+        "data": True,
+        "data/t": True,
+        "data/final": True,
+    }
 
 
 def test_bytes_are_lost_until_their_file_is_synced(disk: Callable[[str], dict[str, bool]]) -> None:
@@ -231,7 +272,9 @@ def test_bytes_are_lost_until_their_file_is_synced(disk: Callable[[str], dict[st
     assert disk(WRITTEN + SYNCED + renamed + FOLDER) == {"data": True, "data/final": True}
 
 
-def test_a_folder_made_without_a_sync_takes_everything_in_it_along(disk: Callable[[str], dict[str, bool]]) -> None:
+def test_a_folder_made_without_a_sync_takes_everything_in_it_along(
+    disk: Callable[[str], dict[str, bool]],
+) -> None:
     made = '1 mkdir("COPY/data/new", 0777) = 0\n'
     into = '1 link("COPY/data/t", "COPY/data/new/final") = 0\n1 fsync(7<COPY/data/new>) = 0\n'
     assert disk(made + WRITTEN + SYNCED + into) == {"data": True}
@@ -269,12 +312,24 @@ KANSAS = Path(__file__).parents[2] / "kansas" / "data" / "registry"
 @pytest.mark.drill
 @pytest.mark.parametrize(
     ("name", "window"),
-    [("ks_aerial_images", ""), ("ks_weather_daily", ""), ("ks_stream_gauges", ""), ("ks_temperature_analysis", "2026-01-02")],
+    [
+        ("ks_aerial_images", ""),
+        ("ks_weather_daily", ""),
+        ("ks_stream_gauges", ""),
+        ("ks_temperature_analysis", "2026-01-02"),
+    ],
 )
-def test_a_dataset_that_asks_for_its_files_can_be_drilled(kfm: Kfm, ws: Path, name: str, window: str) -> None:
-    """Posted questions, a change token nobody kept, pages that name the next one, and a day that is not today."""
+def test_a_dataset_that_asks_for_its_files_can_be_drilled(
+    kfm: Kfm, ws: Path, name: str, window: str
+) -> None:
+    """Posted questions, a change token nobody kept, pages that name the next one, and a day that is
+    not today.
+    """
     shutil.copyfile(KANSAS / f"{name}.yml", ws / "data" / "registry" / f"{name}.yml")
-    assert kfm("run", name, "--upstream", "sample", *(["--window", window] if window else [])).code == 0
+    assert (
+        kfm("run", name, "--upstream", "sample", *(["--window", window] if window else [])).code
+        == 0
+    )
     with bench(open_workspace(ws), name) as where:
         work = Drill(where, 2, lambda group, done, of: None)
         work.plain()

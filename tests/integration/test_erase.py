@@ -1,4 +1,6 @@
-"""An erasure is finished, whoever kills it and wherever: by the same command, by `resume`, by `doctor --fix`, by the next run."""
+"""An erasure is finished, whoever kills it and wherever: by the same command, by `resume`, by
+`doctor --fix`, by the next run.
+"""
 
 import os
 import shutil
@@ -27,7 +29,16 @@ from tests.conftest import Said, caller, tree
 from tests.jobs.test_gc import QUAKES
 
 Kfm = Callable[..., Said]
-ORDER = ("withdraw", QUAKES, "--yes", "--erase", "--reason", "court order", "--authority", "District Court")
+ORDER = (
+    "withdraw",
+    QUAKES,
+    "--yes",
+    "--erase",
+    "--reason",
+    "court order",
+    "--authority",
+    "District Court",
+)
 
 
 class Killed(BaseException):
@@ -35,10 +46,14 @@ class Killed(BaseException):
 
 
 def die_at(name: str, number: int, patch: pytest.MonkeyPatch) -> None:
-    """End the process, as far as one can from inside, right after ★ or before the n-th call of one of the zone's own."""
+    """End the process, as far as one can from inside, right after ★ or before the n-th call of one
+    of the zone's own.
+    """
     if name == "star":
         append = Channel.append
-        patch.setattr(Channel, "append", lambda *args: append(*args) and (_ for _ in ()).throw(Killed))
+        patch.setattr(
+            Channel, "append", lambda *args: append(*args) and (_ for _ in ()).throw(Killed)
+        )
         return
     real, calls = getattr(LocalZone, name), [0]
 
@@ -53,10 +68,22 @@ def die_at(name: str, number: int, patch: pytest.MonkeyPatch) -> None:
 
 def left_of(ws: Path) -> list[str]:
     """Files that may hold the erased data, by a list of this test's own."""
-    found = [p for zone in ("raw", "processed", "work") for p in (ws / "data" / zone / QUAKES).rglob("*") if p.is_file()]
+    found = [
+        p
+        for zone in ("raw", "processed", "work")
+        for p in (ws / "data" / zone / QUAKES).rglob("*")
+        if p.is_file()
+    ]
     found += [p for p in (ws / "ledger" / "quarantine").rglob("*") if p.is_file()]
-    stay = ("/erasures/", "/withdrawals/", "raw/ks_earthquakes/manifest.yml", "raw/ks_earthquakes/checksums.sha256")
-    return sorted(n for p in found if not any(s in (n := p.relative_to(ws).as_posix()) for s in stay))
+    stay = (
+        "/erasures/",
+        "/withdrawals/",
+        "raw/ks_earthquakes/manifest.yml",
+        "raw/ks_earthquakes/checksums.sha256",
+    )
+    return sorted(
+        n for p in found if not any(s in (n := p.relative_to(ws).as_posix()) for s in stay)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +97,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sample.control(QUAKES, revision=number)
             assert main(["-w", str(ws), "run", QUAKES]) == 0
     run = next((ws / "data" / "work" / QUAKES / "runs").iterdir()).name
-    for path in (ws / f"data/work/{QUAKES}/assemblies/{'a' * 32}.json", ws / f"ledger/quarantine/{run}-00000000-part.parquet"):
+    for path in (
+        ws / f"data/work/{QUAKES}/assemblies/{'a' * 32}.json",
+        ws / f"ledger/quarantine/{run}-00000000-part.parquet",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    (ws / "ledger" / "quarantine" / "journal-other.jsonl").write_text('{"updater_id": "http_file.ks_other"}')
+    (ws / "ledger" / "quarantine" / "journal-other.jsonl").write_text(
+        '{"updater_id": "http_file.ks_other"}'
+    )
     return ws
 
 
@@ -85,10 +117,16 @@ def two(made: Path, ws: Path) -> Path:
 
 
 def test_a_killed_erasure_is_finished_by_whoever_comes_next(
-    kfm: Kfm, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kfm: Kfm,
+    two: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     captures = [p for p in (two / "data" / "raw" / QUAKES / "captures").rglob("*") if p.is_file()]
-    sums = [p.parent.name for p in captures] + [hash_file(p).digest.removeprefix("sha256:") for p in captures]
+    sums = [p.parent.name for p in captures] + [
+        hash_file(p).digest.removeprefix("sha256:") for p in captures
+    ]
     finishers: list[tuple[str, ...]] = [("resume",), ("doctor", "--fix"), ("run", QUAKES), ORDER]
     points = [("star", 1), ("remove", 4), ("remove_all", 3), ("remove_all", 9), ("replace", 1)]
     for number, (name, nth) in enumerate(points):
@@ -102,45 +140,75 @@ def test_a_killed_erasure_is_finished_by_whoever_comes_next(
         erased = len(list((ws / "data/catalog/channels" / QUAKES).iterdir())) == 3
         if erased:
             assert kfm("verify").code == 3, "the channel says erased, and bytes are here"
-            assert {"erasure.unfinished"} <= {f["code"] for f in kfm("doctor", "--json").json["findings"]}
+            assert {"erasure.unfinished"} <= {
+                f["code"] for f in kfm("doctor", "--json").json["findings"]
+            }
             with open_world(open_workspace(ws)) as world:
                 assert tick(world, QUAKES) == [], "nothing is made of what is to go"
         finisher, before = finishers[number % 4] if erased else ORDER, left_of(ws)
         assert kfm(*finisher).code in (0, 6), kfm("doctor").out
         left = sorted({*before, *left_of(two)} & set(left_of(ws)))
-        assert left == ["ledger/quarantine/journal-other.jsonl"], f"{name} {nth}, then {finisher[0]}"
-        assert kfm("verify").code == 0 and kfm("doctor", "--json").json["findings"] == [], kfm("doctor", "--json").out
+        assert left == ["ledger/quarantine/journal-other.jsonl"], (
+            f"{name} {nth}, then {finisher[0]}"
+        )
+        assert kfm("verify").code == 0 and kfm("doctor", "--json").json["findings"] == [], kfm(
+            "doctor", "--json"
+        ).out
         assert kfm("resume", "--json").json == {"runs": [], "waiting": 0, "acts": []}
         stored = b"".join(p.read_bytes() for p in (ws / "ledger").rglob("*") if p.is_file())
-        assert [s for s in sums if s.encode() in stored] == [], "the store still tells what was captured"
+        assert [s for s in sums if s.encode() in stored] == [], (
+            "the store still tells what was captured"
+        )
         shutil.rmtree(ws)
 
 
-def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(kfm: Kfm, two: Path, tmp_path: Path) -> None:
+def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(
+    kfm: Kfm, two: Path, tmp_path: Path
+) -> None:
     shutil.copytree(two / "data", tmp_path / "kept")
     backup, new = tmp_path / "backup", tmp_path / "new"
     assert kfm("backup", str(backup), "--with-keys").code == 0
     said = kfm(*ORDER, "--json")
-    assert said.code == 0 and said.json["backups"] == {str(backup): "marked"} and kfm("verify").code == 0
+    assert (
+        said.code == 0
+        and said.json["backups"] == {str(backup): "marked"}
+        and kfm("verify").code == 0
+    )
     assert kfm("backup", str(backup), "--verify").code == 0
-    assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0 == main(["-w", str(new), "verify"])
-    assert left_of(new) == ["ledger/quarantine/journal-other.jsonl"], "what a marked backup brings back is erased again"
+    assert (
+        main(["backup", "--restore", str(backup), "-w", str(new)])
+        == 0
+        == main(["-w", str(new), "verify"])
+    )
+    assert left_of(new) == ["ledger/quarantine/journal-other.jsonl"], (
+        "what a marked backup brings back is erased again"
+    )
 
     def over(source: str, target: str) -> None:  # what is there may not be written to
         Path(target).unlink(missing_ok=True)
         shutil.copy2(source, target)
 
     for zone in ("raw", "processed"):
-        shutil.copytree(tmp_path / "kept" / zone, two / "data" / zone, dirs_exist_ok=True, copy_function=over)
+        shutil.copytree(
+            tmp_path / "kept" / zone, two / "data" / zone, dirs_exist_ok=True, copy_function=over
+        )
     said = kfm("verify", "--json")
-    assert said.code == 3 and {p["where"].split("/")[0] for p in said.json["problems"]} == {"raw", "processed"}
+    assert said.code == 3 and {p["where"].split("/")[0] for p in said.json["problems"]} == {
+        "raw",
+        "processed",
+    }
     late = two / "data" / "raw" / QUAKES / "captures" / f"c{'0' * 32}" / "source.json"
     late.parent.mkdir()
     late.write_text("what a run that was frozen wrote when it woke up")
-    told = min((tmp_path / "kept" / "catalog" / "prov" / QUAKES).glob("run_*.json")).relative_to(tmp_path / "kept")
+    told = min((tmp_path / "kept" / "catalog" / "prov" / QUAKES).glob("run_*.json")).relative_to(
+        tmp_path / "kept"
+    )
     (two / "data" / told).parent.mkdir(parents=True)
     (two / "data" / told).write_text("what a frozen one was about to show")
-    assert late.relative_to(two / "data").as_posix() in (said := kfm("verify").out) and told.as_posix() in said
+    assert (
+        late.relative_to(two / "data").as_posix() in (said := kfm("verify").out)
+        and told.as_posix() in said
+    )
     kfm("doctor", "--fix")
     assert not (two / "data" / told).exists()
     assert kfm("verify").code == 0 and left_of(two) == ["ledger/quarantine/journal-other.jsonl"]
@@ -158,12 +226,17 @@ def test_no_run_begins_while_an_erasure_is_owed_and_one_that_holds_the_dataset_i
         assert kfm("run", QUAKES, "--wait", "0").code == 5 and tree(two / "data" / "raw") == before
         row = other.store.read(lambda tx: tx.runs.recent(QUAKES, 1)[0])
         named = {"state": "PROPOSED", "ended_at": None, "intent": 4}
-        other.store.transaction(lambda tx: tx.runs.move(row.run_id, row.state, **named))  # a frozen run has named the next generation
+        # a frozen run has named the next generation
+        other.store.transaction(lambda tx: tx.runs.move(row.run_id, row.state, **named))
         other.store.transaction(lambda tx: tx.leases.release(token))
-    assert kfm("run", QUAKES).code == 0 and left_of(two)[-1:] == ["ledger/quarantine/journal-other.jsonl"]
+    assert kfm("run", QUAKES).code == 0 and left_of(two)[-1:] == [
+        "ledger/quarantine/journal-other.jsonl"
+    ]
     with open_world(open_workspace(two)) as world:
         kinds = [g.kind for g in world.store.read(lambda tx: tx.index.generations(QUAKES))]
-    assert kinds == ["promote", "promote", "withdraw", "void"], "so that it cannot bring back what has no bytes any more"
+    assert kinds == ["promote", "promote", "withdraw", "void"], (
+        "so that it cannot bring back what has no bytes any more"
+    )
     with sqlite3.connect(two / "ledger" / "idempotency.sqlite") as db:
         assert db.execute("select count(*) from journal").fetchone() == (0,)
 
@@ -173,10 +246,16 @@ def test_every_file_lies_in_a_place_of_the_table(two: Path) -> None:
     for zone, base in (("data", two / "data"), ("root", two)):
         for path in (p for p in base.rglob("*") if p.is_file() and ".tmp" not in p.parts):
             name = path.relative_to(base).as_posix()
-            if (QUAKES in name and "registry" not in name) if zone == "data" else name.startswith(("receipts", "releases")):
+            if (
+                (QUAKES in name and "registry" not in name)
+                if zone == "data"
+                else name.startswith(("receipts", "releases"))
+            ):
                 strange += [name] if place_of(zone, name, QUAKES) is None else []
     assert strange == []
-    assert place_of("data", f"work/{QUAKES}/something/new", QUAKES) in [p for p in PLACES if p.erased == "all"]
+    assert place_of("data", f"work/{QUAKES}/something/new", QUAKES) in [
+        p for p in PLACES if p.erased == "all"
+    ]
 
 
 def test_a_persons_hold_on_the_official_version_outlives_an_erasure(tmp_path: Path) -> None:
@@ -191,13 +270,23 @@ def test_a_damaged_channel_keeps_no_other_dataset_from_being_finished(kfm: Kfm, 
         assert made is not None
         world.data.create("catalog/channels/a_damaged/00000002.json", b"{}")
         for name in ("a_damaged", QUAKES):
-            act = Act(at="2001-02-03T04:05:06Z", predicate=replace(made, dataset_id=name, root=None))
+            act = Act(
+                at="2001-02-03T04:05:06Z", predicate=replace(made, dataset_id=name, root=None)
+            )
             world.data.create(act.path, pretty(act))
         world.data.create(f"work/{QUAKES}/acts/00000009-torn.json", b'{"at": "20')
         world.data.create("work/b_torn/acts/00000001-torn.json", b"")
-    assert [f["code"] for f in kfm("doctor", "--json").json["findings"] if f["where"].endswith("-torn.json")] == ["act.damaged"] * 2
+    assert [
+        f["code"]
+        for f in kfm("doctor", "--json").json["findings"]
+        if f["where"].endswith("-torn.json")
+    ] == ["act.damaged"] * 2
     said = kfm("resume", "--json")
-    assert said.code == 6 and "a_damaged" in said.err and [act["dataset_id"] for act in said.json["acts"]] == [QUAKES]
+    assert (
+        said.code == 6
+        and "a_damaged" in said.err
+        and [act["dataset_id"] for act in said.json["acts"]] == [QUAKES]
+    )
     assert (
         said.err.count("-torn.json is damaged and was set aside") == 2
         and len(list((two / "ledger/quarantine").glob("act-*-torn.json"))) == 2
@@ -211,18 +300,32 @@ def test_what_was_made_after_an_erasure_stays_also_when_a_copy_lost_all_times(tw
         made = world.channel(QUAKES).predicate(2)
         assert made is not None
         rule = {"commitment": f"committed:{'0' * 64}", "kind": "records", "erased": True}
-        told = replace(made, generation=3, kind="withdraw", prev=head.file_digest, version_id=None, version_digest=None, suppress=[rule])
+        told = replace(
+            made,
+            generation=3,
+            kind="withdraw",
+            prev=head.file_digest,
+            version_id=None,
+            version_digest=None,
+            suppress=[rule],
+        )
         assert world.channel(QUAKES).append(replace(told, run_id="", receipts_digest=None))
         world.store.transaction(lambda tx: world.channel(QUAKES).head(tx))
-        record = Erasure(dataset_id=QUAKES, generation=3, finished_at="2001-02-03T04:05:06Z", files=1)
+        record = Erasure(
+            dataset_id=QUAKES, generation=3, finished_at="2001-02-03T04:05:06Z", files=1
+        )
         world.data.create(f"work/{QUAKES}/erasures/00000003.json", pretty(record))
         tops = (f"raw/{QUAKES}/", f"work/{QUAKES}/parts/")  # what no generation before it names
-        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "the record is younger, the erasure is not"
+        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], (
+            "the record is younger, the erasure is not"
+        )
         old = next(p for p in world.data.names(f"raw/{QUAKES}/captures"))
         os.utime(world.data.local(old), (0, 0))
         assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [old]
         world.data.replace(f"work/{QUAKES}/erasures/00000003.json", b"{")
-        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "nobody knows when, so nothing is older"
+        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], (
+            "nobody knows when, so nothing is older"
+        )
 
 
 def test_the_source_that_a_person_brought_is_named_or_goes_with_what_was_made_from_it(
@@ -237,13 +340,32 @@ def test_the_source_that_a_person_brought_is_named_or_goes_with_what_was_made_fr
     for path in brought:
         (ws / path).write_text("id,kind\n" + "".join(f"t{n},oak\n" for n in range(4)))
     assert kfm("run", "trees").code == 0
-    order = ("withdraw", "trees", "--yes", "--erase", "--reason", "x", "--authority", "District Court", "--json")
+    order = (
+        "withdraw",
+        "trees",
+        "--yes",
+        "--erase",
+        "--reason",
+        "x",
+        "--authority",
+        "District Court",
+        "--json",
+    )
     said = kfm(*order, "--record", "id=t1")
-    assert said.code == 0 and said.json["inbox"] == {"destroyed": [], "left": brought}, "the other records may be needed"
+    assert said.code == 0 and said.json["inbox"] == {"destroyed": [], "left": brought}, (
+        "the other records may be needed"
+    )
     found = kfm("verify", "--json")
-    assert found.code == 3 and [p["where"] for p in found.json["problems"]] == brought[:2], "the third belongs to another dataset, too"
-    assert [f["where"] for f in kfm("doctor", "--json").json["findings"] if f["code"] == "erasure.inbox"] == brought[:2]
-    assert list(kfm("backup", str(tmp_path / "backup"), "--with-keys", "--json").json["plain"]) == brought
+    assert found.code == 3 and [p["where"] for p in found.json["problems"]] == brought[:2], (
+        "the third belongs to another dataset, too"
+    )
+    assert [
+        f["where"] for f in kfm("doctor", "--json").json["findings"] if f["code"] == "erasure.inbox"
+    ] == brought[:2]
+    assert (
+        list(kfm("backup", str(tmp_path / "backup"), "--with-keys", "--json").json["plain"])
+        == brought
+    )
     (ws / "inbox/trees/older.csv").unlink()
     (ws / "inbox/trees.csv").write_text("id,kind\nt0,oak\nt2,oak\n")
     assert kfm("verify").code == 0, "what was brought since is another file"
@@ -252,6 +374,10 @@ def test_the_source_that_a_person_brought_is_named_or_goes_with_what_was_made_fr
         with pytest.raises(Killed):
             main(["-w", str(ws), *order])
     assert kfm("resume").code == 0 and kfm("verify").code == 0
-    assert [path for path in brought if (ws / path).exists()] == brought[2:], "of a whole dataset they go by the plan"
+    assert [path for path in brought if (ws / path).exists()] == brought[2:], (
+        "of a whole dataset they go by the plan"
+    )
     main(["backup", "--restore", str(tmp_path / "backup"), "-w", str(tmp_path / "new")])
-    assert [path for path in brought if (tmp_path / "new" / path).exists()] == brought[2:], "a restore destroys them again"
+    assert [path for path in brought if (tmp_path / "new" / path).exists()] == brought[2:], (
+        "a restore destroys them again"
+    )

@@ -1,4 +1,6 @@
-"""Evidence a person can ask for: gates over everything official, the Definition of Done, rebuilds, citations, simulated rules."""
+"""Evidence a person can ask for: gates over everything official, the Definition of Done, rebuilds,
+citations, simulated rules.
+"""
 
 import inspect
 import json
@@ -26,8 +28,12 @@ def add(ws: Path, line: str, name: str = QUAKES) -> None:
         file.write(line + "\n")
 
 
-def test_only_promotion_writes_what_is_published(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard on the file system: every write below processed/ and catalog/ is made by promotion, a projection or a person's act."""
+def test_only_promotion_writes_what_is_published(
+    kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard on the file system: every write below processed/ and catalog/ is made by promotion, a
+    projection or a person's act.
+    """
     seen: set[str] = set()
     for name in ("create", "create_all", "replace"):
         real = getattr(LocalZone, name)
@@ -43,7 +49,10 @@ def test_only_promotion_writes_what_is_published(kfm: Kfm, ws: Path, monkeypatch
         monkeypatch.setattr(LocalZone, name, guarded)
     assert kfm("propose", QUAKES).code == 7 and seen == set()
     assert kfm("run", "--all").code == 0 and seen == {"processed", "catalog"}
-    assert kfm("rollback", QUAKES, "--reason", "x").code == 2 and kfm("withdraw", "--yes", GAUGES, "--reason", "x").code == 0
+    assert (
+        kfm("rollback", QUAKES, "--reason", "x").code == 2
+        and kfm("withdraw", "--yes", GAUGES, "--reason", "x").code == 0
+    )
     assert kfm("reindex").code == 0 and kfm("doctor", "--fix").code == 0
 
 
@@ -54,7 +63,9 @@ def test_a_proposal_leaves_its_records_in_work_only(kfm: Kfm, ws: Path) -> None:
     assert set(report["sections"]) >= {"schema", "geo", "time", "licence", "policy"}
     for checks in report["sections"].values():
         assert all({"check", "value", "threshold", "verdict"} <= set(c) for c in checks)
-    record, manifest = (json.loads((run / f"{n}.json").read_text()) for n in ("run_record", "run_manifest"))
+    record, manifest = (
+        json.loads((run / f"{n}.json").read_text()) for n in ("run_record", "run_manifest")
+    )
     assert manifest["generation"] == 1 and len(manifest["verdicts"]) == 12
     assert set(record["tool_versions"]) >= {"python", "kfm", "pyarrow"}
     assert not (ws / "data" / "processed").exists() and not (ws / "data" / "catalog").exists()
@@ -70,7 +81,9 @@ def test_two_previews_of_the_same_input_are_the_same(kfm: Kfm, ws: Path, tmp_pat
     folders = [next((w / "data" / "work" / QUAKES / "proposals").iterdir()) for w in (ws, other)]
     for name in ("version.json", "dcat.json", "stac.json"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
-    assert tree(ws / "data" / "work" / QUAKES / "parts") == tree(other / "data" / "work" / QUAKES / "parts")
+    assert tree(ws / "data" / "work" / QUAKES / "parts") == tree(
+        other / "data" / "work" / QUAKES / "parts"
+    )
 
 
 def test_every_published_thing_leads_to_its_proof(kfm: Kfm, ws: Path) -> None:
@@ -78,15 +91,28 @@ def test_every_published_thing_leads_to_its_proof(kfm: Kfm, ws: Path) -> None:
     assert kfm("run", QUAKES).code == 0
     data = ws / "data"
     dcat = json.loads((data / "catalog" / "dcat" / f"{QUAKES}.json").read_text())
-    for link in [d["dcat:downloadURL"] for d in dcat["distribution"]] + [r["@id"] for r in dcat["kfm:record"]]:
+    for link in [d["dcat:downloadURL"] for d in dcat["distribution"]] + [
+        r["@id"] for r in dcat["kfm:record"]
+    ]:
         assert (data / "catalog" / "dcat" / link).resolve().is_file(), link
     receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
-    prov = json.loads((data / "catalog" / "prov" / QUAKES / f"run_{receipt['run_id']}.json").read_text())
+    prov = json.loads(
+        (data / "catalog" / "prov" / QUAKES / f"run_{receipt['run_id']}.json").read_text()
+    )
     assert receipt["inputs"][0]["checksum"].removeprefix("sha256:") in json.dumps(prov)
     assert receipt["outputs"][0]["checksum"].removeprefix("sha256:") in json.dumps(prov)
-    assert receipt["reason"] and receipt["provenance"]["policy_decisions"] and receipt["provenance"]["tool_versions"]
-    event = json.loads((data / "work" / QUAKES / "runs" / receipt["run_id"] / "openlineage.json").read_text())
-    assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == receipt["inputs"][0]["checksum"]
+    assert (
+        receipt["reason"]
+        and receipt["provenance"]["policy_decisions"]
+        and receipt["provenance"]["tool_versions"]
+    )
+    event = json.loads(
+        (data / "work" / QUAKES / "runs" / receipt["run_id"] / "openlineage.json").read_text()
+    )
+    assert (
+        event["inputs"][0]["facets"]["version"]["datasetVersion"]
+        == receipt["inputs"][0]["checksum"]
+    )
 
 
 def test_the_definition_of_done_is_answered_point_by_point(kfm: Kfm, ws: Path) -> None:
@@ -102,7 +128,9 @@ def test_the_definition_of_done_is_answered_point_by_point(kfm: Kfm, ws: Path) -
     assert said.code == 0 and all(p["evidence"] for p in said.json["pipeline"])
 
 
-def test_a_receipt_can_be_rebuilt_from_what_was_captured(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+def test_a_receipt_can_be_rebuilt_from_what_was_captured(
+    kfm: Kfm, ws: Path, tmp_path: Path
+) -> None:
     assert kfm("run", QUAKES).code == 0
     receipt = next((ws / "receipts").rglob("*.json"))
     said = kfm("rebuild", str(receipt), "--json")
@@ -141,17 +169,30 @@ def test_a_changed_rule_is_tried_on_everything_official(kfm: Kfm, ws: Path, tmp_
 
 def test_renaming_and_retiring(kfm: Kfm, ws: Path) -> None:
     assert kfm("dataset", "rename", GAUGES, "ks_gauges").code == 0
-    assert kfm("dataset", "show", "ks_gauges").json["aliases"] == [GAUGES] and kfm("run", GAUGES).code == 2
+    assert (
+        kfm("dataset", "show", "ks_gauges").json["aliases"] == [GAUGES]
+        and kfm("run", GAUGES).code == 2
+    )
     assert kfm("run", "ks_gauges", "--upstream", "sample").code == 0
-    assert kfm("dataset", "rename", "ks_gauges", "other").code == 2, "its history is signed under its name"
-    assert kfm("dataset", "retire", "ks_gauges").code == 2 and kfm("dataset", "retire", "ks_gauges", "--reason", "replaced").code == 0
+    assert kfm("dataset", "rename", "ks_gauges", "other").code == 2, (
+        "its history is signed under its name"
+    )
+    assert (
+        kfm("dataset", "retire", "ks_gauges").code == 2
+        and kfm("dataset", "retire", "ks_gauges", "--reason", "replaced").code == 0
+    )
     captured, jobs = sorted((ws / "data" / "raw").rglob("*")), kfm("jobs", "list", "--json").json
     said = kfm("run", "ks_gauges", "--force", "--reason", "x", "--json")
     assert said.code == 2 and "ks_gauges is retired: replaced" in said.json["runs"][0]["reason"]
     assert "Remove `retired` from data/registry/ks_gauges.yml" in said.json["runs"][0]["remedy"]
     assert kfm("plan", "ks_gauges", "--upstream", "sample").code == 2
-    assert kfm("gates", "ks_gauges").code == 3 and "registry.retired" in kfm("gates", "ks_gauges").out, "what came before is denied"
-    assert sorted((ws / "data" / "raw").rglob("*")) == captured and kfm("jobs", "list", "--json").json == jobs
+    assert (
+        kfm("gates", "ks_gauges").code == 3 and "registry.retired" in kfm("gates", "ks_gauges").out
+    ), "what came before is denied"
+    assert (
+        sorted((ws / "data" / "raw").rglob("*")) == captured
+        and kfm("jobs", "list", "--json").json == jobs
+    )
 
 
 def _receipt(ws: Path, run_id: str) -> dict[str, Any]:
@@ -160,27 +201,53 @@ def _receipt(ws: Path, run_id: str) -> dict[str, Any]:
     return found
 
 
-def test_receipts_say_who_wanted_it_which_commit_and_what_was_looked_at(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_receipts_say_who_wanted_it_which_commit_and_what_was_looked_at(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     folder = ws / "data" / "work" / QUAKES / "runs"
 
     def run(*args: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         (made,) = kfm("run", QUAKES, *args, "--json").json["runs"]
-        record, report = (json.loads((folder / made["run_id"] / f"{n}.json").read_text()) for n in ("run_record", "validation_report"))
+        record, report = (
+            json.loads((folder / made["run_id"] / f"{n}.json").read_text())
+            for n in ("run_record", "validation_report")
+        )
         return made, record, report["sections"]
 
     made, record, seen = run()
-    assert record["git_sha"] is None and _receipt(ws, made["run_id"])["provenance"]["git_sha"] is None and "request_reason" not in record
+    assert (
+        record["git_sha"] is None
+        and _receipt(ws, made["run_id"])["provenance"]["git_sha"] is None
+        and "request_reason" not in record
+    )
     verdicts = {c["check"]: c["verdict"] for part in ("geo", "time") for c in seen[part]}
-    assert verdicts == {"extent": "pass", "crs": "pass", "geometries": "pass", "window": "not looked at", "interval": "pass"}
-    trace = [json.loads(line) for line in (folder / made["run_id"] / "artifacts/publisher_trace.jsonl").read_text().splitlines()]
+    assert verdicts == {
+        "extent": "pass",
+        "crs": "pass",
+        "geometries": "pass",
+        "window": "not looked at",
+        "interval": "pass",
+    }
+    trace = [
+        json.loads(line)
+        for line in (folder / made["run_id"] / "artifacts/publisher_trace.jsonl")
+        .read_text()
+        .splitlines()
+    ]
     assert [t["tag"] for t in trace if t["call"] == "publish_release"] == [f"{QUAKES}/00000001"]
     assert [t["seq"] for t in trace] == list(range(1, len(trace) + 1))
-    lineage, event = ((folder / made["run_id"] / n).read_text() for n in ("lineage.cypher", "openlineage.json"))
+    lineage, event = (
+        (folder / made["run_id"] / n).read_text() for n in ("lineage.cypher", "openlineage.json")
+    )
     assert 'v.sensitivity = "public"' in lineage and 'v.licence = "CC0-1.0"' in lineage
     tags = {t["key"]: t["value"] for t in json.loads(event)["outputs"][0]["facets"]["tags"]["tags"]}
     assert tags == {"sensitivity": "public", "policy_label": "public", "licence": "CC0-1.0"}
 
-    for command in (["init", "-q"], ["add", "kfm.yml", "data/registry"], ["commit", "-q", "-m", "x"]):
+    for command in (
+        ["init", "-q"],
+        ["add", "kfm.yml", "data/registry"],
+        ["commit", "-q", "-m", "x"],
+    ):
         git(ws, *command)
     sha = git(ws, "rev-parse", "HEAD")
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
@@ -188,20 +255,33 @@ def test_receipts_say_who_wanted_it_which_commit_and_what_was_looked_at(kfm: Kfm
     assert (record["git_sha"], record["request_reason"]) == (sha, "the forester asked")
     told = _receipt(ws, made["run_id"])
     assert (told["provenance"]["git_sha"], told["request_reason"]) == (sha, "the forester asked")
-    entry.write_text(entry.read_text() + "extent: {bbox: [-99.0, 37.0, -98.0, 38.0], start: 2025-03-05T00:00:00Z}\n")
+    entry.write_text(
+        entry.read_text()
+        + "extent: {bbox: [-99.0, 37.0, -98.0, 38.0], start: 2025-03-05T00:00:00Z}\n"
+    )
     sample.control(QUAKES, revision=1)
     _, record, seen = run("--since", "2025-03-01T00:00:00Z", "--until", "2025-03-08T00:00:00Z")
     assert record["git_sha"] == f"{sha}+dirty", "the registry entry is not the committed one"
     verdicts = {c["check"]: c["verdict"] for part in ("geo", "time") for c in seen[part]}
-    assert verdicts == {"extent": "deny", "crs": "pass", "geometries": "pass", "window": "pass", "interval": "deny"}
+    assert verdicts == {
+        "extent": "deny",
+        "crs": "pass",
+        "geometries": "pass",
+        "window": "pass",
+        "interval": "deny",
+    }
 
 
 def git(folder: Path, *args: str) -> str:
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", "-C", str(folder), *who, *args], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(folder), *who, *args], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
-def test_a_rebuilt_store_knows_noops_by_their_code_and_partition(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_rebuilt_store_knows_noops_by_their_code_and_partition(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     assert kfm("run", QUAKES).code == 0
     sample.control(QUAKES, revision=1)
     assert kfm("run", QUAKES).code == 0 and kfm("rollback", QUAKES, "--reason", "wrong").code == 0

@@ -1,4 +1,6 @@
-"""What is promised when things break: kills, signals, two at once, frozen holders, damaged state, full disks."""
+"""What is promised when things break: kills, signals, two at once, frozen holders, damaged state,
+full disks.
+"""
 
 import errno
 import json
@@ -41,7 +43,9 @@ class Started:
         self._files = [ws.parent / f"{id(self)}.{name}" for name in ("out", "err")]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  # a suite in the background is deaf to it
-            self.process = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True, preexec_fn=listens)
+            self.process = subprocess.Popen(
+                command, env=env, stdout=out, stderr=err, start_new_session=True, preexec_fn=listens
+            )
         self.pid = self.process.pid
         _started.append(self)
 
@@ -97,9 +101,18 @@ def states(ws: Path) -> list[str]:
 
 
 def transforming(ws: Path) -> bool:
-    db = sqlite3.connect(ws / "ledger" / "idempotency.sqlite") if (ws / "ledger" / "idempotency.sqlite").exists() else None
+    db = (
+        sqlite3.connect(ws / "ledger" / "idempotency.sqlite")
+        if (ws / "ledger" / "idempotency.sqlite").exists()
+        else None
+    )
     try:
-        return bool(db and db.execute("select 1 from journal where step_id = 'transform' and status = 'IN_PROGRESS'").fetchone())
+        return bool(
+            db
+            and db.execute(
+                "select 1 from journal where step_id = 'transform' and status = 'IN_PROGRESS'"
+            ).fetchone()
+        )
     except sqlite3.OperationalError:
         return False
     finally:
@@ -108,7 +121,9 @@ def transforming(ws: Path) -> bool:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_an_interrupted_run_is_resumed(kfm: Kfm, ws: Path, sample: SampleUpstream, number: signal.Signals, code: int) -> None:
+def test_an_interrupted_run_is_resumed(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, number: signal.Signals, code: int
+) -> None:
     held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
@@ -117,14 +132,17 @@ def test_an_interrupted_run_is_resumed(kfm: Kfm, ws: Path, sample: SampleUpstrea
     assert "kfm resume" in process.err
     assert states(ws) == ["CLAIMED"]
     code = ws / "scripts" / "connectors" / QUAKES / "connector.py"
-    code.write_text("def transform(ctx, rows):\n    yield from rows\n")  # another spec: it starts over, nothing is lost or doubled
+    # another spec: it starts over, nothing is lost or doubled
+    code.write_text("def transform(ctx, rows):\n    yield from rows\n")
     assert kfm("run", QUAKES).code == 0
     assert states(ws) == ["SUPERSEDED", "COMMITTED"]
     assert kfm("doctor", "--fix").code == 0
     assert kfm("doctor").code == 0
 
 
-def test_a_killed_run_is_resumed_as_the_same_run(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_killed_run_is_resumed_as_the_same_run(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     hold = held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
@@ -147,11 +165,14 @@ def test_two_runs_at_once_make_one_version(kfm: Kfm, ws: Path, sample: SampleUps
     assert [p.wait() for p in both] == [0, 0]
     runs = [json.loads(p.out)["runs"][0] for p in both]
     assert sorted({r["state"] for r in runs}) in (["COMMITTED"], ["COMMITTED", "NOOP"])
-    assert len({r["run_id"] for r in runs if r["state"] == "COMMITTED"}) == 1  # one may propose what the other makes official
+    # one may propose what the other makes official
+    assert len({r["run_id"] for r in runs if r["state"] == "COMMITTED"}) == 1
     assert states(ws) == ["COMMITTED"]
 
 
-def test_a_run_that_may_not_wait_is_fenced_at_once(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_run_that_may_not_wait_is_fenced_at_once(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
@@ -159,8 +180,12 @@ def test_a_run_that_may_not_wait_is_fenced_at_once(kfm: Kfm, ws: Path, sample: S
     process.kill()
 
 
-def test_a_frozen_holder_that_wakes_up_cannot_write(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text().replace("lease_seconds: 15", "lease_seconds: 1"))
+def test_a_frozen_holder_that_wakes_up_cannot_write(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    (ws / "kfm.yml").write_text(
+        (ws / "kfm.yml").read_text().replace("lease_seconds: 15", "lease_seconds: 1")
+    )
     hold = held_connector(ws)
     frozen = start(ws, sample, "run", QUAKES, "--json")
     until(lambda: transforming(ws))
@@ -175,7 +200,9 @@ def test_a_frozen_holder_that_wakes_up_cannot_write(kfm: Kfm, ws: Path, sample: 
     assert states(ws) == ["COMMITTED"]
 
 
-def test_a_damaged_ledger_row_is_set_aside_and_nothing_is_published_twice(kfm: Kfm, ws: Path) -> None:
+def test_a_damaged_ledger_row_is_set_aside_and_nothing_is_published_twice(
+    kfm: Kfm, ws: Path
+) -> None:
     kfm("run", QUAKES)
     db = sqlite3.connect(ws / "ledger" / "idempotency.sqlite")
     db.execute("update ledger set input_hash = 'x' || substr(input_hash, 2)")
@@ -189,7 +216,9 @@ def test_a_damaged_ledger_row_is_set_aside_and_nothing_is_published_twice(kfm: K
     assert kfm("doctor").code == 0
 
 
-def test_a_damaged_journal_is_named_and_set_aside(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_damaged_journal_is_named_and_set_aside(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
@@ -247,7 +276,12 @@ def test_an_edited_generation_is_an_integrity_error(kfm: Kfm, ws: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("where", ["raw/", "work/", "processed/", "catalog/channels/"])
 def test_a_disk_that_fails_leaves_the_official_state(
-    kfm: Kfm, ws: Path, sample: SampleUpstream, number: int, where: str, monkeypatch: pytest.MonkeyPatch
+    kfm: Kfm,
+    ws: Path,
+    sample: SampleUpstream,
+    number: int,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kfm.zones import local
 
@@ -267,7 +301,12 @@ def test_a_disk_that_fails_leaves_the_official_state(
         said = kfm("run", QUAKES, "--json")
     assert said.code == 1 and said.json["runs"][0]["state"] == "FAILED"
     assert tree(ws / "data" / "catalog") == before
-    assert next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == QUAKES)["version_id"] == official
+    assert (
+        next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == QUAKES)[
+            "version_id"
+        ]
+        == official
+    )
     assert kfm("run", QUAKES).code == 0, "once the disk is mended, the run is finished"
     assert kfm("doctor", "--fix").code == 0
 
@@ -283,12 +322,16 @@ def test_a_clock_set_back_a_day_changes_no_lease_and_no_answer(
     real = clock.SystemClock.now
     monkeypatch.setattr(clock.SystemClock, "now", lambda self: real(self) - dt.timedelta(days=1))
     assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "NOOP"
-    assert [s for _, _, s in sample.requests][-1] == 200, "a clock that went back is no reason to trust a validator longer"
+    assert [s for _, _, s in sample.requests][-1] == 200, (
+        "a clock that went back is no reason to trust a validator longer"
+    )
     sample.control(QUAKES, revision=1)
     assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "COMMITTED"
 
 
-def test_a_rollback_survives_a_resumed_promote(kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_survives_a_resumed_promote(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run stands before ★ when the operator goes back; resumed, it finds its number taken."""
     from kfm.jobs.drive import drive
     from kfm.run.promote import promote
@@ -320,4 +363,7 @@ def test_a_rollback_survives_a_resumed_promote(kfm: Kfm, ws: Path, sample: Sampl
 def _channel(ws: Path) -> list[dict[str, Any]]:
     from kfm.keys.attest import unwrap
 
-    return [unwrap(p.read_bytes())["predicate"] for p in sorted((ws / "data" / "catalog" / "channels" / QUAKES).iterdir())]
+    return [
+        unwrap(p.read_bytes())["predicate"]
+        for p in sorted((ws / "data" / "catalog" / "channels" / QUAKES).iterdir())
+    ]

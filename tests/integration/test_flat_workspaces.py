@@ -1,4 +1,6 @@
-"""Workspaces of the kfm whose modules lay in one folder (`tests/fixtures/flat_workspaces.sh` says how) open, verify, resume and go on."""
+"""Workspaces of the kfm whose modules lay in one folder (`tests/fixtures/flat_workspaces.sh` says
+how) open, verify, resume and go on.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def trees(many: int) -> str:
-    return "id,kind,height_m\n" + "".join(f"{i},{'oak' if i % 2 else 'elm'},{5 + i / 10:.1f}\n" for i in range(1, many + 1))
+    return "id,kind,height_m\n" + "".join(
+        f"{i},{'oak' if i % 2 else 'elm'},{5 + i / 10:.1f}\n" for i in range(1, many + 1)
+    )
 
 
 @pytest.fixture
@@ -23,9 +27,15 @@ def ws(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("ws", ["killed"], indirect=True)
-def test_runs_that_were_killed_are_resumed_as_the_same_runs(ws: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_were_killed_are_resumed_as_the_same_runs(
+    ws: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kfm = caller(ws, capsys)
-    left = {r["dataset_id"]: r["run_id"] for r in kfm("runs", "--json").json["runs"] if r["state"] in ("CLAIMED", "PROPOSED")}
+    left = {
+        r["dataset_id"]: r["run_id"]
+        for r in kfm("runs", "--json").json["runs"]
+        if r["state"] in ("CLAIMED", "PROPOSED")
+    }
     assert left.keys() == {"claimed", "parted", "starred"}
     assert kfm("verify").code == 0
     (ws / "inbox/parted.csv").unlink()  # resuming needs no upstream: the part is there
@@ -39,7 +49,9 @@ def test_runs_that_were_killed_are_resumed_as_the_same_runs(ws: Path, capsys: py
 
 
 @pytest.mark.parametrize("ws", ["waiting"], indirect=True)
-def test_what_waited_waits_on_and_what_was_rolled_back_stays_out(ws: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_waited_waits_on_and_what_was_rolled_back_stays_out(
+    ws: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kfm = caller(ws, capsys)
     assert kfm("verify").code == 0
     back = kfm("run", "trees", "--json").json["runs"][0]

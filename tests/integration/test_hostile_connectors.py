@@ -1,4 +1,6 @@
-"""Connector code that means harm: whatever it tries, by whichever library, is refused; nothing outside changes and nothing outlives it."""
+"""Connector code that means harm: whatever it tries, by whichever library, is refused; nothing
+outside changes and nothing outlives it.
+"""
 
 import ctypes
 import json
@@ -161,7 +163,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         (package / "evil.py").unlink(missing_ok=True)
     assert result.books.written == 2, "what one should do is still done"
     yield Told(
-        tried, pids[0], changed, listener.calls, sorted(p.name for p in place.scratch.iterdir() if p.is_symlink() or not p.is_file())
+        tried,
+        pids[0],
+        changed,
+        listener.calls,
+        sorted(p.name for p in place.scratch.iterdir() if p.is_symlink() or not p.is_file()),
     )
     listener.close()
 
@@ -204,17 +210,32 @@ def test_without_the_kernels_help_every_attempt_reaches_its_goal(tmp_path: Path)
     listener = Listener()
     (tmp_path / "package").mkdir()
     place = made(tmp_path, listener.port, tmp_path / "package")
-    victim = subprocess.Popen(["sleep", "600"])  # not this process: it would be stopped and lose its limits
+    # not this process: it would be stopped and lose its limits
+    victim = subprocess.Popen(["sleep", "600"])
     place.where["parent"] = victim.pid
-    command = [sys.executable, "-c", CONTROL, json.dumps(place.where), json.dumps([*hostile_connector.ATTEMPTS]), str(HOSTILE)]
+    command = [
+        sys.executable,
+        "-c",
+        CONTROL,
+        json.dumps(place.where),
+        json.dumps([*hostile_connector.ATTEMPTS]),
+        str(HOSTILE),
+    ]
     told = tmp_path / "told"  # not a pipe: what outlives it would hold that open
     with told.open("w") as out:
-        subprocess.run([*command, str(place.scratch), str(HOSTILE.parents[2])], stdout=out, check=True, timeout=120)
+        subprocess.run(
+            [*command, str(place.scratch), str(HOSTILE.parents[2])],
+            stdout=out,
+            check=True,
+            timeout=120,
+        )
     for pid in (victim.pid, *still_running(-1)):
         os.kill(pid, signal.SIGKILL)
     victim.wait()
     ended = dict(json.loads(line) for line in told.read_text().splitlines())
-    assert {name: end for name, end in ended.items() if end.startswith("refused")}.keys() == {"http by GDAL"}, "and that one was answered:"
+    assert {name: end for name, end in ended.items() if end.startswith("refused")}.keys() == {
+        "http by GDAL"
+    }, "and that one was answered:"
     assert listener.calls > 0
 
 
@@ -236,7 +257,9 @@ def give_code(stand: Stand, name: str, code: str) -> None:
     (folder / "connector.py").write_text(code)
 
 
-def test_a_run_with_a_hostile_connector_fails_and_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_run_with_a_hostile_connector_fails_and_leaves_everything_as_it_was(
+    tmp_path: Path,
+) -> None:
     with Stand(tmp_path) as stand:
         stand.register("wells", {"format": "csv"})
         stand.publish("wells", answer("k,v\na,1\nb,2\n"))
@@ -274,7 +297,12 @@ CODE = "def transform(ctx, rows):\n    yield from rows\n"
 
 def on_a_lesser_kernel(ws: Path, *calls: tuple[str, ...]) -> list[tuple[int, Any]]:
     """The command line on a system whose kernel knows no Landlock."""
-    command = [sys.executable, "-c", WITHOUT_LANDLOCK, json.dumps([["-w", str(ws), *words, "--json"] for words in calls])]
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_LANDLOCK,
+        json.dumps([["-w", str(ws), *words, "--json"] for words in calls]),
+    ]
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return [(status, json.loads(out)) for status, out in map(json.loads, said.stdout.splitlines())]
 
@@ -285,17 +313,31 @@ def receipt_of(stand: Stand, outcome: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_where_the_kernel_cannot_only_shipped_code_on_public_data_runs_and_its_receipt_says_so(tmp_path: Path) -> None:
+def test_where_the_kernel_cannot_only_shipped_code_on_public_data_runs_and_its_receipt_says_so(
+    tmp_path: Path,
+) -> None:
     with Stand(tmp_path) as stand:
         hidden = {"sensitivity": "restricted", "policy_label": "restricted"}
         give_code(stand, "coded", CODE)
         give_code(stand, "trusted", CODE)
-        for name, more in {"shipped": {}, "private": hidden, "coded": {}, "trusted": {"isolation": "best_effort"}}.items():
+        for name, more in {
+            "shipped": {},
+            "private": hidden,
+            "coded": {},
+            "trusted": {"isolation": "best_effort"},
+        }.items():
             stand.register(name, {"format": "csv"}, **more)
             stand.speaker.says[f"/{name}"] = answer("k,v\na,1\nb,2\n")
         names = ("shipped", "private", "coded", "trusted")
-        *runs, (_, doctor) = on_a_lesser_kernel(stand.ws, *(("run", name) for name in names), ("doctor",))
-        assert doctor["isolation"] == {"whole": False, "landlock": 0, "seccomp": True, "why": "this system has no Landlock"}
+        *runs, (_, doctor) = on_a_lesser_kernel(
+            stand.ws, *(("run", name) for name in names), ("doctor",)
+        )
+        assert doctor["isolation"] == {
+            "whole": False,
+            "landlock": 0,
+            "seccomp": True,
+            "why": "this system has no Landlock",
+        }
         for name, (status, said) in zip(names, runs):
             outcome = said["runs"][-1]
             if name in ("private", "coded"):
@@ -303,7 +345,10 @@ def test_where_the_kernel_cannot_only_shipped_code_on_public_data_runs_and_its_r
                 assert "no Landlock" in outcome["reason"]
             else:
                 assert status == 0, outcome
-                assert [w.endswith("this system has no Landlock.") for w in receipt_of(stand, outcome)["warnings"]] == [True]
+                assert [
+                    w.endswith("this system has no Landlock.")
+                    for w in receipt_of(stand, outcome)["warnings"]
+                ] == [True]
         outcome = stand("run", "coded", "--json").json["runs"][-1]
         assert outcome["state"] == "COMMITTED", "here it is held, and runs"
         assert "warnings" not in receipt_of(stand, outcome)

@@ -21,7 +21,12 @@ from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree, until
 from tests.integration.test_backfill import ID as LEVELS
 from tests.integration.test_backfill import ledger, made
-from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming  # noqa: F401 - the fixture acts here too
+from tests.integration.test_faults import (
+    Started,
+    _nothing_is_left_running,  # noqa: F401
+    held_connector,
+    transforming,
+)
 from tests.jobs.test_gc import QUAKES, retain, revisions, versions, worked
 from tests.services import schema_url, shared_server
 
@@ -33,8 +38,10 @@ def names(ws: Path, kind: str, grace: str = "0s") -> list[str]:
         return [item.name for item in doomed(world, QUAKES, grace) if item.kind == kind]
 
 
-# ---- du ----------------------------------------------------------------------------------------------------------------
-def test_du_counts_every_file_once_and_says_what_gc_would_free(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+# ---- du ------------------------------------------------------------------------------------------
+def test_du_counts_every_file_once_and_says_what_gc_would_free(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     os.utime(ws / "data", (0, 0))
@@ -42,7 +49,11 @@ def test_du_counts_every_file_once_and_says_what_gc_would_free(kfm: Kfm, ws: Pat
         os.utime(path, (path.stat().st_mtime - 7200,) * 2)
     said = kfm("du", QUAKES, "--json").json
     row = said["datasets"][0]
-    files = [p for p in (ws / "data").rglob("*") if p.is_file() and QUAKES in str(p) and "registry" not in p.parts]
+    files = [
+        p
+        for p in (ws / "data").rglob("*")
+        if p.is_file() and QUAKES in str(p) and "registry" not in p.parts
+    ]
     assert sum(zone["files"] for zone in row["zones"].values()) == len(files)
     once = {p.stat().st_ino: p.stat().st_size for p in files}
     assert row["bytes"] == sum(once.values())
@@ -51,16 +62,23 @@ def test_du_counts_every_file_once_and_says_what_gc_would_free(kfm: Kfm, ws: Pat
     assert said["disk"]["free"] > 0 and said["workspace"]["receipts"]["files"] == 3
     before = sum({p.stat().st_ino: p.stat().st_size for p in files if p.exists()}.values())
     assert kfm("gc", QUAKES, "--apply").code == 0
-    catalog = {p for p in files if "catalog" in p.parts or p.name in ("manifest.yml", "checksums.sha256")}  # rendered again
+    # rendered again
+    catalog = {
+        p for p in files if "catalog" in p.parts or p.name in ("manifest.yml", "checksums.sha256")
+    }
     after = sum({p.stat().st_ino: p.stat().st_size for p in files if p.exists()}.values())
     changed = sum(p.stat().st_size for p in catalog if p.exists())
     assert abs(before - after - row["freeable"]["bytes"]) <= changed
 
 
-def test_du_goes_on_when_a_file_goes_while_it_counts(kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_du_goes_on_when_a_file_goes_while_it_counts(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     revisions(kfm, sample, 0)
     names = LocalZone.names
-    monkeypatch.setattr(LocalZone, "names", lambda zone, prefix: [*names(zone, prefix), f"{prefix}/gone"])
+    monkeypatch.setattr(
+        LocalZone, "names", lambda zone, prefix: [*names(zone, prefix), f"{prefix}/gone"]
+    )
     assert kfm("du", QUAKES).code == 0
 
 
@@ -71,7 +89,7 @@ def test_du_prints_a_table_and_the_next_command(kfm: Kfm, ws: Path, sample: Samp
     assert kfm("du", "nothing_like_it").code == 2
 
 
-# ---- gc ----------------------------------------------------------------------------------------------------------------
+# ---- gc ------------------------------------------------------------------------------------------
 def test_gc_without_apply_changes_no_byte(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
@@ -81,7 +99,9 @@ def test_gc_without_apply_changes_no_byte(kfm: Kfm, ws: Path, sample: SampleUpst
     assert tree(ws, without=("ledger",)) == before
 
 
-def test_a_rollback_within_retention_works_after_gc(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_rollback_within_retention_works_after_gc(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "30d")
     assert kfm("gc", "--apply", "--grace", "0s").code == 0
@@ -90,7 +110,9 @@ def test_a_rollback_within_retention_works_after_gc(kfm: Kfm, ws: Path, sample: 
     assert kfm("verify").code == 0
 
 
-def test_what_a_rollback_goes_back_to_by_default_stays_whatever_its_age(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_what_a_rollback_goes_back_to_by_default_stays_whatever_its_age(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     assert kfm("gc", "--apply", "--grace", "0s").code == 0
@@ -105,7 +127,9 @@ def folders(ws: Path, kind: str) -> set[str]:
     return {p.name for p in (ws / "data" / "work" / QUAKES / kind).glob("*")}
 
 
-def test_runs_nothing_came_of_go_with_their_proposals_and_all_evidence_stays(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_runs_nothing_came_of_go_with_their_proposals_and_all_evidence_stays(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0, 1)
     proof = folders(ws, "runs")
     assert kfm("run", QUAKES, "--dry-run", "--force", "--reason", "a try").code == 0
@@ -124,7 +148,9 @@ def test_runs_nothing_came_of_go_with_their_proposals_and_all_evidence_stays(kfm
     retain(ws, QUAKES, "0s")
     assert (names(ws, "run"), names(ws, "proposal")) == ([denied[0], dry], [denied[0]])
     assert kfm("gc", "--apply", "--grace", "0s").code == 0
-    assert folders(ws, "runs") == {*proof, noop, denied[1]} and denied[0] not in folders(ws, "proposals")
+    assert folders(ws, "runs") == {*proof, noop, denied[1]} and denied[0] not in folders(
+        ws, "proposals"
+    )
     assert kfm("gates", QUAKES).code == 3, "what was denied last is judged again"
     assert kfm("explain", denied[0]).code == 0
     assert kfm("verify").code == 0
@@ -147,7 +173,9 @@ def test_a_proposal_that_a_person_signed_stays(kfm: Kfm, ws: Path, sample: Sampl
     assert names(ws, "proposal") == names(ws, "run") == [ids[1]]
 
 
-def test_what_was_made_of_a_withdrawn_version_goes_whatever_retention_says(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_what_was_made_of_a_withdrawn_version_goes_whatever_retention_says(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1)
     for kind in ("tiles", "index"):
         for version in made:
@@ -175,7 +203,9 @@ def test_a_rollback_never_ends_at_a_version_that_gc_removes_at_the_same_moment(
     assert kfm("verify").code == 0
 
 
-def test_without_retention_everything_published_is_kept_for_ever(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_without_retention_everything_published_is_kept_for_ever(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     (stray := ws / "data" / "work" / QUAKES / "parts" / ("0" * 32)).mkdir()
     (stray / "x.parquet").write_bytes(b"nobody's")
@@ -187,14 +217,18 @@ def test_without_retention_everything_published_is_kept_for_ever(kfm: Kfm, ws: P
     assert versions(ws) == {*made, left.name} and not stray.exists()
 
 
-def test_what_is_younger_than_the_grace_time_stays(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_what_is_younger_than_the_grace_time_stays(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     assert kfm("gc", "--apply").code == 0
     assert versions(ws) == set(made)
 
 
-def test_a_held_version_stays_until_it_is_released(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_held_version_stays_until_it_is_released(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     assert kfm("gc", "--hold", f"{QUAKES}@{made[0]}").code == 2  # no reason
@@ -206,7 +240,9 @@ def test_a_held_version_stays_until_it_is_released(kfm: Kfm, ws: Path, sample: S
     assert versions(ws) == set(made[1:])
 
 
-def test_an_open_proposal_keeps_what_it_was_made_of(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_an_open_proposal_keeps_what_it_was_made_of(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0, 1)
     retain(ws, QUAKES, "0s")
     sample.control(QUAKES, revision=2)
@@ -215,7 +251,9 @@ def test_an_open_proposal_keeps_what_it_was_made_of(kfm: Kfm, ws: Path, sample: 
     assert kfm("promote", str(number)).code == 0, "its part and its capture are still there"
 
 
-def test_an_interrupted_run_keeps_its_capture_and_is_resumed_after_gc(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_an_interrupted_run_keeps_its_capture_and_is_resumed_after_gc(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0)
     retain(ws, QUAKES, "0s")
     hold = held_connector(ws)
@@ -232,11 +270,16 @@ def test_an_interrupted_run_keeps_its_capture_and_is_resumed_after_gc(kfm: Kfm, 
     assert kfm("resume").code == 0  # from its own capture: upstream is not asked
 
 
-def test_staged_parts_and_their_captures_stay_until_their_backfill_is_cancelled(tmp_path: Path) -> None:
+def test_staged_parts_and_their_captures_stay_until_their_backfill_is_cancelled(
+    tmp_path: Path,
+) -> None:
     ws = made(tmp_path / "ws")
     change_entry(ws, LEVELS, {"licence": None, "retention": "0s"})
     assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 3
-    parts, captures = ws / "data" / "work" / LEVELS / "parts", ws / "data" / "raw" / LEVELS / "captures"
+    parts, captures = (
+        ws / "data" / "work" / LEVELS / "parts",
+        ws / "data" / "raw" / LEVELS / "captures",
+    )
     waiting, before = {str(r.part)[7:39] for r in ledger(ws) if r.state == "STAGED"}, tree(captures)
     assert main(["-w", str(ws), "gc", "--apply", "--grace", "0s"]) == 0
     assert {p.name for p in parts.iterdir()} == waiting and len(waiting) == 4
@@ -246,7 +289,9 @@ def test_staged_parts_and_their_captures_stay_until_their_backfill_is_cancelled(
     assert not list(parts.glob("*")) and not list(captures.glob("*"))
 
 
-def test_captures_and_catalog_records_of_a_version_that_is_gone_go_with_it(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_captures_and_catalog_records_of_a_version_that_is_gone_go_with_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     tiles = ws / "data" / "work" / QUAKES / "tiles" / made[0]
@@ -257,14 +302,18 @@ def test_captures_and_catalog_records_of_a_version_that_is_gone_go_with_it(kfm: 
     assert len(list((ws / "data" / "raw" / QUAKES / "captures").iterdir())) == 2
     items = ws / "data" / "catalog" / "stac" / QUAKES / "items"
     assert {p.name for p in items.iterdir()} == set(made[1:])
-    assert made[0] not in (ws / "data" / "catalog" / "stac" / QUAKES / "collection.json").read_text()
+    assert (
+        made[0] not in (ws / "data" / "catalog" / "stac" / QUAKES / "collection.json").read_text()
+    )
     assert not tiles.exists()
     assert kfm("gates", QUAKES).code == 0
     sample.control(QUAKES, revision=3)
     assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "COMMITTED"
 
 
-def test_a_version_that_comes_back_after_gc_is_whole_again(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_version_that_comes_back_after_gc_is_whole_again(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     kfm("gc", "--apply", "--grace", "0s")
@@ -272,7 +321,9 @@ def test_a_version_that_comes_back_after_gc_is_whole_again(kfm: Kfm, ws: Path, s
     assert kfm("verify").code == 0
 
 
-def test_gc_waits_for_nobody_while_a_run_is_at_work(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_gc_waits_for_nobody_while_a_run_is_at_work(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     held_connector(ws)
@@ -285,7 +336,9 @@ def test_gc_waits_for_nobody_while_a_run_is_at_work(kfm: Kfm, ws: Path, sample: 
     run.kill()
 
 
-def test_quarantine_goes_when_it_was_decided_on_and_not_before(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_quarantine_goes_when_it_was_decided_on_and_not_before(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
     entry.write_text(entry.read_text() + "max_quarantined: 0.5\nretention: 0s\n")
     sample.control(QUAKES, mode="bad_rows")
@@ -294,11 +347,17 @@ def test_quarantine_goes_when_it_was_decided_on_and_not_before(kfm: Kfm, ws: Pat
     assert kfm("quarantine", "accept", run["run_id"], "--reason", "known and harmless").code == 0
     assert names(ws, "quarantine") == [run["run_id"]]
     kfm("gc", "--apply", "--grace", "0s")
-    left = sorted(p.name for p in (ws / "data" / "work" / QUAKES / "quarantine" / run["run_id"]).rglob("*") if p.is_file())
+    left = sorted(
+        p.name
+        for p in (ws / "data" / "work" / QUAKES / "quarantine" / run["run_id"]).rglob("*")
+        if p.is_file()
+    )
     assert left == ["0001.json"]  # the decision itself
 
 
-def test_what_is_gone_is_neither_damage_nor_listed(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_what_is_gone_is_neither_damage_nor_listed(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     kfm("gc", "--apply", "--grace", "0s")
@@ -312,23 +371,34 @@ def test_what_is_gone_is_neither_damage_nor_listed(kfm: Kfm, ws: Path, sample: S
     assert kfm("reindex").code == 0 and kfm("verify").code == 0
 
 
-# ---- backup ------------------------------------------------------------------------------------------------------------
+# ---- backup --------------------------------------------------------------------------------------
 def restored(bk: Path, new: Path, capsys: Any) -> Any:
     capsys.readouterr()
     code = main(["backup", "--restore", str(bk), "-w", str(new), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("full", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")])
+@pytest.mark.parametrize(
+    "full",
+    [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")],
+)
 def test_a_full_disk_leaves_nothing_half_made_and_the_same_command_works_later(
-    full: Exception, kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    full: Exception,
+    kfm: Kfm,
+    ws: Path,
+    sample: SampleUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     revisions(kfm, sample, 0)
 
     def refuse(*_: Any) -> None:
         raise full
 
-    for step, command in (("_snapshot", ["backup", "b", "-w", str(ws)]), ("_new_epoch", ["backup", "--restore", "b", "-w", "new"])):
+    for step, command in (
+        ("_snapshot", ["backup", "b", "-w", str(ws)]),
+        ("_new_epoch", ["backup", "--restore", "b", "-w", "new"]),
+    ):
         monkeypatch.chdir(tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr(backup, step, refuse)
@@ -342,7 +412,9 @@ def test_a_restored_workspace_works_in_an_epoch_of_its_own(
 ) -> None:
     made = revisions(kfm, sample, 0, 1)
     with open_world(open_workspace(ws)) as world:
-        waiting = world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=QUAKES))).job_id
+        waiting = world.store.transaction(
+            lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=QUAKES))
+        ).job_id
     bk, new = tmp_path / "bk", tmp_path / "new"
     assert kfm("backup", str(bk), "--with-keys").code == 0
     code, said = restored(bk, new, capsys)
@@ -353,12 +425,18 @@ def test_a_restored_workspace_works_in_an_epoch_of_its_own(
     assert main(["-w", str(new), "verify"]) == 0
     findings = _json(capsys, main, ["-w", str(new), "doctor", "--json"])["findings"]
     assert [f for f in findings if f["code"] != "schedule.missing"] == []
-    assert _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"] == "NOOP"
+    assert (
+        _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"] == "NOOP"
+    )
     sample.control(QUAKES, revision=2)
-    assert _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"] == "COMMITTED"
+    assert (
+        _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"]
+        == "COMMITTED"
+    )
     with open_world(open_workspace(new)) as world:
         assert world.store.read(lambda tx: tx.jobs.of(waiting)).state == "queued"
-    assert kfm("status", "--json").json["datasets"][0]["version_id"] == made[1]  # the original is untouched
+    # the original is untouched
+    assert kfm("status", "--json").json["datasets"][0]["version_id"] == made[1]
 
 
 def test_links_are_followed_or_named_and_a_restore_ends_with_a_doctor_and_a_dry_run(
@@ -378,18 +456,34 @@ def test_links_are_followed_or_named_and_a_restore_ends_with_a_doctor_and_a_dry_
         (ws / name).symlink_to(target)
     made = kfm("backup", str(tmp_path / "bk"), "--json").json
     assert made["left_out"].keys() == {"hosts", "null", "lost", "up", "data/again", "mine", "round"}
-    inside = {str(p.relative_to(tmp_path / "bk/workspace")) for p in (tmp_path / "bk/workspace").rglob("*") if p.is_file()}
-    assert {"policy/promotion.rego", "data/notes"} <= inside and not any(n.endswith((".key", "mine", "store")) for n in inside)
+    inside = {
+        str(p.relative_to(tmp_path / "bk/workspace"))
+        for p in (tmp_path / "bk/workspace").rglob("*")
+        if p.is_file()
+    }
+    assert {"policy/promotion.rego", "data/notes"} <= inside and not any(
+        n.endswith((".key", "mine", "store")) for n in inside
+    )
     said = kfm("backup", str(tmp_path / "bk2"), "--with-keys").out
     assert "hosts is a link and not inside: it leads out of the workspace" in said
     code, done = restored(tmp_path / "bk2", tmp_path / "new", capsys)
-    assert (code, done["dry_run"]["state"], done["dry_run"]["dataset_id"]) == (0, "COMMITTED", QUAKES), done["dry_run"]["reason"]
-    assert {f["code"] for f in done["findings"]} <= {"schedule.missing"} and not (tmp_path / "new" / "policy").is_symlink()
-    assert tree(tmp_path / "new" / "data", without=("notes",)) == tree(ws / "data", without=("notes", "again"))
+    assert (code, done["dry_run"]["state"], done["dry_run"]["dataset_id"]) == (
+        0,
+        "COMMITTED",
+        QUAKES,
+    ), done["dry_run"]["reason"]
+    assert {f["code"] for f in done["findings"]} <= {"schedule.missing"} and not (
+        tmp_path / "new" / "policy"
+    ).is_symlink()
+    assert tree(tmp_path / "new" / "data", without=("notes",)) == tree(
+        ws / "data", without=("notes", "again")
+    )
     (ws / "policy").unlink()
     assert kfm("backup", str(tmp_path / "bk3"), "--with-keys").code == 0
     _, done = restored(tmp_path / "bk3", tmp_path / "bare", capsys)
-    assert (done["status"], done["dry_run"]["exit_code"]) == ("restored_with_findings", 3), "it can publish nothing, and says so"
+    assert (done["status"], done["dry_run"]["exit_code"]) == ("restored_with_findings", 3), (
+        "it can publish nothing, and says so"
+    )
 
 
 def _json(capsys: Any, call: Callable[[list[str]], int], args: list[str]) -> Any:
@@ -398,15 +492,31 @@ def _json(capsys: Any, call: Callable[[list[str]], int], args: list[str]) -> Any
     return json.loads(capsys.readouterr().out)
 
 
-def test_keys_stay_out_unless_they_are_asked_for(kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream) -> None:
+def test_keys_stay_out_unless_they_are_asked_for(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0)
     assert kfm("backup", str(tmp_path / "bk")).code == 0
     inside = {p.name for p in (tmp_path / "bk").rglob("*") if p.is_file()}
-    assert not any(name.endswith(".key") for name in inside) and any(name.endswith(".pub") for name in inside)
+    assert not any(name.endswith(".key") for name in inside) and any(
+        name.endswith(".pub") for name in inside
+    )
 
 
-@pytest.mark.parametrize("how", ["no manifest", "a lost file", "a changed byte", "a changed manifest", "one more file", "a cut store"])
-def test_a_torn_backup_is_refused_and_nothing_is_restored(kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, how: str) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        "no manifest",
+        "a lost file",
+        "a changed byte",
+        "a changed manifest",
+        "one more file",
+        "a cut store",
+    ],
+)
+def test_a_torn_backup_is_refused_and_nothing_is_restored(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, how: str
+) -> None:
     revisions(kfm, sample, 0)
     bk, new = tmp_path / "bk", tmp_path / "new"
     kfm("backup", str(bk))
@@ -420,7 +530,9 @@ def test_a_torn_backup_is_refused_and_nothing_is_restored(kfm: Kfm, ws: Path, tm
     elif how == "a changed byte":
         table.write_bytes(table.read_bytes()[:-1] + b"?")
     elif how == "a changed manifest":
-        (bk / "BACKUP.json").write_text((bk / "BACKUP.json").read_text().replace('"epoch": 1', '"epoch": 7'))
+        (bk / "BACKUP.json").write_text(
+            (bk / "BACKUP.json").read_text().replace('"epoch": 1', '"epoch": 7')
+        )
     elif how == "one more file":
         (bk / "workspace" / "extra").write_text("x")
     else:
@@ -444,7 +556,10 @@ def test_a_backup_made_while_a_run_goes_on_is_resumed_elsewhere(
     assert run.wait() == 0  # the backup did not disturb it
     code, said = restored(bk, new, capsys)
     assert code == 0 and said["reindexed"] is False
-    assert _json(capsys, main, ["-w", str(new), "status", "--json"])["datasets"][0]["version_id"] == made[0]
+    assert (
+        _json(capsys, main, ["-w", str(new), "status", "--json"])["datasets"][0]["version_id"]
+        == made[0]
+    )
     assert main(["-w", str(new), "resume"]) == 0
     theirs = _json(capsys, main, ["-w", str(new), "status", "--json"])["datasets"][0]
     ours = kfm("status", "--json").json["datasets"][0]
@@ -453,17 +568,25 @@ def test_a_backup_made_while_a_run_goes_on_is_resumed_elsewhere(
 
 
 def test_what_became_official_after_the_store_was_copied_is_not_lost(
-    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kfm: Kfm,
+    ws: Path,
+    tmp_path: Path,
+    sample: SampleUpstream,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     revisions(kfm, sample, 0)
     with open_world(open_workspace(ws)) as world:
-        waiting = world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=QUAKES))).job_id
+        waiting = world.store.transaction(
+            lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=QUAKES))
+        ).job_id
 
     snapshot = backup._snapshot
 
     def slowly(workspace: Any, into: Path) -> int:
         epoch = snapshot(workspace, into)
-        revisions(kfm, sample, 1)  # a whole run between the store and the second look at the evidence
+        # a whole run between the store and the second look at the evidence
+        revisions(kfm, sample, 1)
         return epoch
 
     monkeypatch.setattr(backup, "_snapshot", slowly)
@@ -473,14 +596,21 @@ def test_what_became_official_after_the_store_was_copied_is_not_lost(
     assert (code, said["reindexed"]) == (0, True)
     theirs = _json(capsys, main, ["-w", str(new), "status", "--json"])["datasets"][0]
     ours = kfm("status", "--json").json["datasets"][0]
-    assert (theirs["version_id"], theirs["last_run_id"]) == (ours["version_id"], ours["last_run_id"])
+    assert (theirs["version_id"], theirs["last_run_id"]) == (
+        ours["version_id"],
+        ours["last_run_id"],
+    )
     with open_world(open_workspace(new)) as world:
         assert world.store.read(lambda tx: tx.jobs.of(waiting)).state == "queued"
-    assert _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"] == "NOOP"
+    assert (
+        _json(capsys, main, ["-w", str(new), "run", QUAKES, "--json"])["runs"][0]["state"] == "NOOP"
+    )
     assert main(["-w", str(new), "verify"]) == 0
 
 
-def test_links_share_bytes_and_logs_are_copied(kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream) -> None:
+def test_links_share_bytes_and_logs_are_copied(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0)
     bk = tmp_path / "bk"
     assert kfm("backup", str(bk), "--link").code == 0
@@ -492,7 +622,9 @@ def test_links_share_bytes_and_logs_are_copied(kfm: Kfm, ws: Path, tmp_path: Pat
     assert kfm("backup", str(bk), "--verify").code == 0
 
 
-def test_a_backup_does_not_overwrite_and_does_not_lie_in_its_workspace(kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream) -> None:
+def test_a_backup_does_not_overwrite_and_does_not_lie_in_its_workspace(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream
+) -> None:
     revisions(kfm, sample, 0)
     assert kfm("backup", str(tmp_path / "bk")).code == 0
     assert kfm("backup", str(tmp_path / "bk")).code == 2
@@ -500,7 +632,9 @@ def test_a_backup_does_not_overwrite_and_does_not_lie_in_its_workspace(kfm: Kfm,
     assert main(["backup", "--restore", str(tmp_path / "bk"), "-w", str(ws)]) == 2
 
 
-def test_leases_are_not_restored(kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str]) -> None:
+def test_leases_are_not_restored(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str]
+) -> None:
     revisions(kfm, sample, 0)
     bk, new = tmp_path / "bk", tmp_path / "new"
     with open_world(open_workspace(ws)) as world:
@@ -516,11 +650,18 @@ def test_leases_are_not_restored(kfm: Kfm, ws: Path, tmp_path: Path, sample: Sam
 
 
 def test_a_store_on_a_server_is_backed_up_too_and_restored_into_a_file(
-    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kfm: Kfm,
+    ws: Path,
+    tmp_path: Path,
+    sample: SampleUpstream,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KFM_TEST_STORE", schema_url(shared_server()))
     config = ws / "kfm.yml"
-    config.write_text(config.read_text().replace("sqlite:///ledger/idempotency.sqlite", "env:KFM_TEST_STORE"))
+    config.write_text(
+        config.read_text().replace("sqlite:///ledger/idempotency.sqlite", "env:KFM_TEST_STORE")
+    )
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     assert kfm("gc", "--apply", "--grace", "0s").code == 0 and versions(ws) == set(made[1:])
@@ -540,7 +681,9 @@ def test_a_rollback_asks_for_what_is_made_from_a_version_where_a_worker_runs_and
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
     entry.write_text(entry.read_text() + "\nderive: [tiles]\n")
     made = revisions(kfm, sample, 0, 1)
-    queued = lambda: {j["job_type"] for j in kfm("jobs", "list", "--json").json["jobs"] if j["state"] == "queued"}  # noqa: E731
+    queued = lambda: {  # noqa: E731
+        j["job_type"] for j in kfm("jobs", "list", "--json").json["jobs"] if j["state"] == "queued"
+    }
     said = kfm("rollback", QUAKES, "--to", made[0], "--reason", "a bad feed")
     assert (said.code, queued()) == (0, set()), "nobody is there to work what nobody asked for"
     assert f"worker run-job transform.build_tiles --dataset kfm://dataset/{QUAKES}" in said.err

@@ -32,8 +32,12 @@ def world(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> 
         yield found
 
 
-def test_no_effect_without_a_record_that_states_the_intention(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zone writes and journal appends in one log: whatever is written was announced, durably, before."""
+def test_no_effect_without_a_record_that_states_the_intention(
+    world: World, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zone writes and journal appends in one log: whatever is written was announced, durably,
+    before.
+    """
     story: list[tuple[str, str]] = []
     real_create, real_append = type(world.data)._create_all, type(world.store._tx.journals).append
 
@@ -42,22 +46,33 @@ def test_no_effect_without_a_record_that_states_the_intention(world: World, ws: 
         return real_create(self, files)
 
     def append(self: Any, records: Any) -> None:
-        story.extend(("intent", r.step_id) for r in records if r.status in ("IN_PROGRESS", "PENDING"))
+        story.extend(
+            ("intent", r.step_id) for r in records if r.status in ("IN_PROGRESS", "PENDING")
+        )
         real_append(self, records)
 
     monkeypatch.setattr(type(world.data), "_create_all", create_all)
     monkeypatch.setattr(type(world.store._tx.journals), "append", append)
     assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "COMMITTED"
-    needed = {"raw/": "capture", "work/ks_earthquakes/parts": "transform", "processed/": "version", "work/ks_earthquakes/runs": "lineage"}
+    needed = {
+        "raw/": "capture",
+        "work/ks_earthquakes/parts": "transform",
+        "processed/": "version",
+        "work/ks_earthquakes/runs": "lineage",
+    }
     writes = [path for kind, path in story if kind == "write"]
     assert len(writes) >= 6
     for number, (kind, path) in enumerate(story):
         if kind == "write":
             step = next(s for start, s in needed.items() if path.startswith(start))
-            assert ("intent", step) in story[:number], f"{path} was written before the journal spoke of {step}"
+            assert ("intent", step) in story[:number], (
+                f"{path} was written before the journal spoke of {step}"
+            )
 
 
-def test_a_sink_that_loses_a_write_is_caught_before_done(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_loses_a_write_is_caught_before_done(
+    world: World, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kfm.zones.local import LocalZone
 
     real = LocalZone._link
@@ -81,7 +96,9 @@ def _journal(ws: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in archived.read_text().splitlines()]
 
 
-def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_lineage_nothing_is_committed(
+    kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kfm.store.index import IndexView
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -96,7 +113,9 @@ def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: p
     assert kfm("resume", "--json").json["runs"][0]["state"] == "COMMITTED"
 
 
-def test_a_plan_that_changes_without_a_version_bump_is_refused(kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_changes_without_a_version_bump_is_refused(
+    kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import msgspec
 
     from kfm.run import update
@@ -111,10 +130,16 @@ def test_a_plan_that_changes_without_a_version_bump_is_refused(kfm: Kfm, monkeyp
 
     monkeypatch.setattr(update, "make_plan", other)
     said = kfm("run", QUAKES, "--force", "--reason", "with another plan", "--json")
-    assert said.code == 1 and "version bump" in said.json["runs"][0]["reason"] and "steps" in said.json["runs"][0]["reason"]
+    assert (
+        said.code == 1
+        and "version bump" in said.json["runs"][0]["reason"]
+        and "steps" in said.json["runs"][0]["reason"]
+    )
 
 
-def test_changed_content_is_a_new_version_with_its_own_lineage(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_changed_content_is_a_new_version_with_its_own_lineage(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     kfm("run", QUAKES)
     sample.control(QUAKES, revision=1)
     kfm("run", QUAKES)
@@ -123,7 +148,13 @@ def test_changed_content_is_a_new_version_with_its_own_lineage(kfm: Kfm, ws: Pat
     kinds = [r[0] for r in db.execute("select kind from lineage_edge order by kind")]
     assert kinds == ["GENERATED", "GENERATED", "SUPERSEDES", "USED_IN", "USED_IN"]
     rows = kfm("ledger", QUAKES, "--json").json["rows"]
-    assert all(r["latency_ms"] is not None and r["freshness_minutes"] > 0 and r["ended_at"] and r["rows_read"] for r in rows)
+    assert all(
+        r["latency_ms"] is not None
+        and r["freshness_minutes"] > 0
+        and r["ended_at"]
+        and r["rows_read"]
+        for r in rows
+    )
 
 
 def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) -> None:
@@ -145,7 +176,9 @@ def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) ->
 def test_a_recorded_input_replayed_gives_the_same_version(kfm: Kfm, sample: SampleUpstream) -> None:
     first = kfm("run", QUAKES, "--json").json["runs"][0]
     sample.control(QUAKES, mode="503")
-    again = kfm("run", QUAKES, "--upstream", "replay", "--force", "--reason", "replay", "--json").json["runs"][0]
+    again = kfm(
+        "run", QUAKES, "--upstream", "replay", "--force", "--reason", "replay", "--json"
+    ).json["runs"][0]
     assert again["state"] == "COMMITTED" and again["version_id"] == first["version_id"]
 
 
@@ -154,9 +187,13 @@ def test_a_run_spec_is_hashed_and_recorded(kfm: Kfm, ws: Path) -> None:
 
     (ws / "spec.json").write_text('{"b": 1.0,  "a": [1e2]}')
     run_id = kfm("run", QUAKES, "--spec", str(ws / "spec.json"), "--json").json["runs"][0]["run_id"]
-    record = json.loads((ws / "data/work" / QUAKES / "runs" / run_id / "run_record.json").read_text())
+    record = json.loads(
+        (ws / "data/work" / QUAKES / "runs" / run_id / "run_record.json").read_text()
+    )
     assert record["spec_file_hash"] == spec_hash({"a": [100], "b": 1})
-    assert record["spec_hash"] == spec_hash(record["spec"]), "the expanded spec is stored beside its hash"
+    assert record["spec_hash"] == spec_hash(record["spec"]), (
+        "the expanded spec is stored beside its hash"
+    )
 
 
 def test_receipts_are_written_once(kfm: Kfm, ws: Path) -> None:
@@ -167,7 +204,9 @@ def test_receipts_are_written_once(kfm: Kfm, ws: Path) -> None:
     assert path.parent.relative_to(ws).parts[:2] == ("receipts", "ingest.pull_source")
 
 
-def test_old_noops_are_packed_and_keep_their_addresses(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_noops_are_packed_and_keep_their_addresses(
+    kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datetime as dt
 
     from kfm.evidence.run_files import read_run_file, run_ids
@@ -200,7 +239,10 @@ def _refuse_once(world: World, monkeypatch: pytest.MonkeyPatch, step: str, statu
     monkeypatch.setattr(runs, "append", append)
 
 
-@pytest.mark.parametrize("record", [("pin", "DONE"), ("assemble", "DONE"), ("version", "IN_PROGRESS"), ("channel", "DONE")])
+@pytest.mark.parametrize(
+    "record",
+    [("pin", "DONE"), ("assemble", "DONE"), ("version", "IN_PROGRESS"), ("channel", "DONE")],
+)
 def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
     world: World, ws: Path, monkeypatch: pytest.MonkeyPatch, record: tuple[str, str]
 ) -> None:
@@ -228,13 +270,18 @@ def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     assert "journal.damaged" in {f["code"] for f in kfm("doctor", "--json").json["findings"]}
     mended = kfm("doctor", "--fix", "--json").json["findings"]
-    assert {f["code"]: f["fixed"] for f in mended} == {"journal.damaged": True, "journal.unarchived": True}
+    assert {f["code"]: f["fixed"] for f in mended} == {
+        "journal.damaged": True,
+        "journal.unarchived": True,
+    }
     assert kfm("run", QUAKES).code == 0
     assert kfm("doctor", "--json").json["findings"] == []
     assert len(list((ws / "ledger/quarantine").glob("journal-*.jsonl"))) == 1
 
 
-def test_what_another_process_promoted_is_told_as_what_became_of_it(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_process_promoted_is_told_as_what_became_of_it(
+    world: World, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = kfm.jobs.drive._promote_pending
 
     def by_another(world: World, target: Target, patience: Callable[[], None]) -> None:

@@ -1,4 +1,6 @@
-"""One dataset through its whole life: after every step what people are told is compared with what lies on disk."""
+"""One dataset through its whole life: after every step what people are told is compared with what
+lies on disk.
+"""
 
 import json
 import re
@@ -29,14 +31,20 @@ class Disk:
         self.generation = len(made)
         self.kinds = [self._predicate(path)["kind"] for path in made]
         told = self._predicate(made[-1]) if made else {}
-        self.version, self.reason, self.run_id = told.get("version_id"), told.get("reason", ""), told.get("run_id", "")
+        self.version, self.reason, self.run_id = (
+            told.get("version_id"),
+            told.get("reason", ""),
+            told.get("run_id", ""),
+        )
         self.folder = ws / "data" / "processed" / QUAKES / str(self.version)
 
     @staticmethod
     def _predicate(path: Path) -> dict[str, Any]:
         import base64
 
-        found: dict[str, Any] = json.loads(base64.b64decode(json.loads(path.read_bytes())["payload"]))["predicate"]
+        found: dict[str, Any] = json.loads(
+            base64.b64decode(json.loads(path.read_bytes())["payload"])
+        )["predicate"]
         return found
 
     @property
@@ -62,10 +70,17 @@ class Traveller:
     def agree(self, state: str) -> None:
         """status, explain, get, bundle, verify and cite against the disk."""
         self.steps += 1
-        disk, before = Disk(self.ws), tree(self.ws / "data" / "processed") | tree(self.ws / "data" / "catalog" / "channels")
+        disk, before = (
+            Disk(self.ws),
+            tree(self.ws / "data" / "processed") | tree(self.ws / "data" / "catalog" / "channels"),
+        )
         status = self.kfm("status", QUAKES, "--json").json
         row = status["datasets"][0]
-        assert (row["state"], row["version_id"], row["generation"]) == (state, disk.version, disk.generation), row
+        assert (row["state"], row["version_id"], row["generation"]) == (
+            state,
+            disk.version,
+            disk.generation,
+        ), row
         self._explain(disk, row)
         if disk.version is None:
             said = self.kfm("get", QUAKES, "-o", str(self.out / f"get{self.steps}"))
@@ -73,34 +88,55 @@ class Traveller:
             self._works(re.findall(r"`kfm ([^`…]+)`", said.err))
         else:
             self._handed_out(disk)
-        self._works([a["next"].removeprefix("kfm ") for a in status["attention"]] + [(row["next"] or "kfm status").removeprefix("kfm ")])
+        self._works(
+            [a["next"].removeprefix("kfm ") for a in status["attention"]]
+            + [(row["next"] or "kfm status").removeprefix("kfm ")]
+        )
         assert not [a for a in status["attention"] if a["kind"] in ("stuck", "dead")]
         assert self.kfm("verify", "--json").json["problems"] == []
-        assert tree(self.ws / "data" / "processed") | tree(self.ws / "data" / "catalog" / "channels") == before, "asking changes nothing"
+        assert (
+            tree(self.ws / "data" / "processed") | tree(self.ws / "data" / "catalog" / "channels")
+            == before
+        ), "asking changes nothing"
 
     def _explain(self, disk: Disk, row: dict[str, Any]) -> None:
         told = self.kfm("explain", QUAKES, "--json").json
         newest = next((n for n in range(disk.generation, 0, -1) if disk.kinds[n - 1] != "void"), 0)
-        if row["state"] in ("official", "withdrawn", "retired") and disk.kinds[newest - 1] in ("withdraw", "rollback"):
-            assert f"Generation {newest} of {QUAKES}" in told["what"] and told["facts"]["official"] == (disk.version or "nothing")
+        if row["state"] in ("official", "withdrawn", "retired") and disk.kinds[newest - 1] in (
+            "withdraw",
+            "rollback",
+        ):
+            assert f"Generation {newest} of {QUAKES}" in told["what"] and told["facts"][
+                "official"
+            ] == (disk.version or "nothing")
         elif row["state"] in ("official", "retired"):
             assert told["facts"]["version"] == disk.version and "COMMITTED" in told["what"]
         elif row["state"] in ("failed", "proposed"):
             assert row["last_run_id"] in told["what"]
         else:
             assert told.get("exit_code") == 3 and told["facts"]["run"] == row["last_run_id"]
-        self._works([str(told["next"]).removeprefix("kfm ")] if "\n" not in str(told["next"]) else [])
+        self._works(
+            [str(told["next"]).removeprefix("kfm ")] if "\n" not in str(told["next"]) else []
+        )
 
     def _handed_out(self, disk: Disk) -> None:
         got, proof = self.out / f"get{self.steps}", self.out / f"proof{self.steps}.zip"
         assert self.kfm("get", QUAKES, "-o", str(got)).code == 0
         assert tree(got) == tree(disk.folder)
-        assert self.kfm("bundle", QUAKES, "-o", str(proof)).code == 0, "what is official can be handed out with its proof"
+        assert self.kfm("bundle", QUAKES, "-o", str(proof)).code == 0, (
+            "what is official can be handed out with its proof"
+        )
         checked = self.kfm("verify", str(proof), "--json")
-        assert (checked.code, checked.json["version_id"], checked.json["generation"]) == (0, disk.version, disk.generation)
+        assert (checked.code, checked.json["version_id"], checked.json["generation"]) == (
+            0,
+            disk.version,
+            disk.generation,
+        )
         with zipfile.ZipFile(proof) as bundle:
             tables = [name for name in bundle.namelist() if name.endswith(".parquet")]
-            assert tables and all((disk.folder / Path(name).name).read_bytes() == bundle.read(name) for name in tables)
+            assert tables and all(
+                (disk.folder / Path(name).name).read_bytes() == bundle.read(name) for name in tables
+            )
         cited = self.kfm("cite", QUAKES)
         assert cited.code == 0 and str(disk.version) in cited.out
 
@@ -115,7 +151,12 @@ class Traveller:
 
 
 def test_what_is_said_is_what_is_on_disk(
-    kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kfm: Kfm,
+    ws: Path,
+    sample: SampleUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")  # `kfm get` hands files out where one is
@@ -123,8 +164,22 @@ def test_what_is_said_is_what_is_on_disk(
     one = Traveller(kfm, ws, tmp_path / "out")
     assert one.run()["state"] == "COMMITTED"
     one.agree("official")
-    past = kfm("backfill", "start", QUAKES, "--since", "2025-03-01", "--until", "2025-03-22", "--window", "7d", "--inline", "--json")
-    assert (past.code, past.json["backfill"]["state"], Disk(ws).generation) == (0, "done", 1), "what changes nothing is done"
+    past = kfm(
+        "backfill",
+        "start",
+        QUAKES,
+        "--since",
+        "2025-03-01",
+        "--until",
+        "2025-03-22",
+        "--window",
+        "7d",
+        "--inline",
+        "--json",
+    )
+    assert (past.code, past.json["backfill"]["state"], Disk(ws).generation) == (0, "done", 1), (
+        "what changes nothing is done"
+    )
     one.agree("official")
     sample.control(QUAKES, mode="503")
     assert one.run()["state"] == "FAILED"
@@ -138,7 +193,18 @@ def test_what_is_said_is_what_is_on_disk(
     assert second["state"] == "COMMITTED"
     event = str(pq.read_table(next(Disk(ws).folder.glob("*.parquet")))["event_id"][0].as_py())
     rows = Disk(ws).rows
-    assert kfm("withdraw", "--yes", QUAKES, "--record", f"event_id={event}", "--reason", "a private pond").code == 0
+    assert (
+        kfm(
+            "withdraw",
+            "--yes",
+            QUAKES,
+            "--record",
+            f"event_id={event}",
+            "--reason",
+            "a private pond",
+        ).code
+        == 0
+    )
     assert Disk(ws).rows == rows - 1
     one.agree("official")
     sample.control(QUAKES, revision=2)
@@ -153,7 +219,9 @@ def test_what_is_said_is_what_is_on_disk(
     one.agree("proposed")
     sample.control(QUAKES, mode="ok")
     assert kfm("keys", "new", "--name", "R. Stone", "--role", "approver").code == 0
-    number = re.search(r"review (\d+)", str(kfm("status", QUAKES, "--json").json["datasets"][0]["next"]))
+    number = re.search(
+        r"review (\d+)", str(kfm("status", QUAKES, "--json").json["datasets"][0]["next"])
+    )
     assert number is not None and kfm("approve", number[1], "--key", "R. Stone").code == 0
     assert kfm("promote", number[1]).code == 0
     one.agree("failed")  # nobody has looked since the outage
@@ -166,11 +234,18 @@ def test_what_is_said_is_what_is_on_disk(
     disk = Disk(ws)
     status = kfm("status", QUAKES, "--json").json["datasets"][0]
     assert (status["state"], status["version_id"]) == ("denied", disk.version)
-    assert kfm("get", QUAKES, "-o", str(tmp_path / "no")).code == 3, "without a licence nothing is handed out"
+    assert kfm("get", QUAKES, "-o", str(tmp_path / "no")).code == 3, (
+        "without a licence nothing is handed out"
+    )
     change_entry(ws, QUAKES, {"licence": "CC0-1.0"})
     looser = one.run()
-    assert looser["state"] == "PROPOSED", "that nobody has to approve any more is approved by who had to"
-    assert kfm("approve", str(looser["proposal"]), "--key", "R. Stone").code == 0 and kfm("promote", str(looser["proposal"])).code == 0
+    assert looser["state"] == "PROPOSED", (
+        "that nobody has to approve any more is approved by who had to"
+    )
+    assert (
+        kfm("approve", str(looser["proposal"]), "--key", "R. Stone").code == 0
+        and kfm("promote", str(looser["proposal"])).code == 0
+    )
     assert kfm("rollback", QUAKES, "--reason", "a bad feed").code == 0
     one.agree("official")
     assert kfm("reindex").code == 0
@@ -179,11 +254,18 @@ def test_what_is_said_is_what_is_on_disk(
     (ws / "policy").rename(ws / "rules")
     (ws / "policy").symlink_to("rules")
     assert kfm("backup", str(tmp_path / "backup"), "--with-keys").code == 0
-    assert main(["backup", "--restore", str(tmp_path / "backup"), "-w", str(tmp_path / "again")]) == 0
+    assert (
+        main(["backup", "--restore", str(tmp_path / "backup"), "-w", str(tmp_path / "again")]) == 0
+    )
     elsewhere = caller(tmp_path / "again", capsys)
     new, there = Disk(tmp_path / "again"), elsewhere("status", QUAKES, "--json").json["datasets"][0]
-    assert (there["version_id"], there["generation"]) == (new.version, new.generation) and new.version == Disk(ws).version
-    assert elsewhere("run", QUAKES, "--json").json["runs"][-1]["state"] == "NOOP", "a restored workspace goes on"
+    assert (there["version_id"], there["generation"]) == (
+        new.version,
+        new.generation,
+    ) and new.version == Disk(ws).version
+    assert elsewhere("run", QUAKES, "--json").json["runs"][-1]["state"] == "NOOP", (
+        "a restored workspace goes on"
+    )
 
     change_entry(ws, QUAKES, {"retired": "its agency is gone"})
     assert kfm("run", "--all", "--json").code == 0

@@ -19,7 +19,9 @@ TABLES = (
 )
 
 
-def test_the_batch_loads_and_loading_it_twice_changes_nothing(kfm: Callable[..., Said], ws: Path, tmp_path: Path) -> None:
+def test_the_batch_loads_and_loading_it_twice_changes_nothing(
+    kfm: Callable[..., Said], ws: Path, tmp_path: Path
+) -> None:
     kfm("run", "--all")
     graph = kuzu.Connection(kuzu.Database(str(tmp_path / "graph")))
     for table in TABLES:
@@ -32,5 +34,12 @@ def test_the_batch_loads_and_loading_it_twice_changes_nothing(kfm: Callable[...,
             for statement in batch.read_text().split(";\n"):
                 if statement.strip():
                     graph.execute(statement)
-        counts.append([graph.execute(q).get_next()[0] for q in ("MATCH (n) RETURN count(*)", "MATCH ()-[r]->() RETURN count(*)")])
-    assert counts == [[12, 9], [12, 9]], "a run, an asset, a dataset and a version each, and the three edges between them"
+        counts.append(
+            [
+                graph.execute(q).get_next()[0]
+                for q in ("MATCH (n) RETURN count(*)", "MATCH ()-[r]->() RETURN count(*)")
+            ]
+        )
+    assert counts == [[12, 9], [12, 9]], (
+        "a run, an asset, a dataset and a version each, and the three edges between them"
+    )

@@ -1,4 +1,6 @@
-"""Garbage of every family through the whole command line: refused or set aside, kept as it came, and what is official stays."""
+"""Garbage of every family through the whole command line: refused or set aside, kept as it came,
+and what is official stays.
+"""
 
 import gzip
 import io
@@ -29,7 +31,11 @@ from kfm.connectors.process import run_transform
 from kfm.samples.kansas import answer as sample
 from tests.integration.hostile import Speaker, Stand, answer
 
-COLUMNS = [{"name": "id", "type": "integer"}, {"name": "name", "type": "string"}, {"name": "value", "type": "number"}]
+COLUMNS = [
+    {"name": "id", "type": "integer"},
+    {"name": "name", "type": "string"},
+    {"name": "value", "type": "number"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +83,15 @@ def people(stand: Stand) -> str:
         pytest.param(JSON.replace(b"n7", b"n\x017"), "json.syntax", id="a bare control character"),
         pytest.param(b"[" * 100_000 + b"]" * 100_000, "json.depth", id="100,000 deep"),
         pytest.param(b'{"a":' * 100_000, "json.depth", id="100,000 deep and open"),
-        pytest.param(JSON.replace(b'"n7"', b"[" * 100_000 + b"]" * 100_000), "json.depth", id="100,000 deep in a record"),
+        pytest.param(
+            JSON.replace(b'"n7"', b"[" * 100_000 + b"]" * 100_000),
+            "json.depth",
+            id="100,000 deep in a record",
+        ),
         pytest.param(JSON.decode().encode("utf-16"), "encoding", id="UTF-16"),
-        pytest.param(JSON.replace(b"n7", b"\xed\xa0\x80"), "encoding", id="half a surrogate pair as bytes"),
+        pytest.param(
+            JSON.replace(b"n7", b"\xed\xa0\x80"), "encoding", id="half a surrogate pair as bytes"
+        ),
         pytest.param(JSON.replace(b"n7", b"n\x007"), "encoding", id="a NUL"),
         pytest.param(gzip.compress(JSON), "format", id="gzip"),
         pytest.param(b"<!doctype html><title>Sorry</title>", "html", id="a web page"),
@@ -88,18 +100,44 @@ def people(stand: Stand) -> str:
         pytest.param(b"{}", "json.records", id="an empty object"),
         pytest.param(b"[]", "empty", id="an empty list"),
         pytest.param(b"null", "json.syntax", id="null"),
-        pytest.param(b'{"error": {"code": 500, "message": "down"}}', "json.records", id="an error with status 200"),
+        pytest.param(
+            b'{"error": {"code": 500, "message": "down"}}',
+            "json.records",
+            id="an error with status 200",
+        ),
         pytest.param(b'{"a": %b, "b": %b}' % (JSON, JSON), "json.records", id="two lists"),
-        pytest.param(b'{"rows": %b, "rows": %b}' % (JSON, JSON), "json.syntax", id="the same list twice"),
-        pytest.param(b'{%b, "rows": %b}' % (b",".join(b'"a%d":1' % i for i in range(10_001)), JSON), "json.syntax", id="10,001 members"),
+        pytest.param(
+            b'{"rows": %b, "rows": %b}' % (JSON, JSON), "json.syntax", id="the same list twice"
+        ),
+        pytest.param(
+            b'{%b, "rows": %b}' % (b",".join(b'"a%d":1' % i for i in range(10_001)), JSON),
+            "json.syntax",
+            id="10,001 members",
+        ),
         pytest.param(b'[1, "a", null, {"id": 1}, [2]]', "quarantine.share", id="a mixed list"),
-        pytest.param(JSON.replace(SEVEN, b'{"id": 7, "": 1}'), "schema.names", id="a column without a name"),
-        pytest.param(JSON.replace(SEVEN, b'{"id": 7, "a\\u001b[2J": 1}'), "schema.names", id="a column that steers terminals"),
-        pytest.param(JSON.replace(SEVEN, json.dumps({f"c{i}": i for i in range(10_001)}).encode()), "schema.names", id="10,001 columns"),
-        pytest.param(JSON.replace(SEVEN, b'{"id": 8, "name": "x", "value": 1}'), "key.conflict", id="two records of one key"),
+        pytest.param(
+            JSON.replace(SEVEN, b'{"id": 7, "": 1}'), "schema.names", id="a column without a name"
+        ),
+        pytest.param(
+            JSON.replace(SEVEN, b'{"id": 7, "a\\u001b[2J": 1}'),
+            "schema.names",
+            id="a column that steers terminals",
+        ),
+        pytest.param(
+            JSON.replace(SEVEN, json.dumps({f"c{i}": i for i in range(10_001)}).encode()),
+            "schema.names",
+            id="10,001 columns",
+        ),
+        pytest.param(
+            JSON.replace(SEVEN, b'{"id": 8, "name": "x", "value": 1}'),
+            "key.conflict",
+            id="two records of one key",
+        ),
     ],
 )
-def test_json_that_cannot_be_trusted_is_quarantined_whole(stand: Stand, people: str, body: bytes, code: str) -> None:
+def test_json_that_cannot_be_trusted_is_quarantined_whole(
+    stand: Stand, people: str, body: bytes, code: str
+) -> None:
     refuses(stand, people, body, code)
 
 
@@ -119,8 +157,18 @@ def test_json_records_that_cannot_be_used_are_set_aside_each_under_its_rule(stan
         b"null": "json.record",
         b"[1, 2]": "json.record",
     }
-    name = given(stand, "stated", JSON, {"format": "json"}, business_key=["id"], schema=COLUMNS, max_quarantined=0.5)
-    stand.speaker.says["/stated"] = answer(b"[" + b",".join([*bad, b'{"id": 108, "name": "new", "value": 1}', JSON[1:]]))
+    name = given(
+        stand,
+        "stated",
+        JSON,
+        {"format": "json"},
+        business_key=["id"],
+        schema=COLUMNS,
+        max_quarantined=0.5,
+    )
+    stand.speaker.says["/stated"] = answer(
+        b"[" + b",".join([*bad, b'{"id": 108, "name": "new", "value": 1}', JSON[1:]])
+    )
     rows = stand.sets_aside(name, *bad.values())
     assert [(r["record"].encode(), r["rule"]) for r in rows] == [
         (record[: len(r["record"])], rule) for r, (record, rule) in zip(rows, bad.items())
@@ -129,8 +177,16 @@ def test_json_records_that_cannot_be_used_are_set_aside_each_under_its_rule(stan
 
 def test_a_member_that_is_there_twice_is_found_however_far_down(stand: Stand) -> None:
     """A long document is not read twice to look for it: the members of each block are counted."""
-    many = [b'{"id": %d, "name": "n", "value": 1.5}' % i for i in range(120_000)]  # more than one block
-    name = given(stand, "long_one", b"[" + b",".join(many) + b"]", {"format": "json"}, business_key=["id"], schema=COLUMNS)
+    # more than one block
+    many = [b'{"id": %d, "name": "n", "value": 1.5}' % i for i in range(120_000)]
+    name = given(
+        stand,
+        "long_one",
+        b"[" + b",".join(many) + b"]",
+        {"format": "json"},
+        business_key=["id"],
+        schema=COLUMNS,
+    )
     late = [*many[:-3], b'{"id": 119997, "name": "n", "name": "m", "value": 1.5}', *many[-2:]]
     stand.speaker.says["/long_one"] = answer(b"[" + b",".join(late) + b"]")
     assert stand.sets_aside(name, "json.duplicate")[0]["line"] == 119_998
@@ -157,11 +213,25 @@ def seventh(row: bytes) -> bytes:
 def table(stand: Stand, request: pytest.FixtureRequest) -> str:
     """The same table as a plain CSV and through a mapping."""
     if request.param == "csv":
-        return given(stand, "plain_table", CSV, {"format": "csv"}, business_key=["id"], schema=COLUMNS, max_quarantined=0.5)
+        return given(
+            stand,
+            "plain_table",
+            CSV,
+            {"format": "csv"},
+            business_key=["id"],
+            schema=COLUMNS,
+            max_quarantined=0.5,
+        )
     folder = stand.ws / "scripts" / "connectors" / "mapped_table"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mapping.yml").write_text(json.dumps({"columns": [{"from": c["name"], "to": c["name"], "type": c["type"]} for c in COLUMNS]}))
-    return given(stand, "mapped_table", CSV, {"kind": "delimited"}, business_key=["id"], max_quarantined=0.5)
+    (folder / "mapping.yml").write_text(
+        json.dumps(
+            {"columns": [{"from": c["name"], "to": c["name"], "type": c["type"]} for c in COLUMNS]}
+        )
+    )
+    return given(
+        stand, "mapped_table", CSV, {"kind": "delimited"}, business_key=["id"], max_quarantined=0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,26 +241,53 @@ def table(stand: Stand, request: pytest.FixtureRequest) -> str:
         pytest.param(seventh(b"7,n\x007,3.5"), "encoding", id="a NUL"),
         pytest.param(seventh(b"7,n\xf1,3.5"), "encoding", id="two encodings"),
         pytest.param(CSV.decode().encode("utf-16"), "encoding", id="UTF-16"),
-        pytest.param(CSV.replace(b"id,name,value", b"id,name,name"), "csv.header", id="a name twice"),
-        pytest.param(CSV.replace(b"id,name,value", b"id,,value"), "csv.header schema.missing-column", id="no name"),
-        pytest.param(b",".join(b"c%d" % i for i in range(200_000)) + b"\n1\n", "csv.header", id="200,000 columns"),
+        pytest.param(
+            CSV.replace(b"id,name,value", b"id,name,name"), "csv.header", id="a name twice"
+        ),
+        pytest.param(
+            CSV.replace(b"id,name,value", b"id,,value"),
+            "csv.header schema.missing-column",
+            id="no name",
+        ),
+        pytest.param(
+            b",".join(b"c%d" % i for i in range(200_000)) + b"\n1\n",
+            "csv.header",
+            id="200,000 columns",
+        ),
         pytest.param(b"id,name,value\n", "empty", id="a header only"),
-        pytest.param(CSV.replace(b",", b"^"), "schema.unknown-column schema.missing-column", id="another separator"),
-        pytest.param(CSV.split(b"\n", 1)[1], "schema.unknown-column schema.missing-column", id="no header"),
+        pytest.param(
+            CSV.replace(b",", b"^"),
+            "schema.unknown-column schema.missing-column",
+            id="another separator",
+        ),
+        pytest.param(
+            CSV.split(b"\n", 1)[1], "schema.unknown-column schema.missing-column", id="no header"
+        ),
         pytest.param(CSV + b"\xef\xbb\xbf" + CSV, "csv.syntax", id="two files glued together"),
-        pytest.param(seventh(b"7," + b"x" * (17 << 20) + b",3.5"), "record.size", id="a cell of 17 MB"),
+        pytest.param(
+            seventh(b"7," + b"x" * (17 << 20) + b",3.5"), "record.size", id="a cell of 17 MB"
+        ),
         pytest.param(b"\n<html>busy</html>", "html", id="a web page"),
         pytest.param(b'{"error": "busy"}', "format", id="a message in JSON"),
         pytest.param(b"", "empty", id="nothing"),
     ],
 )
-def test_a_table_that_cannot_be_trusted_is_quarantined_whole(stand: Stand, table: str, body: bytes, codes: str) -> None:
+def test_a_table_that_cannot_be_trusted_is_quarantined_whole(
+    stand: Stand, table: str, body: bytes, codes: str
+) -> None:
     by = codes.split()
     refuses(stand, table, body, by[table == "mapped_table" and len(by) > 1])
 
 
-def test_rows_that_cannot_be_used_are_set_aside_and_formulas_stay_text(stand: Stand, table: str) -> None:
-    bad = {"100,n": "csv.columns", "101,n,1,2": "csv.columns", "102,n,NaN": "number.nonfinite", "103,n,1e400": "number.nonfinite"}
+def test_rows_that_cannot_be_used_are_set_aside_and_formulas_stay_text(
+    stand: Stand, table: str
+) -> None:
+    bad = {
+        "100,n": "csv.columns",
+        "101,n,1,2": "csv.columns",
+        "102,n,NaN": "number.nonfinite",
+        "103,n,1e400": "number.nonfinite",
+    }
     bad |= {
         "104,n,=1+1": "type",
         "1" + "0" * 30 + ",n,1": "type",
@@ -199,11 +296,27 @@ def test_rows_that_cannot_be_used_are_set_aside_and_formulas_stay_text(stand: St
         "109,a\x0cb,1": "text.control",
     }
     long = "x" * (1 << 20)
-    kept = {105: '=HYPERLINK("http://evil.example","x")', 106: "@SUM(A1:A9)", 107: long, 108: "a\u2028b"}
-    more = [*bad, f'105,"{kept[105].replace(chr(34), chr(34) * 2)}",1', *(f"{k},{v},1" for k, v in list(kept.items())[1:])]
+    kept = {
+        105: '=HYPERLINK("http://evil.example","x")',
+        106: "@SUM(A1:A9)",
+        107: long,
+        108: "a\u2028b",
+    }
+    more = [
+        *bad,
+        f'105,"{kept[105].replace(chr(34), chr(34) * 2)}",1',
+        *(f"{k},{v},1" for k, v in list(kept.items())[1:]),
+    ]
     stand.speaker.says[f"/{table}"] = answer(CSV + "\n".join(more).encode())
     stand.sets_aside(table, *bad.values())
-    path = stand.ws / "data" / "processed" / table / stand.good[table]["version_id"] / f"{table}.parquet"
+    path = (
+        stand.ws
+        / "data"
+        / "processed"
+        / table
+        / stand.good[table]["version_id"]
+        / f"{table}.parquet"
+    )
     found = {r["id"]: r["name"] for r in pq.read_table(path).to_pylist()}
     assert {k: found[k] for k in kept} == kept
 
@@ -218,18 +331,28 @@ def test_other_line_ends_separators_and_marks_are_the_same_content(stand: Stand)
 # -- geometry
 
 POINT = {"type": "Point", "coordinates": [-98.0, 38.0]}
-SQUARE = {"type": "Polygon", "coordinates": [[[-98, 38], [-97, 38], [-97, 39], [-98, 39], [-98, 38]]]}
+SQUARE = {
+    "type": "Polygon",
+    "coordinates": [[[-98, 38], [-97, 38], [-97, 39], [-98, 39], [-98, 38]]],
+}
 
 
 def feature(number: int, geometry: Any) -> dict[str, Any]:
-    return {"type": "Feature", "id": f"f{number}", "properties": {"name": f"n{number}"}, "geometry": geometry}
+    return {
+        "type": "Feature",
+        "id": f"f{number}",
+        "properties": {"name": f"n{number}"},
+        "geometry": geometry,
+    }
 
 
 FEATURES = [feature(i, SQUARE if i % 2 else POINT) for i in range(60)]
 
 
 def collection(*more: Any, **members: Any) -> bytes:
-    return json.dumps({"type": "FeatureCollection", "features": [*FEATURES, *more]} | members).encode()
+    return json.dumps(
+        {"type": "FeatureCollection", "features": [*FEATURES, *more]} | members
+    ).encode()
 
 
 def nested(depth: int) -> Any:
@@ -241,7 +364,14 @@ def nested(depth: int) -> Any:
 
 @pytest.fixture(scope="module")
 def places(stand: Stand) -> str:
-    return given(stand, "places", collection(), {"format": "geojson"}, business_key=["feature_id"], max_quarantined=0.5)
+    return given(
+        stand,
+        "places",
+        collection(),
+        {"format": "geojson"},
+        business_key=["feature_id"],
+        max_quarantined=0.5,
+    )
 
 
 NAMED = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::3857"}}
@@ -252,37 +382,73 @@ BOMB = b'{"type":"GeometryCollection","geometries":[' * 100_000
     ("body", "code"),
     [
         pytest.param(collection(crs=NAMED), "geojson.crs", id="web Mercator"),
-        pytest.param(collection(crs=NAMED | {"note": "x" * (1 << 20)}), "geojson.crs", id="web Mercator in a megabyte"),
-        pytest.param(collection(crs={"type": "link", "properties": {"href": "http://169.254.169.254/"}}), "geojson.crs", id="a link"),
-        pytest.param(collection(crs={"type": "name", "properties": [1]}), "geojson.crs", id="no name"),
-        pytest.param(collection().replace(b'{"type"', b'{"crs": null, "crs": {"a": 1}, "type"', 1), "json.syntax", id="two systems"),
+        pytest.param(
+            collection(crs=NAMED | {"note": "x" * (1 << 20)}),
+            "geojson.crs",
+            id="web Mercator in a megabyte",
+        ),
+        pytest.param(
+            collection(crs={"type": "link", "properties": {"href": "http://169.254.169.254/"}}),
+            "geojson.crs",
+            id="a link",
+        ),
+        pytest.param(
+            collection(crs={"type": "name", "properties": [1]}), "geojson.crs", id="no name"
+        ),
+        pytest.param(
+            collection().replace(b'{"type"', b'{"crs": null, "crs": {"a": 1}, "type"', 1),
+            "json.syntax",
+            id="two systems",
+        ),
         pytest.param(collection(type="Topology"), "geojson.features", id="another type"),
         pytest.param(json.dumps(POINT).encode(), "geojson.features", id="a bare geometry"),
-        pytest.param(b'{"type": "FeatureCollection", "features": null}', "geojson.features", id="no features"),
-        pytest.param(collection().replace(b'"geometry": {', b'"geometry": ' + BOMB + b"{", 1), "json.depth", id="a nesting bomb"),
+        pytest.param(
+            b'{"type": "FeatureCollection", "features": null}', "geojson.features", id="no features"
+        ),
+        pytest.param(
+            collection().replace(b'"geometry": {', b'"geometry": ' + BOMB + b"{", 1),
+            "json.depth",
+            id="a nesting bomb",
+        ),
     ],
 )
-def test_geojson_that_cannot_be_trusted_is_quarantined_whole(stand: Stand, places: str, body: bytes, code: str) -> None:
+def test_geojson_that_cannot_be_trusted_is_quarantined_whole(
+    stand: Stand, places: str, body: bytes, code: str
+) -> None:
     refuses(stand, places, body, code)
 
 
-def test_shapes_that_cannot_be_used_are_set_aside_and_those_that_can_stay(stand: Stand, places: str) -> None:
+def test_shapes_that_cannot_be_used_are_set_aside_and_those_that_can_stay(
+    stand: Stand, places: str
+) -> None:
     line = [[-98, 38], [-97, 38]]
     bad = {
         "geometry.range": [
             {"type": "Point", "coordinates": [38.0, -98.0]},
             {"type": "Point", "coordinates": [1e300, 38]},
-            {"type": "Polygon", "coordinates": [[[179, 50], [181, 50], [181, 51], [179, 51], [179, 50]]]},
+            {
+                "type": "Polygon",
+                "coordinates": [[[179, 50], [181, 50], [181, 51], [179, 51], [179, 50]]],
+            },
         ],
         "geometry": [
             {"type": "Polygon", "coordinates": [SQUARE["coordinates"][0][:-1]]},
-            *({"type": "Point", "coordinates": c} for c in ([], [-98], [-98, 38, 1, 2], [None, 38], ["-98", "38"], [True, 38])),
-            *({"type": t, "coordinates": []} for t in ("Polygon", "MultiPolygon", "LineString", "MultiPoint")),
+            *(
+                {"type": "Point", "coordinates": c}
+                for c in ([], [-98], [-98, 38, 1, 2], [None, 38], ["-98", "38"], [True, 38])
+            ),
+            *(
+                {"type": t, "coordinates": []}
+                for t in ("Polygon", "MultiPolygon", "LineString", "MultiPoint")
+            ),
             {"type": "LineString", "coordinates": [[-98, 38], [-97, 38, 5]]},
             {"type": "LineString", "coordinates": line[:1]},
             *({"type": t, "coordinates": [-98, 38]} for t in ("Pointy", "point", "Polygon")),
             {"coordinates": [-98, 38]},
-            {"type": "GeometryCollection", "geometries": [POINT, {"type": "Point", "coordinates": [1, 2, 3]}]},
+            {
+                "type": "GeometryCollection",
+                "geometries": [POINT, {"type": "Point", "coordinates": [1, 2, 3]}],
+            },
             {"type": "GeometryCollection", "geometries": []},
             nested(100),
             "POINT (1 2)",
@@ -294,26 +460,45 @@ def test_shapes_that_cannot_be_used_are_set_aside_and_those_that_can_stay(stand:
         {"type": "LineString", "coordinates": [[-98, 38, 1], [-97, 38, 2]]},
         {
             "type": "MultiPolygon",
-            "coordinates": [[[[179, 50], [180, 50], [180, 51], [179, 50]]], [[[-180, 50], [-179, 50], [-179, 51], [-180, 50]]]],
+            "coordinates": [
+                [[[179, 50], [180, 50], [180, 51], [179, 50]]],
+                [[[-180, 50], [-179, 50], [-179, 51], [-180, 50]]],
+            ],
         },
         nested(10),
         None,
     ]
     wrong = [(rule, shape) for rule, shapes in bad.items() for shape in shapes]
-    body = collection(*(feature(100 + i, shape) for i, (_, shape) in enumerate(wrong)), *(feature(200 + i, s) for i, s in enumerate(fine)))
-    nan = json.dumps(feature(300, {"type": "Point", "coordinates": ["@", 38]})).encode().replace(b'"@"', b"NaN")
-    stand.speaker.says["/places"] = answer(body.replace(b'"features": [', b'"features": [' + nan + b", "))
+    body = collection(
+        *(feature(100 + i, shape) for i, (_, shape) in enumerate(wrong)),
+        *(feature(200 + i, s) for i, s in enumerate(fine)),
+    )
+    nan = (
+        json.dumps(feature(300, {"type": "Point", "coordinates": ["@", 38]}))
+        .encode()
+        .replace(b'"@"', b"NaN")
+    )
+    stand.speaker.says["/places"] = answer(
+        body.replace(b'"features": [', b'"features": [' + nan + b", ")
+    )
     rows = stand.sets_aside(places, "number.nonfinite", *(rule for rule, _ in wrong))
     assert len(rows) == len(wrong) + 1
     assert stand.good[places]["rows_written"] == len(FEATURES) + len(fine)
 
 
 def test_a_polygon_that_crosses_itself_is_denied(stand: Stand, places: str) -> None:
-    bow = {"type": "Polygon", "coordinates": [[[-98, 38], [-97, 39], [-97, 38], [-98, 39], [-98, 38]]]}
+    bow = {
+        "type": "Polygon",
+        "coordinates": [[[-98, 38], [-97, 39], [-97, 38], [-98, 39], [-98, 38]]],
+    }
     stand.speaker.says["/places"] = answer(collection(feature(400, bow)))
     before = stand.official()
     outcome = stand.run(places)
-    assert (outcome["state"], outcome["exit_code"], [r["code"] for r in outcome["reasons"]]) == ("REJECTED", 3, ["quality.geometry"])
+    assert (outcome["state"], outcome["exit_code"], [r["code"] for r in outcome["reasons"]]) == (
+        "REJECTED",
+        3,
+        ["quality.geometry"],
+    )
     assert stand.official() == before
 
 
@@ -364,32 +549,82 @@ GOOD = packed(PARTS)
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        pytest.param(lambda: packed(PARTS | {"c.shp": bytes(64 << 20)}), "archive.ratio", id="a bomb by ratio"),
-        pytest.param(lambda: packed(dict.fromkeys(map(str, range(10_001)), b"")), "archive.count", id="a bomb by count"),
-        pytest.param(lambda: packed({"inner.zip": GOOD}), "shapefile.layer", id="an archive in an archive"),
-        pytest.param(lambda: packed(PARTS | {"../../evil.txt": b"x"}), "archive.path", id="upwards"),
-        pytest.param(lambda: packed(PARTS | {"/tmp/evil.txt": b"x"}), "archive.path", id="absolute"),
-        pytest.param(lambda: packed(PARTS | {"..\\evil.txt": b"x"}), "archive.path", id="upwards elsewhere"),
-        pytest.param(lambda: packed(PARTS | {"link": b"/etc/passwd"}, info=symlink), "archive.link", id="a link"),
-        pytest.param(lambda: packed(PARTS | {"C.SHP": b"x"}), "archive.duplicate", id="alike but for case"),
+        pytest.param(
+            lambda: packed(PARTS | {"c.shp": bytes(64 << 20)}),
+            "archive.ratio",
+            id="a bomb by ratio",
+        ),
+        pytest.param(
+            lambda: packed(dict.fromkeys(map(str, range(10_001)), b"")),
+            "archive.count",
+            id="a bomb by count",
+        ),
+        pytest.param(
+            lambda: packed({"inner.zip": GOOD}), "shapefile.layer", id="an archive in an archive"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"../../evil.txt": b"x"}), "archive.path", id="upwards"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"/tmp/evil.txt": b"x"}), "archive.path", id="absolute"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"..\\evil.txt": b"x"}), "archive.path", id="upwards elsewhere"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"link": b"/etc/passwd"}, info=symlink),
+            "archive.link",
+            id="a link",
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"C.SHP": b"x"}), "archive.duplicate", id="alike but for case"
+        ),
         pytest.param(lambda: patched(GOOD, 8, b"\x01"), "archive.encrypted", id="encrypted"),
         pytest.param(lambda: GOOD[:-60], "archive.damaged", id="cut in its list"),
         pytest.param(lambda: GOOD[: len(GOOD) // 2], "archive.damaged", id="cut in the middle"),
         pytest.param(lambda: patched(GOOD, 24, b"\x10\0\0\0"), "archive.header", id="lying sizes"),
         pytest.param(lambda: overlapping(GOOD), "archive.overlap", id="overlapping members"),
         pytest.param(
-            lambda: patched(GOOD, 16, b"\xff\xff\0\0", b"PK\x05\x06"), "archive.overlap", id="a list that says it lies further on"
+            lambda: patched(GOOD, 16, b"\xff\xff\0\0", b"PK\x05\x06"),
+            "archive.overlap",
+            id="a list that says it lies further on",
         ),
         pytest.param(lambda: GOOD + b"more", "archive.damaged", id="bytes behind its end"),
-        pytest.param(lambda: packed({k: v for k, v in PARTS.items() if k != "c.dbf"}), "shapefile.member", id="no .dbf"),
-        pytest.param(lambda: packed({k: v for k, v in PARTS.items() if k != "c.prj"}), "shapefile.member", id="no .prj"),
-        pytest.param(lambda: packed(PARTS | {"c.prj": NAD27}), "crs.grid", id="NAD27 without its grid"),
-        pytest.param(lambda: packed(PARTS | {"c.prj": b"nowhere"}), "crs.unknown", id="no coordinate system"),
-        pytest.param(lambda: packed(PARTS | {"c.dbf": PARTS["c.dbf"][:-200]}), "shapefile.damaged", id="a short .dbf"),
-        pytest.param(lambda: packed(PARTS | {"c.shx": PARTS["c.shx"][:100] + b"\x7f" * 856}), "shapefile.damaged", id="a wild index"),
-        pytest.param(lambda: packed(PARTS | {"c.cpg": b"utf\0-8"}), "shapefile.encoding", id="a code page with a NUL"),
         pytest.param(
-            lambda: packed(PARTS | {"c.dbf": PARTS["c.dbf"][:32] + b"\xff\xfe" + PARTS["c.dbf"][34:]}),
+            lambda: packed({k: v for k, v in PARTS.items() if k != "c.dbf"}),
+            "shapefile.member",
+            id="no .dbf",
+        ),
+        pytest.param(
+            lambda: packed({k: v for k, v in PARTS.items() if k != "c.prj"}),
+            "shapefile.member",
+            id="no .prj",
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"c.prj": NAD27}), "crs.grid", id="NAD27 without its grid"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"c.prj": b"nowhere"}), "crs.unknown", id="no coordinate system"
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"c.dbf": PARTS["c.dbf"][:-200]}),
+            "shapefile.damaged",
+            id="a short .dbf",
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"c.shx": PARTS["c.shx"][:100] + b"\x7f" * 856}),
+            "shapefile.damaged",
+            id="a wild index",
+        ),
+        pytest.param(
+            lambda: packed(PARTS | {"c.cpg": b"utf\0-8"}),
+            "shapefile.encoding",
+            id="a code page with a NUL",
+        ),
+        pytest.param(
+            lambda: packed(
+                PARTS | {"c.dbf": PARTS["c.dbf"][:32] + b"\xff\xfe" + PARTS["c.dbf"][34:]}
+            ),
             "shapefile.damaged",
             id="a name that is no text",
         ),
@@ -397,7 +632,9 @@ GOOD = packed(PARTS)
         pytest.param(lambda: b"", "archive.magic", id="nothing"),
     ],
 )
-def test_an_archive_that_cannot_be_trusted_is_quarantined_whole(stand: Stand, counties: str, make: Callable[[], bytes], code: str) -> None:
+def test_an_archive_that_cannot_be_trusted_is_quarantined_whole(
+    stand: Stand, counties: str, make: Callable[[], bytes], code: str
+) -> None:
     refuses(stand, counties, make(), code)
 
 
@@ -457,7 +694,9 @@ def vrt(name: str) -> bytes:
 def test_pictures_that_cannot_be_trusted_are_quarantined_and_nobody_is_asked_for_what_they_name(
     stand: Stand, tif: bytes, tmp_path: Path
 ) -> None:
-    name = given(stand, "pictures", tif, {"kind": "raster", "format": "tif"}, business_key=["asset"])
+    name = given(
+        stand, "pictures", tif, {"kind": "raster", "format": "tif"}, business_key=["asset"]
+    )
     trap = f"{stand.speaker.url}/trap.tif"
     huge = {
         "width": 1_000_000,
@@ -473,7 +712,9 @@ def test_pictures_that_cannot_be_trusted_are_quarantined_and_nobody_is_asked_for
         vrt(trap): "raster.format",
         vrt(f"/vsicurl/{trap}"): "raster.format",
         f"/vsicurl/{trap}".encode(): "raster.format",
-        b'<GDAL_WMS><Service name="TMS"><ServerUrl>' + trap.encode() + b"</ServerUrl></Service></GDAL_WMS>": "raster.format",
+        b'<GDAL_WMS><Service name="TMS"><ServerUrl>'
+        + trap.encode()
+        + b"</ServerUrl></Service></GDAL_WMS>": "raster.format",
         b"<PAMDataset><Metadata/></PAMDataset>": "raster.format",
         written(tmp_path / "huge.tif", **huge): "raster.size",
         tif[: len(tif) // 2]: "raster.damaged",
@@ -494,7 +735,9 @@ def test_grids_that_cannot_be_trusted_are_quarantined(stand: Stand) -> None:
     made = sample("nomads.ncep.noaa.gov", "/nam.20260101/x", "")
     assert made is not None
     grib = made[2]
-    name = given(stand, "grids", grib, {"kind": "raster", "format": "grib2"}, business_key=["asset"])
+    name = given(
+        stand, "grids", grib, {"kind": "raster", "format": "grib2"}, business_key=["asset"]
+    )
     cases = {
         grib[:8] + struct.pack(">Q", len(grib) + 999) + grib[16:]: "raster.damaged",
         grib[:8] + struct.pack(">Q", len(grib) - 8) + grib[16:]: "raster.damaged",
@@ -509,7 +752,10 @@ def test_grids_that_cannot_be_trusted_are_quarantined(stand: Stand) -> None:
 
 def test_arrays_that_cannot_be_trusted_are_quarantined(stand: Stand, tmp_path: Path) -> None:
     with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as out:
-        for axis, unit, values in (("lat", "degrees_north", np.linspace(40, 37, 8)), ("lon", "degrees_east", np.linspace(-102, -95, 9))):
+        for axis, unit, values in (
+            ("lat", "degrees_north", np.linspace(40, 37, 8)),
+            ("lon", "degrees_east", np.linspace(-102, -95, 9)),
+        ):
             out.createDimension(axis, len(values))
             variable = out.createVariable(axis, "f8", (axis,))
             variable.units, variable[:] = unit, values
@@ -521,8 +767,12 @@ def test_arrays_that_cannot_be_trusted_are_quarantined(stand: Stand, tmp_path: P
         b"<!doctype html><title>Busy</title>": "raster.format",
         good[:-100]: "raster.damaged",
         good[:100]: "raster.damaged",
-        good.replace(b"\0\0\0\x03lat\0\0\0\0\x08", b"\0\0\0\x03lat\0\x7f\xff\xff\xff"): "raster.size",
-        good.replace(b"\0\0\0\x05units\0\0\0\0\0\0\x02", b"\0\0\0\x05units\0\0\0\0\0\0\x63"): "raster.damaged",
+        good.replace(
+            b"\0\0\0\x03lat\0\0\0\0\x08", b"\0\0\0\x03lat\0\x7f\xff\xff\xff"
+        ): "raster.size",
+        good.replace(
+            b"\0\0\0\x05units\0\0\0\0\0\0\x02", b"\0\0\0\x05units\0\0\0\0\0\0\x63"
+        ): "raster.damaged",
         vrt("/etc/passwd"): "raster.format",
     }
     for body, code in cases.items():
@@ -539,7 +789,10 @@ def test_a_reader_that_crashes_over_a_capture_refuses_it(tmp_path: Path) -> None
             os.kill(event["fields"]["pid"], signal.SIGSEGV)
 
     job = Read(
-        dataset_id="d", format="json", inputs=(InputFile(source_id="s", path=str(tmp_path / "in.json"), digest=""),), artifact="d.parquet"
+        dataset_id="d",
+        format="json",
+        inputs=(InputFile(source_id="s", path=str(tmp_path / "in.json"), digest=""),),
+        artifact="d.parquet",
     )
     with pytest.raises(CaptureRefused) as refused:
         run_transform(job, tmp_path, on_event=break_it)
@@ -577,7 +830,13 @@ def scenes(stand: Stand) -> str:
     """A search, and what it says when it is well."""
     if "scenes" not in stand.good:
         stand.register(
-            "scenes", {"kind": "stac", "url": f"{stand.speaker.url}/stac/search", "options": {"max_documents": 20}}, max_quarantined=0.5
+            "scenes",
+            {
+                "kind": "stac",
+                "url": f"{stand.speaker.url}/stac/search",
+                "options": {"max_documents": 20},
+            },
+            max_quarantined=0.5,
         )
         stand.speaker.says["/stac/search"] = answer(page(item("a"), item("b"), item("c")))
         stand.publish("scenes")
@@ -588,19 +847,43 @@ def scenes(stand: Stand) -> str:
     ("said", "code"),
     [
         pytest.param(page(item(stac_version="0.9.0")), "stac.version", id="version 0.9"),
-        pytest.param(page(item(), links=[following("https://evil.example/next")]), "stac.host", id="another host"),
-        pytest.param(page(item(), links=[following("file:///etc/passwd")]), "stac.host", id="a file"),
-        pytest.param(page(item(), links=[following("http://169.254.169.254/latest/meta-data/")]), "stac.host", id="the cloud's metadata"),
+        pytest.param(
+            page(item(), links=[following("https://evil.example/next")]),
+            "stac.host",
+            id="another host",
+        ),
+        pytest.param(
+            page(item(), links=[following("file:///etc/passwd")]), "stac.host", id="a file"
+        ),
+        pytest.param(
+            page(item(), links=[following("http://169.254.169.254/latest/meta-data/")]),
+            "stac.host",
+            id="the cloud's metadata",
+        ),
         pytest.param(page(item(), links=[following("http://[")]), "stac.host", id="no address"),
         pytest.param(page(item(), links=7), "stac.link", id="links that are none"),
-        pytest.param(page(item(), links=[following("") | {"headers": {"Authorization": "x"}}]), "stac.headers", id="a header of its own"),
+        pytest.param(
+            page(item(), links=[following("") | {"headers": {"Authorization": "x"}}]),
+            "stac.headers",
+            id="a header of its own",
+        ),
         pytest.param({"type": "FeatureCollection"}, "stac.document", id="no features"),
-        pytest.param({"code": "500", "description": "\x1b[31mdown"}, "stac.document", id="an error with status 200"),
+        pytest.param(
+            {"code": "500", "description": "\x1b[31mdown"},
+            "stac.document",
+            id="an error with status 200",
+        ),
         pytest.param(page(), "empty", id="nothing found"),
-        pytest.param(page(item(), numberMatched=9, links=[following("?page=2")]), "stac.incomplete", id="the same page again and again"),
+        pytest.param(
+            page(item(), numberMatched=9, links=[following("?page=2")]),
+            "stac.incomplete",
+            id="the same page again and again",
+        ),
     ],
 )
-def test_a_search_that_cannot_be_trusted_is_quarantined_whole(stand: Stand, scenes: str, said: Any, code: str) -> None:
+def test_a_search_that_cannot_be_trusted_is_quarantined_whole(
+    stand: Stand, scenes: str, said: Any, code: str
+) -> None:
     body = json.dumps(said).encode()
     stand.speaker.says["/stac/search"] = answer(body)
     asked = len(stand.speaker.asked)
@@ -622,26 +905,51 @@ def test_a_search_that_never_ends_is_left_and_what_came_is_kept(stand: Stand, sc
     assert len(said) == 20
 
 
-def test_a_static_catalogue_without_an_end_is_left_and_a_circle_is_walked_once(stand: Stand) -> None:
+def test_a_static_catalogue_without_an_end_is_left_and_a_circle_is_walked_once(
+    stand: Stand,
+) -> None:
     def catalog(*links: dict[str, Any]) -> dict[str, Any]:
-        return {"type": "Catalog", "stac_version": "1.0.0", "id": "c", "description": "c", "links": list(links)}
+        return {
+            "type": "Catalog",
+            "stac_version": "1.0.0",
+            "id": "c",
+            "description": "c",
+            "links": list(links),
+        }
 
     says = stand.speaker.says
     stand.register(
-        "shelf", {"kind": "stac", "url": f"{stand.speaker.url}/shelf/c.json", "options": {"mode": "static", "max_documents": 20}}
+        "shelf",
+        {
+            "kind": "stac",
+            "url": f"{stand.speaker.url}/shelf/c.json",
+            "options": {"mode": "static", "max_documents": 20},
+        },
     )
-    says["/shelf/c.json"] = answer(catalog({"rel": "child", "href": "d.json"}, {"rel": "item", "href": "i.json"}))
-    says["/shelf/d.json"] = answer(catalog({"rel": "child", "href": "c.json"}, {"rel": "child", "href": "d.json"}))
+    says["/shelf/c.json"] = answer(
+        catalog({"rel": "child", "href": "d.json"}, {"rel": "item", "href": "i.json"})
+    )
+    says["/shelf/d.json"] = answer(
+        catalog({"rel": "child", "href": "c.json"}, {"rel": "child", "href": "d.json"})
+    )
     says["/shelf/i.json"] = answer(item())
     stand.publish("shelf")
-    assert sorted(t for t in stand.speaker.asked if "/shelf/" in t) == ["/shelf/c.json", "/shelf/d.json", "/shelf/i.json"]
+    assert sorted(t for t in stand.speaker.asked if "/shelf/" in t) == [
+        "/shelf/c.json",
+        "/shelf/d.json",
+        "/shelf/i.json",
+    ]
     says["/shelf/c.json"] = answer(catalog({"rel": "child", "href": "deeper/c.json"}))
     number = count()
-    says["/shelf/deeper/c.json"] = lambda *_: answer(catalog({"rel": "child", "href": f"c.json?{next(number)}"}))
+    says["/shelf/deeper/c.json"] = lambda *_: answer(
+        catalog({"rel": "child", "href": f"c.json?{next(number)}"})
+    )
     stand.refuses("shelf", "stac.depth")
 
 
-def test_items_that_break_a_rule_are_set_aside_and_no_signature_is_stored(stand: Stand, scenes: str) -> None:
+def test_items_that_break_a_rule_are_set_aside_and_no_signature_is_stored(
+    stand: Stand, scenes: str
+) -> None:
     secret = "sv=2024&sig=Zm9yZ2Vk"  # kfm: not a secret
     bad = [
         item("reversed", bbox=[-97, 39, -98, 38]),
@@ -651,15 +959,28 @@ def test_items_that_break_a_rule_are_set_aside_and_no_signature_is_stored(stand:
         {"type": "Feature"},
         "text",
     ]
-    fine = [item("signed", assets={"image": {"href": f"https://user:pw@blob.example/a.tif?{secret}"}}), *map(item, "abcde")]
-    fine.append(item("odd", assets={"image": {"href": "//["}}, links=[{"rel": "self", "href": "https://blob.example/odd.json"}]))
+    fine = [
+        item("signed", assets={"image": {"href": f"https://user:pw@blob.example/a.tif?{secret}"}}),
+        *map(item, "abcde"),
+    ]
+    fine.append(
+        item(
+            "odd",
+            assets={"image": {"href": "//["}},
+            links=[{"rel": "self", "href": "https://blob.example/odd.json"}],
+        )
+    )
     stand.speaker.says["/stac/search"] = answer(page(*fine, *bad))
     outcome = stand.run(scenes)
     assert (outcome["state"], outcome["quarantined"]) == ("COMMITTED", len(bad))
     stand.good[scenes] = outcome
     folder = stand.ws / "data" / "processed" / scenes / outcome["version_id"]
-    assets = {r["item_id"]: r["assets"] for r in pq.read_table(folder / "scenes.parquet").to_pylist()}
-    assert json.loads(assets["signed"]) == {"image": {"href": "https://blob.example/a.tif", "signed": True}}
+    assets = {
+        r["item_id"]: r["assets"] for r in pq.read_table(folder / "scenes.parquet").to_pylist()
+    }
+    assert json.loads(assets["signed"]) == {
+        "image": {"href": "https://blob.example/a.tif", "signed": True}
+    }
     published = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
     assert b"sig=" not in published and b"user:pw" not in published
 
@@ -667,12 +988,29 @@ def test_items_that_break_a_rule_are_set_aside_and_no_signature_is_stored(stand:
 # -- alerts and the outlines they are drawn with
 
 OUTLINES = [{"type": "Feature", "id": "20001", "properties": {}, "geometry": SQUARE}]
-ARCS = {"type": "Topology", "transform": {"scale": [1, 1], "translate": [0, 0]}, "objects": {"counties": {"geometries": []}}}
+ARCS = {
+    "type": "Topology",
+    "transform": {"scale": [1, 1], "translate": [0, 0]},
+    "objects": {"counties": {"geometries": []}},
+}
 
 
 def alerts(*ids: Any) -> dict[str, Any]:
-    said = {"geocode": {"SAME": ["020001"], "UGC": []}, "references": [], "event": "Flood", "expires": "2019-09-03T06:15:00Z"}
-    found = [{"type": "Feature", "id": f"https://a.example/{i}", "geometry": None, "properties": said | {"id": i}} for i in ids]
+    said = {
+        "geocode": {"SAME": ["020001"], "UGC": []},
+        "references": [],
+        "event": "Flood",
+        "expires": "2019-09-03T06:15:00Z",
+    }
+    found = [
+        {
+            "type": "Feature",
+            "id": f"https://a.example/{i}",
+            "geometry": None,
+            "properties": said | {"id": i},
+        }
+        for i in ids
+    ]
     return {"type": "FeatureCollection", "features": found}
 
 
@@ -684,10 +1022,19 @@ def test_outlines_that_cannot_be_trusted_are_quarantined_with_the_alerts(stand: 
     body = json.dumps(alerts("a", "b", "c")).encode()
     stand.speaker.says["/alerts"] = answer(body)
     for wrong in (
-        {"type": "FeatureCollection", "features": [OUTLINES[0] | {"geometry": {"type": "\x1b[31m", "coordinates": []}}]},
+        {
+            "type": "FeatureCollection",
+            "features": [OUTLINES[0] | {"geometry": {"type": "\x1b[31m", "coordinates": []}}],
+        },
         {"type": "FeatureCollection", "features": 7},
         ARCS | {"arcs": [[[10**30, 0]]]},
-        ARCS | {"arcs": [[[0, 0]]], "objects": {"counties": {"geometries": [{"type": "Polygon", "id": "20001", "arcs": [[9]]}]}}},
+        ARCS
+        | {
+            "arcs": [[[0, 0]]],
+            "objects": {
+                "counties": {"geometries": [{"type": "Polygon", "id": "20001", "arcs": [[9]]}]}
+            },
+        },
         [],
         "<html>",
     ):
@@ -700,16 +1047,29 @@ def test_outlines_that_cannot_be_trusted_are_quarantined_with_the_alerts(stand: 
 
 # -- ArcGIS
 
-FIELDS = [{"name": "OBJECTID", "type": "esriFieldTypeOID"}, {"name": "Name", "type": "esriFieldTypeString"}]
-LAYER = {"currentVersion": 10.9, "fields": FIELDS, "geometryType": "esriGeometryPoint", "maxRecordCount": 4}
+FIELDS = [
+    {"name": "OBJECTID", "type": "esriFieldTypeOID"},
+    {"name": "Name", "type": "esriFieldTypeString"},
+]
+LAYER = {
+    "currentVersion": 10.9,
+    "fields": FIELDS,
+    "geometryType": "esriGeometryPoint",
+    "maxRecordCount": 4,
+}
 LAYER |= {"advancedQueryCapabilities": {"supportsPagination": True}}
-WELLS = [{"attributes": {"OBJECTID": 10 + i, "Name": f"n{i}"}, "geometry": {"x": -98.0, "y": 38.0}} for i in range(10)]
+WELLS = [
+    {"attributes": {"OBJECTID": 10 + i, "Name": f"n{i}"}, "geometry": {"x": -98.0, "y": 38.0}}
+    for i in range(10)
+]
 DOWN = {"error": {"code": 500, "message": "down\x1b[2J", "details": []}}
 Server = Callable[[str, dict[str, str], Any], Any]
 
 
 def layer(wrong: Server = lambda what, query, said: said) -> Callable[[str, bytes], bytes]:
-    """A layer of ten wells; `wrong` may change what it says to a question of some kind: layer, count, ids or page."""
+    """A layer of ten wells; `wrong` may change what it says to a question of some kind: layer,
+    count, ids or page.
+    """
 
     def say(target: str, _: bytes) -> bytes:
         query = dict(parse_qsl(urlsplit(target).query))
@@ -718,9 +1078,15 @@ def layer(wrong: Server = lambda what, query, said: said) -> Callable[[str, byte
         if "returnCountOnly" in query:
             return answer(wrong("count", query, {"count": len(WELLS)}))
         if "returnIdsOnly" in query:
-            return answer(wrong("ids", query, {"objectIds": [w["attributes"]["OBJECTID"] for w in WELLS]}))
+            return answer(
+                wrong("ids", query, {"objectIds": [w["attributes"]["OBJECTID"] for w in WELLS]})
+            )
         start = int(query.get("resultOffset", 0))
-        found = {"features": WELLS[start : start + 4], "spatialReference": {"wkid": 4326}, "exceededTransferLimit": start + 4 < len(WELLS)}
+        found = {
+            "features": WELLS[start : start + 4],
+            "spatialReference": {"wkid": 4326},
+            "exceededTransferLimit": start + 4 < len(WELLS),
+        }
         return answer(wrong("page", query, found))
 
     return say
@@ -729,7 +1095,9 @@ def layer(wrong: Server = lambda what, query, said: said) -> Callable[[str, byte
 @pytest.fixture(scope="module")
 def wells(stand: Stand) -> str:
     if "wells" not in stand.good:
-        stand.register("wells", {"kind": "arcgis", "url": f"{stand.speaker.url}/wells/0"}, max_quarantined=0.5)
+        stand.register(
+            "wells", {"kind": "arcgis", "url": f"{stand.speaker.url}/wells/0"}, max_quarantined=0.5
+        )
         stand.speaker.says |= dict.fromkeys(("/wells/0", "/wells/0/query"), layer())
         stand.publish("wells")
     return "wells"
@@ -741,7 +1109,10 @@ def changed(what: str, **members: Any) -> Server:
 
 def ids_as(kind: Callable[[int], Any]) -> Server:
     def wrong(asked: str, _: dict[str, str], said: Any) -> Any:
-        features = [f | {"attributes": f["attributes"] | {"OBJECTID": kind(f["attributes"]["OBJECTID"])}} for f in said.get("features", [])]
+        features = [
+            f | {"attributes": f["attributes"] | {"OBJECTID": kind(f["attributes"]["OBJECTID"])}}
+            for f in said.get("features", [])
+        ]
         return said | {"features": features} if asked == "page" else said
 
     return wrong
@@ -751,30 +1122,50 @@ def ids_as(kind: Callable[[int], Any]) -> Server:
     ("wrong", "code"),
     [
         *(
-            pytest.param(lambda a, q, said, w=what: DOWN if a == w else said, "arcgis.error", id=f"an error with 200: {what}")
+            pytest.param(
+                lambda a, q, said, w=what: DOWN if a == w else said,
+                "arcgis.error",
+                id=f"an error with 200: {what}",
+            )
             for what in ("layer", "count", "page")
         ),
         pytest.param(changed("count", count=11), "arcgis.count", id="fewer records than counted"),
         pytest.param(changed("count", count="10"), "arcgis.page", id="a count in words"),
         pytest.param(
-            lambda a, q, said: said | {"features": WELLS[:4]} if a == "page" else said, "arcgis.duplicate", id="one page for ever"
+            lambda a, q, said: said | {"features": WELLS[:4]} if a == "page" else said,
+            "arcgis.duplicate",
+            id="one page for ever",
         ),
         pytest.param(
-            lambda a, q, said: said | {"features": [], "exceededTransferLimit": True} if a == "page" else said,
+            lambda a, q, said: (
+                said | {"features": [], "exceededTransferLimit": True} if a == "page" else said
+            ),
             "arcgis.pages",
             id="always more",
         ),
         pytest.param(ids_as(str), "arcgis.page", id="ids in words"),
         pytest.param(ids_as(lambda i: i + 0.5), "arcgis.page", id="half ids"),
-        pytest.param(changed("page", spatialReference={"wkid": 999_999}), "crs.unknown", id="an unknown coordinate system"),
-        pytest.param(changed("page", spatialReference={"wkid": 4267}), "crs.grid", id="NAD27 without its grid"),
-        pytest.param(changed("layer", geometryType={"a": 1}), "arcgis.geometry", id="no type of geometry"),
+        pytest.param(
+            changed("page", spatialReference={"wkid": 999_999}),
+            "crs.unknown",
+            id="an unknown coordinate system",
+        ),
+        pytest.param(
+            changed("page", spatialReference={"wkid": 4267}),
+            "crs.grid",
+            id="NAD27 without its grid",
+        ),
+        pytest.param(
+            changed("layer", geometryType={"a": 1}), "arcgis.geometry", id="no type of geometry"
+        ),
         pytest.param(changed("layer", fields=None), "arcgis.layer", id="no fields"),
         pytest.param(lambda a, q, said: [1] if a == "page" else said, "arcgis.json", id="a list"),
         pytest.param(changed("page", features="none"), "arcgis.page", id="no features"),
     ],
 )
-def test_a_layer_that_cannot_be_trusted_is_quarantined_with_every_answer(stand: Stand, wells: str, wrong: Server, code: str) -> None:
+def test_a_layer_that_cannot_be_trusted_is_quarantined_with_every_answer(
+    stand: Stand, wells: str, wrong: Server, code: str
+) -> None:
     said: list[bytes] = []
 
     def say(target: str, body: bytes) -> bytes:
@@ -787,13 +1178,24 @@ def test_a_layer_that_cannot_be_trusted_is_quarantined_with_every_answer(stand: 
 
 
 def test_wells_without_a_usable_place_are_set_aside(stand: Stand, wells: str) -> None:
-    odd = [{"x": "a", "y": 1}, {"x": 1e308, "y": 38}, {"x": 38.0, "y": -98.0}, {"x": -98.0, "y": None}, {"curveRings": []}]
+    odd = [
+        {"x": "a", "y": 1},
+        {"x": 1e308, "y": 38},
+        {"x": 38.0, "y": -98.0},
+        {"x": -98.0, "y": None},
+        {"curveRings": []},
+    ]
     shapes = dict(zip((10, 11, 12, 13, 14), odd)) | {15: {"x": "NaN", "y": "NaN"}}
 
     def wrong(asked: str, _: dict[str, str], said: Any) -> Any:
         if asked != "page":
             return said
-        return said | {"features": [f | {"geometry": shapes.get(f["attributes"]["OBJECTID"], f["geometry"])} for f in said["features"]]}
+        return said | {
+            "features": [
+                f | {"geometry": shapes.get(f["attributes"]["OBJECTID"], f["geometry"])}
+                for f in said["features"]
+            ]
+        }
 
     stand.speaker.says |= dict.fromkeys(("/wells/0", "/wells/0/query"), layer(wrong))
     rows = stand.sets_aside(wells, "geometry", "geometry", "geometry", "crs.range", "crs.range")
@@ -803,7 +1205,9 @@ def test_wells_without_a_usable_place_are_set_aside(stand: Stand, wells: str) ->
 # -- memory
 
 
-def flood(megabytes: int, head: bytes, record: Callable[[int], bytes], between: bytes, tail: bytes) -> Iterator[bytes]:
+def flood(
+    megabytes: int, head: bytes, record: Callable[[int], bytes], between: bytes, tail: bytes
+) -> Iterator[bytes]:
     """An answer of about that size, made while it is sent."""
     yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     yield b"%x\r\n%b\r\n" % (len(head), head)
@@ -820,13 +1224,22 @@ def quake(number: int) -> bytes:
     return (
         b'{"type":"Feature","properties":{"mag":1.5,"place":"%d km N of Kansas","time":1700000000000,"updated":1700000000000,"url":'
         b'"https://earthquake.example/%d","felt":null,"status":"reviewed","tsunami":0,"net":"us","code":"%d","ids":",us%d,","magType":"ml",'
-        b'"type":"earthquake"},"geometry":{"type":"Point","coordinates":[-98.25,38.5,5.0]},"id":"us%d"}' % ((number,) * 5)
+        b'"type":"earthquake"},"geometry":{"type":"Point","coordinates":[-98.25,38.5,5.0]},"id":"us%d"}'
+        % ((number,) * 5)
     )
 
 
 FLOODS: dict[str, tuple[dict[str, Any], list[str], tuple[Any, ...]]] = {
-    "quakes": ({"kind": "usgs_quakes"}, ["event_id"], (b'{"type":"FeatureCollection","features":[', quake, b",", b"]}")),
-    "rows": ({"format": "csv"}, ["id"], (b"id,name,value\n", lambda n: b"%d,some name of number %d,%d.5" % (n, n, n), b"\n", b"\n")),
+    "quakes": (
+        {"kind": "usgs_quakes"},
+        ["event_id"],
+        (b'{"type":"FeatureCollection","features":[', quake, b",", b"]}"),
+    ),
+    "rows": (
+        {"format": "csv"},
+        ["id"],
+        (b"id,name,value\n", lambda n: b"%d,some name of number %d,%d.5" % (n, n, n), b"\n", b"\n"),
+    ),
 }
 BIG = os.environ.get("KFM_BIG") == "1"
 
@@ -838,7 +1251,9 @@ def peak(stand: Stand, name: str, megabytes: int) -> int:
     code = "import sys; from kfm.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "-w", str(stand.ws), "run", name, "--json"]
     root = str(Path(__file__).parents[2] / "src")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    ) as process:
         most = 0
         while process.poll() is None:
             most = max(most, *(_high_water(pid) for pid in (process.pid, *_children(process.pid))))
@@ -863,13 +1278,19 @@ def _high_water(pid: int) -> int:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return next(
+        (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0
+    )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not run: memory of other processes is read from /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="not run: memory of other processes is read from /proc"
+)
 @pytest.mark.parametrize("name", FLOODS)
 def test_memory_does_not_grow_with_the_input(stand: Stand, name: str) -> None:
-    """KFM_BIG=1 sends 600 MB; otherwise a small and a larger input show that nothing holds a whole one."""
+    """KFM_BIG=1 sends 600 MB; otherwise a small and a larger input show that nothing holds a whole
+    one.
+    """
     source, key, _ = FLOODS[name]
     stand.register(name, source, business_key=key)
     small = peak(stand, name, 120)  # as much as the row groups hold that are on their way at once

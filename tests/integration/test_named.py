@@ -1,4 +1,6 @@
-"""`kfm verify` covers every file that evidence names: one changed bit anywhere is found, or the test says why nothing names that file."""
+"""`kfm verify` covers every file that evidence names: one changed bit anywhere is found, or the
+test says why nothing names that file.
+"""
 
 import json
 import re
@@ -51,8 +53,12 @@ def one_of_each(files: Iterable[Path]) -> list[Path]:
     return [path for listed in kinds.values() for path in dict.fromkeys((listed[0], listed[-1]))]
 
 
-def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    """Two versions, a look that changed nothing, a denied run, a rollback: their files one after the other."""
+def test_one_changed_bit_in_any_file_that_evidence_names_is_found(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    """Two versions, a look that changed nothing, a denied run, a rollback: their files one after
+    the other.
+    """
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
     assert kfm("run", QUAKES).code == 0
     sample.control(QUAKES, revision=1)
@@ -62,9 +68,15 @@ def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: 
     assert kfm("run", QUAKES).code == 3
     registry.write_text(stated)
     assert kfm("rollback", QUAKES, "--reason", "wrong").code == 0
-    places = [ws / "data" / zone for zone in ("raw", "work", "processed", "catalog")] + [ws / "receipts", ws / "releases"]
+    places = [ws / "data" / zone for zone in ("raw", "work", "processed", "catalog")] + [
+        ws / "receipts",
+        ws / "releases",
+    ]
     files = [
-        path for place in places for path in sorted(place.rglob("*")) if path.is_file() and QUAKES in str(path) + path.read_text("latin-1")
+        path
+        for place in places
+        for path in sorted(place.rglob("*"))
+        if path.is_file() and QUAKES in str(path) + path.read_text("latin-1")
     ]
     assert len(files) > 50
     with open_world(open_workspace(ws)) as world:
@@ -73,7 +85,11 @@ def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: 
         for path in one_of_each(path for path in files if not path.name.endswith(tuple(UNNAMED))):
             kept, mode = path.read_bytes(), path.stat().st_mode
             path.chmod(0o644)
-            path.write_bytes(kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :])
+            path.write_bytes(
+                kept[: len(kept) // 2]
+                + bytes([kept[len(kept) // 2] ^ 1])
+                + kept[len(kept) // 2 + 1 :]
+            )
             missed += [] if wrong(world) else [str(path.relative_to(ws))]
             path.write_bytes(kept)
             path.chmod(mode)
@@ -82,7 +98,9 @@ def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: 
 
 
 def test_what_was_edited_by_hand_or_signed_again_is_named(kfm: Kfm, ws: Path) -> None:
-    """Edits that keep every form: another title, another licence, other assets, another verdict, another reason under a good signature."""
+    """Edits that keep every form: another title, another licence, other assets, another verdict,
+    another reason under a good signature.
+    """
     assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
     data = ws / "data"
     (proposal,) = (data / "work" / QUAKES / "proposals").glob("*/proposal.json")
@@ -91,7 +109,10 @@ def test_what_was_edited_by_hand_or_signed_again_is_named(kfm: Kfm, ws: Path) ->
         data / "catalog" / "dcat" / f"{QUAKES}.json": ("title", "Other quakes"),
         data / "catalog" / "stac" / QUAKES / "collection.json": ("license", "MIT"),
         item: ("collection", "other"),
-        ws / "releases" / QUAKES / "00000001.json": ("assets", {"other.parquet": "sha256:" + "0" * 64}),
+        ws / "releases" / QUAKES / "00000001.json": (
+            "assets",
+            {"other.parquet": "sha256:" + "0" * 64},
+        ),
         proposal: ("approvals", 7),
     }
     for path, (member, value) in edits.items():
@@ -111,11 +132,17 @@ def test_what_was_edited_by_hand_or_signed_again_is_named(kfm: Kfm, ws: Path) ->
     generation.chmod(0o644)
     generation.write_bytes(signed)
     said = kfm("verify", "--json")
-    assert said.code == 6 and "written again" in said.json["problems"][0]["what"] and kfm("status").code == 6
+    assert (
+        said.code == 6
+        and "written again" in said.json["problems"][0]["what"]
+        and kfm("status").code == 6
+    )
 
 
 def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) -> None:
-    """The catalog shows the entry of then until something renders it again; a record that is behind is no edited one."""
+    """The catalog shows the entry of then until something renders it again; a record that is behind
+    is no edited one.
+    """
     assert kfm("run", QUAKES).code == 0
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
     registry.write_text(registry.read_text().replace("title: ", "title: New "))
@@ -131,14 +158,17 @@ def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) 
 def test_what_a_killed_reindex_or_sweep_has_not_rendered_again_is_no_damage(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that does not know the last generation, and a catalog that tells of a version that is half removed."""
+    """A store that does not know the last generation, and a catalog that tells of a version that is
+    half removed.
+    """
     for revision in range(3):
         sample.control(QUAKES, revision=revision)
         assert kfm("run", QUAKES).code == 0
     shutil.copytree(ws / "ledger", ws.parent / "ledger")
     assert kfm("reindex").code == 0
     shutil.rmtree(ws / "ledger")
-    (ws.parent / "ledger").rename(ws / "ledger")  # as one that is killed before its new store is in place leaves it
+    # as one that is killed before its new store is in place leaves it
+    (ws.parent / "ledger").rename(ws / "ledger")
     assert kfm("verify").code == 0
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
     registry.write_text(registry.read_text() + "retention: 0s\n")
@@ -161,22 +191,35 @@ def test_what_a_killed_reindex_or_sweep_has_not_rendered_again_is_no_damage(
                 assert wrong(world) == set(), removed[-1]
     assert len(removed) > 5 and any(path.startswith("catalog/stac/") for path in removed)
     monkeypatch.undo()
-    assert [kfm("resume").code, kfm("verify").code, kfm("doctor", "--json").json["findings"]] == [0, 0, []]
+    assert [kfm("resume").code, kfm("verify").code, kfm("doctor", "--json").json["findings"]] == [
+        0,
+        0,
+        [],
+    ]
 
 
 def test_a_receipt_is_found_also_when_midnight_came_before_it_was_written(tmp_path: Path) -> None:
     zone, run_id, other = LocalZone(tmp_path), str(new_run_id()), str(new_run_id())
     assert find_receipt(zone, run_id) is None
-    for day in ("2001-02-03", started_at(run_id).isoformat()):  # the usual place comes first, once it is there
+    # the usual place comes first, once it is there
+    for day in ("2001-02-03", started_at(run_id).isoformat()):
         for name in (other, run_id):
             zone.create(receipt_path(name, day), b"{}")
         assert find_receipt(zone, run_id) == receipt_path(run_id, day)
 
 
-def test_a_file_that_was_shown_or_announced_is_missed_when_it_is_gone_and_made_again(kfm: Kfm, ws: Path) -> None:
+def test_a_file_that_was_shown_or_announced_is_missed_when_it_is_gone_and_made_again(
+    kfm: Kfm, ws: Path
+) -> None:
     assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
     shown = [
-        p for top in ("data/catalog/dcat", f"data/catalog/prov/{QUAKES}", f"data/catalog/approvals/{QUAKES}") for p in (ws / top).iterdir()
+        p
+        for top in (
+            "data/catalog/dcat",
+            f"data/catalog/prov/{QUAKES}",
+            f"data/catalog/approvals/{QUAKES}",
+        )
+        for p in (ws / top).iterdir()
     ]
     shown = sorted([*shown, ws / "releases" / QUAKES / "00000001.json"])
     assert len(shown) == 4

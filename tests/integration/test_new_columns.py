@@ -7,7 +7,9 @@ from tests.conftest import Said
 from tests.integration.upstream import Upstream
 
 
-def test_a_new_column_is_named_when_its_version_becomes_official(kfm: Callable[..., Said], ws: Path) -> None:
+def test_a_new_column_is_named_when_its_version_becomes_official(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     with Upstream() as up:
         up.files["/trees.csv"] = b"id,kind\n1,oak\n2,elm\n"
         (ws / "data" / "registry" / "trees.yml").write_text(

@@ -1,4 +1,6 @@
-"""An operator takes one check out of the publisher; somebody outside, with the bundle alone, is told which one is missing."""
+"""An operator takes one check out of the publisher; somebody outside, with the bundle alone, is
+told which one is missing.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,7 +27,9 @@ from tests.conftest import Said
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 QUAKES = "ks_earthquakes"
-YES = Decision(allow=True, deny=(), decision_id="", policy_digest="", input_digest="", engine="none")
+YES = Decision(
+    allow=True, deny=(), decision_id="", policy_digest="", input_digest="", engine="none"
+)
 
 
 def _gate(patch: pytest.MonkeyPatch) -> None:
@@ -58,10 +62,19 @@ def _unapproved(patch: pytest.MonkeyPatch) -> None:
 CHECKS: dict[str, tuple[Patch, str]] = {
     "a gate": (_gate, "the gate books"),
     "the policy's gate": (_rules, "the policy was asked"),
-    "the policy": (lambda patch: patch.setattr(wiring._Policy, "decide", lambda *_: YES), "the policy was asked"),
-    "the second judgement": (lambda patch: patch.setattr(promote, "judge_candidate", lambda *_: []), "the gate integrity"),
+    "the policy": (
+        lambda patch: patch.setattr(wiring._Policy, "decide", lambda *_: YES),
+        "the policy was asked",
+    ),
+    "the second judgement": (
+        lambda patch: patch.setattr(promote, "judge_candidate", lambda *_: []),
+        "the gate integrity",
+    ),
     "the attestation": (_unattested, "The attestation does not hold"),
-    "the lease": (lambda patch: patch.setattr(LeaseView, "check", lambda *_: ()), "the lease of the dataset"),
+    "the lease": (
+        lambda patch: patch.setattr(LeaseView, "check", lambda *_: ()),
+        "the lease of the dataset",
+    ),
     "the approvals": (_unapproved, "1 approval needed, 0 valid"),
 }
 
@@ -90,7 +103,9 @@ def test_a_check_that_was_left_out_is_named_to_an_outsider(
     """One channel, one generation for each check that is taken out; the first is whole."""
     assert kfm("run", QUAKES).code == 0 and told(handed_out(ws)) == []
     (receipt,) = (json.loads(p.read_bytes()) for p in (ws / "receipts").rglob("*.json"))
-    assert set(receipt["promotion"]["gates"]) == set(REQUIRED), "an outsider asks for every gate there is"
+    assert set(receipt["promotion"]["gates"]) == set(REQUIRED), (
+        "an outsider asks for every gate there is"
+    )
     said: dict[str, list[str]] = {}
     for revision, (what, (how, _)) in enumerate(CHECKS.items(), 1):
         sample.control(QUAKES, revision=revision)
@@ -105,5 +120,8 @@ def test_a_check_that_was_left_out_is_named_to_an_outsider(
         assert any(word in line for line in said[what]), (what, said[what])
         assert len(said[what]) <= 2 or what == "the second judgement", "and nothing else is"
     assert len(said["the second judgement"]) == len(REQUIRED) + 1, "every gate, and the policy"
-    assert kfm("bundle", QUAKES, "-o", str(tmp_path / "b.kfm")).code and not (tmp_path / "b.kfm").exists()
+    assert (
+        kfm("bundle", QUAKES, "-o", str(tmp_path / "b.kfm")).code
+        and not (tmp_path / "b.kfm").exists()
+    )
     assert kfm("verify").code == 6, "the operator's own verify says it too"

@@ -1,4 +1,6 @@
-"""A marker in every column of a private dataset, driven through every ending: no file of the workspace, its store or its backup spells one."""
+"""A marker in every column of a private dataset, driven through every ending: no file of the
+workspace, its store or its backup spells one.
+"""
 
 import contextlib
 import gzip
@@ -29,9 +31,22 @@ from tests.integration.upstream import Upstream
 Kfm = Callable[..., Said]
 RELEASE = "release: {h3_resolution: 4, show: [period], min_records: 3}"
 
-# The markers are the ends of every column, so that whatever tells of smallest and largest values spells them.
-FIRST = {"site_no": "000ZQX-31", "name": "Aaqxkestrel Mound", "depth": -7319.4826157, "found": "1087-03-19T04:27:53Z", "finds": -8675309421}
-LAST = {"site_no": "zzzZQX-77", "name": "Zzqxvorbel Barrow", "depth": 9183.6274951, "found": "2387-11-05T19:43:17Z", "finds": 7214835906}
+# The markers are the ends of every column, so that whatever tells of smallest and largest values
+# spells them.
+FIRST = {
+    "site_no": "000ZQX-31",
+    "name": "Aaqxkestrel Mound",
+    "depth": -7319.4826157,
+    "found": "1087-03-19T04:27:53Z",
+    "finds": -8675309421,
+}
+LAST = {
+    "site_no": "zzzZQX-77",
+    "name": "Zzqxvorbel Barrow",
+    "depth": 9183.6274951,
+    "found": "2387-11-05T19:43:17Z",
+    "finds": 7214835906,
+}
 PLACES = ((-98.7316429, 38.5172964), (-98.6948153, 38.5461837))
 
 
@@ -66,10 +81,17 @@ def spellings(*sources: bytes) -> dict[str, bytes]:
     numbers = [n for place in PLACES for n in place] + [row["depth"] for row in (FIRST, LAST)]
     found |= {f"{n}": str(abs(n)).encode() for n in numbers}  # type: ignore[arg-type]
     found |= {f"{n} {order}d": struct.pack(f"{order}d", n) for n in numbers for order in "<>"}
-    found |= {f"{row['finds']} {order}q": struct.pack(f"{order}q", row["finds"]) for row in (FIRST, LAST) for order in "<>"}
+    found |= {
+        f"{row['finds']} {order}q": struct.pack(f"{order}q", row["finds"])
+        for row in (FIRST, LAST)
+        for order in "<>"
+    }
     for number, raw in enumerate(sources):
         digest = hashlib.sha256(raw)
-        found |= {f"sha256 {number}": digest.hexdigest().encode(), f"sha256 bytes {number}": digest.digest()}
+        found |= {
+            f"sha256 {number}": digest.hexdigest().encode(),
+            f"sha256 bytes {number}": digest.digest(),
+        }
         found |= {f"ETag {number}": etag(raw).encode()}
     return found
 
@@ -83,7 +105,8 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
     raw = path.read_bytes()
     yield str(path), raw
     if raw.startswith(b"\x1f\x8b\x08"):
-        with contextlib.suppress(OSError, EOFError, zlib.error):  # a sealed file can begin with any bytes
+        # a sealed file can begin with any bytes
+        with contextlib.suppress(OSError, EOFError, zlib.error):
             yield f"{path} unpacked", gzip.decompress(raw)
     elif zipfile.is_zipfile(io.BytesIO(raw)):
         with zipfile.ZipFile(io.BytesIO(raw)) as packed:
@@ -97,10 +120,21 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def spelt(*folders: Path, markers: dict[str, bytes]) -> list[str]:
     """Where a marker stands: file and marker."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
     assert files
     return sorted(
-        {f"{name}: {marker}" for path in files for name, raw in contents(path) for marker, text in markers.items() if text in raw}
+        {
+            f"{name}: {marker}"
+            for path in files
+            for name, raw in contents(path)
+            for marker, text in markers.items()
+            if text in raw
+        }
     )
 
 
@@ -143,9 +177,12 @@ def site(kfm: Kfm, ws: Path, up: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def killed_at(ws: Path, step: str, *args: str) -> None:
-    """Call the command in a process of its own, which is killed when the engine has come to `step`."""
+    """Call the command in a process of its own, which is killed when the engine has come to
+    `step`.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the threads of the upstream stay with the parent, which is what is wanted
+        # the threads of the upstream stay with the parent, which is what is wanted
+        warnings.simplefilter("ignore")
         pid = os.fork()
     if not pid:
         kfm.jobs.drive.drive = lambda steps, *_: _until(step, steps)  # type: ignore[assignment]
@@ -164,17 +201,24 @@ def _until(step: str, steps: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_no_ending_leaves_a_withheld_value_in_plain_text(site: Site, ws: Path, tmp_path: Path) -> None:
-    """Official, denied, quarantined, failed, then withdrawn and erased; with store, backup and temporary folders."""
+def test_no_ending_leaves_a_withheld_value_in_plain_text(
+    site: Site, ws: Path, tmp_path: Path
+) -> None:
+    """Official, denied, quarantined, failed, then withdrawn and erased; with store, backup and
+    temporary folders.
+    """
     kfm, raw = site.kfm, body()
     torn = json.loads(raw)
     torn["features"].append({**torn["features"][0], "geometry": torn["features"][1]["geometry"]})
-    sources = dict.fromkeys(("official", "denied", "failed"), raw) | {"quarantined": json.dumps(torn).encode()}
+    sources = dict.fromkeys(("official", "denied", "failed"), raw) | {
+        "quarantined": json.dumps(torn).encode()
+    }
     for name, served in sources.items():
         site.serve(name, served)
         site.register(name, "" if name == "denied" else RELEASE)
     site.connector(
-        "failed", "def transform(ctx, rows):\n    rows = list(rows)\n    print(rows)\n    raise ValueError(str(rows[:2]))\n    yield\n"
+        "failed",
+        "def transform(ctx, rows):\n    rows = list(rows)\n    print(rows)\n    raise ValueError(str(rows[:2]))\n    yield\n",
     )
     assert [kfm("run", name).code for name in sources] == [0, 3, 1, 1]
     assert kfm("backup", str(tmp_path / "backup")).code == 0
@@ -183,7 +227,9 @@ def test_no_ending_leaves_a_withheld_value_in_plain_text(site: Site, ws: Path, t
     assert (kfm("verify").code, kfm("doctor").code) == (0, 0)
     told = kfm("explain", "run", "denied").out
     assert "10 read" not in told and hashlib.sha256(raw).hexdigest() not in told
-    assert str(LAST["name"]) in kfm("explain", "run", "failed").out, "the operator may ask, where the key is"
+    assert str(LAST["name"]) in kfm("explain", "run", "failed").out, (
+        "the operator may ask, where the key is"
+    )
     erase = ("--yes", "--erase", "--reason", "ordered", "--authority", "District Court")
     assert kfm("withdraw", "official", "--record", f"site_no={LAST['site_no']}", *erase).code == 0
     assert spelt(ws, tmp_path / "tmp", markers=markers) == []
@@ -191,27 +237,59 @@ def test_no_ending_leaves_a_withheld_value_in_plain_text(site: Site, ws: Path, t
 
 
 @pytest.mark.drill
-def test_a_denied_leak_a_change_and_a_withdrawn_record_leave_nothing_in_plain_text(site: Site, ws: Path, tmp_path: Path) -> None:
+def test_a_denied_leak_a_change_and_a_withdrawn_record_leave_nothing_in_plain_text(
+    site: Site, ws: Path, tmp_path: Path
+) -> None:
     kfm, raw = site.kfm, body()
     for name in ("official", "leaking"):
         site.serve(name, raw)
         site.register(name)
-    # Every record with the same words: what is its own alone would be left out by k, and nothing be denied.
+    # Every record with the same words: what is its own alone would be left out by k, and nothing be
+    # denied.
     told = "def transform(ctx, rows):\n    rows = sorted(rows, key=lambda r: r['name'])\n    told = f'{rows[0][\"name\"]} {rows[0][\"depth\"]}'\n"
-    site.connector("leaking", f"{told}    for row in rows:\n        yield {{**row, 'period': told}}\n")
-    assert (kfm("run", "official").code, kfm("run", "official").code, kfm("run", "leaking").code) == (0, 0, 3)
+    site.connector(
+        "leaking", f"{told}    for row in rows:\n        yield {{**row, 'period': told}}\n"
+    )
+    assert (
+        kfm("run", "official").code,
+        kfm("run", "official").code,
+        kfm("run", "leaking").code,
+    ) == (0, 0, 3)
     again = site.serve("official", body(note="another day"))
     assert kfm("run", "official").code == 0
-    assert kfm("withdraw", "official", "--record", f"site_no={FIRST['site_no']}", "--yes", "--reason", "asked for").code == 0
+    assert (
+        kfm(
+            "withdraw",
+            "official",
+            "--record",
+            f"site_no={FIRST['site_no']}",
+            "--yes",
+            "--reason",
+            "asked for",
+        ).code
+        == 0
+    )
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw, again)) == []
     assert (kfm("verify").code, kfm("run", "official").code) == (0, 0)
 
 
-STEPS = ("transform intended", "capture stored", "part stored", "candidate written", "proposal written", "version written", "★")
+STEPS = (
+    "transform intended",
+    "capture stored",
+    "part stored",
+    "candidate written",
+    "proposal written",
+    "version written",
+    "★",
+)
 
 
-@pytest.mark.parametrize("step", [STEPS[0], *(pytest.param(step, marks=pytest.mark.drill) for step in STEPS[1:])])
-def test_what_a_killed_run_left_in_plain_is_private_and_gone_after_the_next(site: Site, ws: Path, tmp_path: Path, step: str) -> None:
+@pytest.mark.parametrize(
+    "step", [STEPS[0], *(pytest.param(step, marks=pytest.mark.drill) for step in STEPS[1:])]
+)
+def test_what_a_killed_run_left_in_plain_is_private_and_gone_after_the_next(
+    site: Site, ws: Path, tmp_path: Path, step: str
+) -> None:
     raw = site.serve("killed", body())
     site.register("killed")
     killed_at(ws, step, "run", "killed")
@@ -223,7 +301,9 @@ def test_what_a_killed_run_left_in_plain_is_private_and_gone_after_the_next(site
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw)) == []
 
 
-def test_without_the_data_key_what_is_sealed_is_named_and_nothing_else_fails(site: Site, ws: Path) -> None:
+def test_without_the_data_key_what_is_sealed_is_named_and_nothing_else_fails(
+    site: Site, ws: Path
+) -> None:
     site.serve("official", body())
     site.register("official")
     assert site.kfm("run", "official").code == 0
@@ -231,28 +311,40 @@ def test_without_the_data_key_what_is_sealed_is_named_and_nothing_else_fails(sit
     (ws / "keys" / "data" / "official").rename(ws / "key")
     said = site.kfm("verify")
     assert said.code == 3 and "keys/data/official" in said.out
-    assert [site.kfm(*args).code for args in (("reindex",), ("resume",), ("wal", run_id), ("gc",))] == [0, 0, 0, 0]
+    assert [
+        site.kfm(*args).code for args in (("reindex",), ("resume",), ("wal", run_id), ("gc",))
+    ] == [0, 0, 0, 0]
     site.serve("official", body(note="another day"))
     said = site.kfm("run", "official")
-    assert said.code == 3 and "keys/data/official is missing" in said.out + said.err, "the key is not replaced"
+    assert said.code == 3 and "keys/data/official is missing" in said.out + said.err, (
+        "the key is not replaced"
+    )
     for damaged in ("not a key\n", f"{'0' * 64}\n"):
         (ws / "keys" / "data" / "official").write_text(damaged)
-        assert site.kfm("gc").code == 0, "what a journal or a proposal names is not known, so all of it stays"
+        assert site.kfm("gc").code == 0, (
+            "what a journal or a proposal names is not known, so all of it stays"
+        )
     (ws / "key").rename(ws / "keys" / "data" / "official")
     assert site.kfm("run", "official").code == 0
 
 
 @pytest.mark.drill
-def test_a_backfill_of_private_windows_leaves_nothing_in_plain_text(site: Site, ws: Path, tmp_path: Path) -> None:
+def test_a_backfill_of_private_windows_leaves_nothing_in_plain_text(
+    site: Site, ws: Path, tmp_path: Path
+) -> None:
     raw = site.serve("filled", body())
     site.register("filled", f"{RELEASE}\nmerge: upsert")
     window = ("--since", "2001-02-01", "--until", "2001-02-04", "--assemble-every", "1", "--inline")
-    assert site.kfm("backfill", "start", "filled", *window).out.startswith("Started"), "a window of one record may be refused"
+    assert site.kfm("backfill", "start", "filled", *window).out.startswith("Started"), (
+        "a window of one record may be refused"
+    )
     assert site.kfm("run", "filled").code == 0
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw)) == []
 
 
-def test_what_an_earlier_kfm_left_in_plain_text_can_be_sealed(site: Site, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_earlier_kfm_left_in_plain_text_can_be_sealed(
+    site: Site, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     raw = site.serve("early", body())
     site.register("early")
     with monkeypatch.context() as earlier:

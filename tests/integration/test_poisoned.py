@@ -1,4 +1,6 @@
-"""One poisoned record in a feed that is honest otherwise, through whole runs: set aside by row, and the next honest feed corrects everything."""
+"""One poisoned record in a feed that is honest otherwise, through whole runs: set aside by row, and
+the next honest feed corrects everything.
+"""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +21,9 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 
 def rows(stand: Stand, outcome: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(stand.ws / "data/processed/feed" / outcome["version_id"] / "feed.parquet").to_pylist()
+    found: list[dict[str, Any]] = pq.read_table(
+        stand.ws / "data/processed/feed" / outcome["version_id"] / "feed.parquet"
+    ).to_pylist()
     return sorted(found, key=repr)
 
 
@@ -35,7 +39,9 @@ def rows(stand: Stand, outcome: dict[str, Any]) -> list[dict[str, Any]]:
         pytest.param("plain json", "year 0", "replace", marks=pytest.mark.drill),
     ],
 )
-def test_the_next_honest_feed_corrects_what_a_poisoned_one_left(stand: Stand, name: str, poison: str, merge: str) -> None:
+def test_the_next_honest_feed_corrects_what_a_poisoned_one_left(
+    stand: Stand, name: str, poison: str, merge: str
+) -> None:
     feed = FEEDS[name]()
     change, rule = feed.poisons[poison]
 
@@ -45,12 +51,21 @@ def test_the_next_honest_feed_corrects_what_a_poisoned_one_left(stand: Stand, na
 
     more = {"business_key": ["id"]} if feed.kind == "http_file" else {}
     stand.register(
-        "feed", {"kind": feed.kind, "format": feed.format, **{k: v for k, v in feed.more.items() if k == "options"}}, merge=merge, **more
+        "feed",
+        {
+            "kind": feed.kind,
+            "format": feed.format,
+            **{k: v for k, v in feed.more.items() if k == "options"},
+        },
+        merge=merge,
+        **more,
     )
     first = stand.publish("feed", said(feed.records))
     honest = rows(stand, first)
 
-    stand.speaker.says["/feed"] = said([*feed.records[:AT], change(feed.records[AT]), *feed.records[AT + 1 :]])
+    stand.speaker.says["/feed"] = said(
+        [*feed.records[:AT], change(feed.records[AT]), *feed.records[AT + 1 :]]
+    )
     poisoned = stand.run("feed")
     assert (poisoned["exit_code"], poisoned["quarantined"]) == (0, 1), poisoned
     shown = stand("quarantine", "show", poisoned["run_id"], "--json")
@@ -67,7 +82,12 @@ def test_the_next_honest_feed_corrects_what_a_poisoned_one_left(stand: Stand, na
 
 
 def test_limits_that_make_no_sense_are_refused_when_a_dataset_is_checked(stand: Stand) -> None:
-    for limits, words in (({"min": 5, "max": 1}, "greater than max"), ({"min": "2020-01-01"}, "a number")):
-        stand.register("feed", {"format": "csv"}, schema=[{"name": "v", "type": "number", **limits}])
+    for limits, words in (
+        ({"min": 5, "max": 1}, "greater than max"),
+        ({"min": "2020-01-01"}, "a number"),
+    ):
+        stand.register(
+            "feed", {"format": "csv"}, schema=[{"name": "v", "type": "number", **limits}]
+        )
         said = stand("dataset", "check", "feed", "--json")
         assert said.code != 0 and words in json.dumps(said.out + said.err), said

@@ -1,4 +1,6 @@
-"""Four engines, one answer: the embedded evaluator, `opa eval`, an OPA server and conftest say the same about every question."""
+"""Four engines, one answer: the embedded evaluator, `opa eval`, an OPA server and conftest say the
+same about every question.
+"""
 
 import copy
 import json
@@ -26,7 +28,9 @@ CANDIDATE = {
     "version_id": "v3f9a21c0", "base_generation": 1, "artifacts": [{"path": "city_trees.parquet", "digest": "sha256:00", "size": 9}],
     "columns": ["tree_id", "species"], "withhold": [], "h3_resolution": None, "spatial": False, "records": ["dcat", "prov"],
 }  # fmt: skip
-GATES = dict.fromkeys(("schema", "integrity", "quality", "licence", "labels", "books", "leak", "graph"), "pass")
+GATES = dict.fromkeys(
+    ("schema", "integrity", "quality", "licence", "labels", "books", "leak", "graph"), "pass"
+)
 GRANT = {"dataset": "city_trees", "purpose": "study of shade", "steward": "Parks", "expired": False}
 GOOD: dict[str, dict[str, Any]] = {
     "promote": {
@@ -62,7 +66,8 @@ def changed(action: str, **changes: Any) -> dict[str, Any]:
 ALL = ["aggregate", "generalise", "grant"]
 HIDDEN = {"dataset__sensitivity": "sensitive-location", "dataset__discharged": ["generalise"]}
 LENT = {"dataset__sensitivity": "restricted", "dataset__discharged": ALL[:2], "reader__name": "Ada"}
-CASES: list[tuple[str, dict[str, Any], list[str]]] = [  # action, changes, codes in order; none: allowed
+# action, changes, codes in order; none: allowed
+CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("promote", {}, []),
     ("promote", {"gates__quality": "review", "approvals__needed": 1}, []),
     ("promote", {"dataset__licence": "CC-BY-NC-4.0", "gates__licence": "review", "gates__labels": "review", "approvals__needed": 1}, []),
@@ -136,7 +141,15 @@ ODD: list[Any] = [
     [], ["grant"], [None], [[]], [1, "a"], ["dcat", "stac", "prov"], ["latitude", "species", "tree_id"], {}, {"a": 1}, {"schema": "pass"}, {"0": "deny"},
 ]  # fmt: skip
 POOLS: dict[str, list[Any]] = {
-    "licence": ["MIT", "CC0-1.0", "NONE", "NOASSERTION", "MIT AND NOASSERTION", "LicenseRef-none", None],
+    "licence": [
+        "MIT",
+        "CC0-1.0",
+        "NONE",
+        "NOASSERTION",
+        "MIT AND NOASSERTION",
+        "LicenseRef-none",
+        None,
+    ],
     "sensitivity": ["public", "restricted", "sensitive-location", "aggregate-only", "secret", None],
     "policy_label": ["public", "restricted", None],
     "obligations": [[], ["aggregate"], ["grant"], ["consent", "generalise"]],
@@ -158,7 +171,9 @@ VERDICTS = ["pass", "pass", "deny", "review"]
 
 
 def generated(count: int) -> Iterator[dict[str, Any]]:
-    """Questions near the contract and beyond it: fields changed to plausible, odd or no values, the same ones every time."""
+    """Questions near the contract and beyond it: fields changed to plausible, odd or no values, the
+    same ones every time.
+    """
     chance = random.Random(20260101)
     for _ in range(count):
         document = copy.deepcopy(GOOD[chance.choice(list(GOOD))])
@@ -166,7 +181,10 @@ def generated(count: int) -> Iterator[dict[str, Any]]:
             document["dataset"]["sensitivity"] = chance.choice(POOLS["sensitivity"])
         for _ in range(chance.choice((0, 1, 2, 3, 5))):
             place, key = chance.choice(list(places(document)))
-            how, pool = chance.random(), VERDICTS if place is document.get("gates") else POOLS.get(key)
+            how, pool = (
+                chance.random(),
+                VERDICTS if place is document.get("gates") else POOLS.get(key),
+            )
             if how < 0.6 and pool:
                 place[key] = copy.deepcopy(chance.choice(pool))
             elif how < 0.9:
@@ -178,7 +196,13 @@ def generated(count: int) -> Iterator[dict[str, Any]]:
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every field below `value` that may be changed; the action stays, so that the package does."""
-    for key, member in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, member in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         if key != "action":
             yield value, key
         yield from places(member)
@@ -210,7 +234,9 @@ def server(opa_server: str) -> Iterator[OpaServer]:
 
 
 @pytest.fixture
-def failures(conftest_binary: Path, tmp_path: Path) -> Callable[[list[dict[str, Any]]], list[list[dict[str, str]]]]:
+def failures(
+    conftest_binary: Path, tmp_path: Path
+) -> Callable[[list[dict[str, Any]]], list[list[dict[str, str]]]]:
     """What conftest finds wrong with each document, in the form of denials."""
 
     def run(documents: list[dict[str, Any]]) -> list[list[dict[str, str]]]:
@@ -218,39 +244,68 @@ def failures(conftest_binary: Path, tmp_path: Path) -> Callable[[list[dict[str, 
         for file, document in zip(files, documents, strict=True):
             file.write_text(json.dumps(document))
         command = [str(conftest_binary), "test", "-p", str(POLICY), "-o", "json", *map(str, files)]
-        found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).stdout)
+        found = json.loads(
+            subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).stdout
+        )
         by_name = {Path(one["filename"]).name: one.get("failures", []) for one in found}
-        assert all(failure["msg"] == failure["metadata"]["message"] for one in by_name.values() for failure in one)
-        kept = [[{k: f["metadata"][k] for k in ("code", "message", "remedy")} for f in by_name[file.name]] for file in files]
+        assert all(
+            failure["msg"] == failure["metadata"]["message"]
+            for one in by_name.values()
+            for failure in one
+        )
+        kept = [
+            [
+                {k: f["metadata"][k] for k in ("code", "message", "remedy")}
+                for f in by_name[file.name]
+            ]
+            for file in files
+        ]
         return [sorted(one, key=lambda d: tuple(d.values())) for one in kept]
 
     return run
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{a}-{'+'.join(c) or 'nothing'}-{i}" for i, (a, c, _) in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "number",
+    range(len(CASES)),
+    ids=[f"{a}-{'+'.join(c) or 'nothing'}-{i}" for i, (a, c, _) in enumerate(CASES)],
+)
 def test_three_evaluators_give_the_whole_answer_that_is_asked_for(
     number: int, embedded: Embedded, binary: OpaBinary, server: OpaServer
 ) -> None:
     action, _, codes = CASES[number]
-    answers = [whole(evaluator.decide(PACKAGES[action], DOCUMENTS[number])) for evaluator in (embedded, binary, server)]
+    answers = [
+        whole(evaluator.decide(PACKAGES[action], DOCUMENTS[number]))
+        for evaluator in (embedded, binary, server)
+    ]
     assert [denial["code"] for denial in answers[0][1]] == codes
     assert answers[0][0] is not bool(codes)
     assert answers[1] == answers[0] and answers[2] == answers[0]
 
 
 def test_the_table_has_every_code_the_rules_can_give() -> None:
-    rules = b"".join(source for name, source in sources_of(POLICY).items() if not name.endswith("_test.rego")).decode()
-    given = {line.split('"')[3] for line in rules.splitlines() if line.strip().startswith('"code":')}
+    rules = b"".join(
+        source for name, source in sources_of(POLICY).items() if not name.endswith("_test.rego")
+    ).decode()
+    given = {
+        line.split('"')[3] for line in rules.splitlines() if line.strip().startswith('"code":')
+    }
     assert given - CODES == {"input.action", "policy.silent"}
 
 
-def test_conftest_fails_with_exactly_the_denials(failures: Callable[..., Any], embedded: Embedded) -> None:
+def test_conftest_fails_with_exactly_the_denials(
+    failures: Callable[..., Any], embedded: Embedded
+) -> None:
     found = failures(DOCUMENTS)
     assert found == [list(embedded.decide(PACKAGES[d["action"]], d).deny) for d in DOCUMENTS]
     assert [bool(one) for one in found] == [bool(codes) for _, _, codes in CASES]
 
 
-@pytest.mark.parametrize("document", [{}, {"action": None}, {"action": "delete"}, {"action": ["promote"]}], ids=json.dumps)
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"action": None}, {"action": "delete"}, {"action": ["promote"]}],
+    ids=json.dumps,
+)
 def test_no_engine_allows_an_unknown_action(
     document: dict[str, Any], embedded: Embedded, server: OpaServer, failures: Callable[..., Any]
 ) -> None:
@@ -264,7 +319,8 @@ def test_no_engine_allows_an_unknown_action(
 def test_ten_thousand_generated_questions_get_the_same_answer_from_the_server(
     embedded: Embedded, server: OpaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert server.decide("kfm.promotion", GOOD["promote"]).allow  # by now it holds our rules: not looked at again each time
+    # by now it holds our rules: not looked at again each time
+    assert server.decide("kfm.promotion", GOOD["promote"]).allow
     monkeypatch.setattr(server, "_held", lambda: server._texts)
     seen: Counter[str] = Counter()
     for document in generated(10_000):
@@ -272,7 +328,8 @@ def test_ten_thousand_generated_questions_get_the_same_answer_from_the_server(
         ours = embedded.decide(package, document)
         assert whole(server.decide(package, document)) == whole(ours), document
         seen.update({denial["code"] for denial in ours.deny} or {"allowed"})
-    assert seen.keys() == CODES | {"allowed"}  # the generator reaches every rule, and no evaluator was in trouble
+    # the generator reaches every rule, and no evaluator was in trouble
+    assert seen.keys() == CODES | {"allowed"}
     assert min(seen.values()) >= 20, seen
 
 
@@ -287,8 +344,19 @@ def test_a_hundred_generated_questions_get_the_same_answer_from_the_tools(
 
 
 def test_opa_runs_the_tests_of_the_rules_and_likes_their_form(opa_binary: Path) -> None:
-    for command in (["test", "policy/"], ["fmt", "--fail", "--list", "policy/"], ["check", "--strict", "policy/"]):
-        done = subprocess.run([str(opa_binary), *command], cwd=POLICY.parent, capture_output=True, text=True, timeout=120, check=False)
+    for command in (
+        ["test", "policy/"],
+        ["fmt", "--fail", "--list", "policy/"],
+        ["check", "--strict", "policy/"],
+    ):
+        done = subprocess.run(
+            [str(opa_binary), *command],
+            cwd=POLICY.parent,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         if command[0] == "test":
             passed, _, whole_number = done.stdout.strip().removeprefix("PASS: ").partition("/")
@@ -296,13 +364,17 @@ def test_opa_runs_the_tests_of_the_rules_and_likes_their_form(opa_binary: Path) 
 
 
 def test_the_subset_knows_every_builtin_there_is(opa_binary: Path) -> None:
-    said = subprocess.run([str(opa_binary), "capabilities", "--current"], capture_output=True, timeout=60, check=True).stdout
+    said = subprocess.run(
+        [str(opa_binary), "capabilities", "--current"], capture_output=True, timeout=60, check=True
+    ).stdout
     names = {builtin["name"] for builtin in json.loads(said)["builtins"]}
     assert len(names) > 150
     assert subset.ALLOWED - {"set"} <= names  # `set()` is how an empty set is written
     for name in names - subset.ALLOWED:
         assert name in subset._OTHERS or name.split(".")[0] in subset._FAMILIES, name
-        assert [f.code for f in subset.scan({"a.rego": f"package kfm.a\nx := {name}(1)\n".encode()})] == ["subset.builtin"], name
+        assert [
+            f.code for f in subset.scan({"a.rego": f"package kfm.a\nx := {name}(1)\n".encode()})
+        ] == ["subset.builtin"], name
 
 
 def test_the_embedded_engine_has_every_builtin_of_the_subset() -> None:

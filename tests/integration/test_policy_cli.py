@@ -38,19 +38,30 @@ def test_a_new_workspace_has_rules_that_pass_their_own_tests(kfm: Kfm, ws: Path)
 
 
 def test_a_test_that_fails_is_named_and_fails_the_command(kfm: Kfm, ws: Path) -> None:
-    (ws / "policy" / "own_test.rego").write_text("package kfm.own_test\ntest_good if true\ntest_bad if 1 == 2\ntest_odd := 1\n")
+    (ws / "policy" / "own_test.rego").write_text(
+        "package kfm.own_test\ntest_good if true\ntest_bad if 1 == 2\ntest_odd := 1\n"
+    )
     said = kfm("policy", "test")
     assert said.code == 1
-    assert "FAIL  kfm.own_test.test_bad  (undefined)" in said.out and "FAIL  kfm.own_test.test_odd" in said.out
+    assert (
+        "FAIL  kfm.own_test.test_bad  (undefined)" in said.out
+        and "FAIL  kfm.own_test.test_odd" in said.out
+    )
     assert "pass  kfm.own_test.test_good" in said.out and said.out.endswith(", 2 failed\n")
 
 
 def test_a_changed_rule_fails_its_test(kfm: Kfm, ws: Path) -> None:
     rule = ws / "policy" / "serve.rego"
-    rule.write_text(rule.read_text().replace('zones := {"processed", "catalog"}', 'zones := {"processed", "catalog", "raw"}'))
+    rule.write_text(
+        rule.read_text().replace(
+            'zones := {"processed", "catalog"}', 'zones := {"processed", "catalog", "raw"}'
+        )
+    )
     said = kfm("policy", "test", "--json")
     assert said.code == 1
-    assert [t["name"] for t in said.json["tests"] if not t["passed"]] == ["kfm.serve_test.test_raw_and_work_are_never_handed_out"]
+    assert [t["name"] for t in said.json["tests"] if not t["passed"]] == [
+        "kfm.serve_test.test_raw_and_work_are_never_handed_out"
+    ]
 
 
 def test_no_tests_prove_nothing(kfm: Kfm, ws: Path) -> None:
@@ -77,7 +88,9 @@ def test_findings_are_listed_with_their_places(kfm: Kfm, ws: Path) -> None:
 
 
 @pytest.mark.parametrize("action", GOOD)
-def test_a_question_goes_to_the_package_that_judges_its_action(ask: Callable[..., Said], ws: Path, action: str) -> None:
+def test_a_question_goes_to_the_package_that_judges_its_action(
+    ask: Callable[..., Said], ws: Path, action: str
+) -> None:
     said = ask(GOOD[action], "--json")
     assert said.code == 0 and said.json["allow"] is True and said.json["engine"] == "embedded"
     assert said.json["policy_digest"] == policy_digest(sources_of(ws / "policy"))
@@ -86,7 +99,10 @@ def test_a_question_goes_to_the_package_that_judges_its_action(ask: Callable[...
 def test_a_denial_exits_3_and_says_why(ask: Callable[..., Said]) -> None:
     said = ask(changed("promote", dataset__licence=None))
     assert said.code == 3
-    assert said.out.startswith("denied  decision ") and "licence.missing: No licence is registered." in said.out
+    assert (
+        said.out.startswith("denied  decision ")
+        and "licence.missing: No licence is registered." in said.out
+    )
     assert "`kfm licence ask city_trees`" in said.out
 
 
@@ -96,7 +112,9 @@ def test_another_package_may_be_asked(ask: Callable[..., Said]) -> None:
 
 
 def test_the_question_may_come_through_a_pipe(kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(GOOD["read"]).encode())))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(GOOD["read"]).encode()))
+    )
     assert kfm("policy", "eval").code == 0
 
 
@@ -118,14 +136,21 @@ def official(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of the three sample datasets are official; one of them has a place."""
     documents = {
         "ks_earthquakes": changed(
-            "promote", dataset__id="ks_earthquakes", candidate__spatial=True, candidate__records=["dcat", "prov", "stac"]
+            "promote",
+            dataset__id="ks_earthquakes",
+            candidate__spatial=True,
+            candidate__records=["dcat", "prov", "stac"],
         ),
         "ks_stream_gauges": changed("promote", dataset__id="ks_stream_gauges"),
     }
     judgement = types.ModuleType("kfm.upkeep.judge_again")
     judgement.policy_input = lambda world, dataset_id: documents[dataset_id]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kfm.upkeep.judge_again", judgement)
-    monkeypatch.setattr(command, "dataset_status", lambda world, name: {"version_id": "v1" if name in documents else None})
+    monkeypatch.setattr(
+        command,
+        "dataset_status",
+        lambda world, name: {"version_id": "v1" if name in documents else None},
+    )
 
 
 @pytest.mark.usefixtures("official")
@@ -140,20 +165,32 @@ def test_other_rules_are_tried_on_everything_official(kfm: Kfm, ws: Path, tmp_pa
     assert said.code == 0 and said.json["official"] == 2
     (only,) = said.json["changed"]
     assert only["dataset_id"] == "ks_earthquakes"
-    assert only["now"]["allow"] is True and [d["code"] for d in only["then"]["deny"]] == ["own.maps"]
+    assert only["now"]["allow"] is True and [d["code"] for d in only["then"]["deny"]] == [
+        "own.maps"
+    ]
     assert only["now"]["policy_digest"] != only["then"]["policy_digest"]
     words = kfm("policy", "simulate", "--policy", str(other)).out
-    assert "allowed -> denied (own.maps)" in words and words.endswith("2 official, 1 would change\n")
+    assert "allowed -> denied (own.maps)" in words and words.endswith(
+        "2 official, 1 would change\n"
+    )
 
 
 @pytest.mark.usefixtures("official")
-def test_the_same_rules_change_nothing_and_broken_ones_deny_all(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+def test_the_same_rules_change_nothing_and_broken_ones_deny_all(
+    kfm: Kfm, ws: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     shutil.copytree(ws / "policy", other)
-    assert kfm("policy", "simulate", "--policy", str(other), "--json").json == {"official": 2, "changed": []}
+    assert kfm("policy", "simulate", "--policy", str(other), "--json").json == {
+        "official": 2,
+        "changed": [],
+    }
     (other / "labels.rego").unlink()
     changes = kfm("policy", "simulate", "--policy", str(other), "--json").json["changed"]
-    assert [(c["dataset_id"], c["then"]["allow"]) for c in changes] == [("ks_earthquakes", False), ("ks_stream_gauges", False)]
+    assert [(c["dataset_id"], c["then"]["allow"]) for c in changes] == [
+        ("ks_earthquakes", False),
+        ("ks_stream_gauges", False),
+    ]
 
 
 def test_simulation_needs_other_rules(kfm: Kfm) -> None:

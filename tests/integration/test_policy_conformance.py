@@ -1,4 +1,6 @@
-"""The Rego suite of Open Policy Agent through our child process: every case the bare engine passes, and no fewer."""
+"""The Rego suite of Open Policy Agent through our child process: every case the bare engine passes,
+and no fewer.
+"""
 
 import os
 import subprocess
@@ -15,7 +17,9 @@ def suite(*more: str) -> tuple[str, set[str]]:
     """The summary, and the names of the cases that fail."""
     command = [sys.executable, str(CHECK), "opa", "--show", "9999", *more]
     environment = {**os.environ, "RUST_BACKTRACE": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False
+    )
     summary, *failed = done.stdout.splitlines()
     return summary, {line.partition("', ")[0] for line in failed if line.startswith("    (")}
 

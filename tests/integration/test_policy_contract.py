@@ -1,4 +1,6 @@
-"""What every evaluator promises: an answer to each question, and a denial whenever anything goes wrong."""
+"""What every evaluator promises: an answer to each question, and a denial whenever anything goes
+wrong.
+"""
 
 import contextlib
 import fcntl
@@ -26,7 +28,9 @@ from kfm.policy.opa import OpaBinary, OpaServer
 from tests.conftest import until
 
 Make = Callable[..., Any]
-OPEN = "deny contains d if { some d in input.deny }\nallow if { input.ok == true; count(deny) == 0 }\n"
+OPEN = (
+    "deny contains d if { some d in input.deny }\nallow if { input.ok == true; count(deny) == 0 }\n"
+)
 DENIAL = {"code": "c", "message": "m", "remedy": "r"}
 # Some hundred million steps, and no memory to speak of.
 LOOP = "slow if { some a in numbers.range(1, 20000); some b in numbers.range(1, 20000); a == b + 100000 }\n"
@@ -46,9 +50,13 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
             if request.param == "embedded":
                 evaluator = Embedded(sources, seconds=seconds)
             elif request.param == "opa":
-                evaluator = OpaBinary(request.getfixturevalue("opa_binary"), sources, seconds=seconds)
+                evaluator = OpaBinary(
+                    request.getfixturevalue("opa_binary"), sources, seconds=seconds
+                )
             else:
-                evaluator = OpaServer(request.getfixturevalue("opa_server"), sources, seconds=seconds)
+                evaluator = OpaServer(
+                    request.getfixturevalue("opa_server"), sources, seconds=seconds
+                )
             stack.callback(evaluator.close)
             return evaluator
 
@@ -91,7 +99,10 @@ def test_denials_come_whole_and_in_order(make: Make) -> None:
 
 def test_one_evaluator_answers_many_questions_and_remembers_none(make: Make) -> None:
     evaluator = make(rules(OPEN))
-    answers = [evaluator.decide("kfm.a", {"ok": ok, "deny": [] if ok else [DENIAL]}).allow for ok in (True, False, True, False)]
+    answers = [
+        evaluator.decide("kfm.a", {"ok": ok, "deny": [] if ok else [DENIAL]}).allow
+        for ok in (True, False, True, False)
+    ]
     assert answers == [True, False, True, False]
 
 
@@ -99,7 +110,9 @@ def test_several_threads_may_ask(make: Make) -> None:
     evaluator, wrong = make(rules(OPEN)), []
 
     def ask(number: int) -> None:
-        decision = evaluator.decide("kfm.a", {"ok": True, "deny": [{**DENIAL, "code": str(number)}]})
+        decision = evaluator.decide(
+            "kfm.a", {"ok": True, "deny": [{**DENIAL, "code": str(number)}]}
+        )
         if [denial["code"] for denial in decision.deny] != [str(number)]:
             wrong.append(decision)
 
@@ -115,7 +128,9 @@ def test_tests_of_rules_take_no_part(make: Make) -> None:
     sneaky = {"a_test.rego": b"package kfm.a\nallow := true\n"}
     evaluator = make(rules(OPEN) | sneaky)
     assert not evaluator.decide("kfm.a", {"deny": [DENIAL]}).allow
-    assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).policy_digest == policy_digest(rules(OPEN))
+    assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).policy_digest == policy_digest(
+        rules(OPEN)
+    )
 
 
 def test_functions_of_other_files_are_found_in_any_order(make: Make) -> None:
@@ -131,17 +146,23 @@ def test_no_rules_is_a_denial(make: Make) -> None:
 
 
 def test_rules_outside_the_subset_are_not_asked(make: Make) -> None:
-    message = refused(make(rules('allow if http.send({"url": "x"})\ndeny := set()\n')).decide("kfm.a", {}), "policy.subset")
+    message = refused(
+        make(rules('allow if http.send({"url": "x"})\ndeny := set()\n')).decide("kfm.a", {}),
+        "policy.subset",
+    )
     assert "a.rego:3: http.send" in message
 
 
 def test_a_syntax_error_is_a_denial_that_names_the_file(make: Make) -> None:
     evaluator = make(rules("allow if {\n"))
     assert "rego" in refused(evaluator.decide("kfm.a", {}), "policy.syntax")
-    refused(evaluator.decide("kfm.a", {}), "policy.syntax")  # and again: nothing half-loaded answers
+    # and again: nothing half-loaded answers
+    refused(evaluator.decide("kfm.a", {}), "policy.syntax")
 
 
-@pytest.mark.parametrize("package", ["kfm.nowhere", "kfm", "", "main", "kfm.a.allow }", "data.kfm.a", "kfm.a; true"])
+@pytest.mark.parametrize(
+    "package", ["kfm.nowhere", "kfm", "", "main", "kfm.a.allow }", "data.kfm.a", "kfm.a; true"]
+)
 def test_an_undefined_package_is_a_denial(make: Make, package: str) -> None:
     refused(make(rules(OPEN)).decide(package, {"ok": True, "deny": []}), "policy.undefined")
 
@@ -161,13 +182,22 @@ def test_a_package_without_denials_is_undefined(make: Make) -> None:
         ("default allow := false\n", 'deny := {"because"}\n'),
         ("default allow := false\n", 'deny := {{"code": "c", "message": "m"}}\n'),
         ("default allow := false\n", 'deny := {{"code": "c", "message": "m", "remedy": 1}}\n'),
-        ("default allow := false\n", 'deny := {{"code": "c", "message": "m", "remedy": "r", "more": "x"}}\n'),
-        ("default allow := false\n", 'allow if true\ndeny := {{"code": "c", "message": "m", "remedy": "r"}}\n'),
+        (
+            "default allow := false\n",
+            'deny := {{"code": "c", "message": "m", "remedy": "r", "more": "x"}}\n',
+        ),
+        (
+            "default allow := false\n",
+            'allow if true\ndeny := {{"code": "c", "message": "m", "remedy": "r"}}\n',
+        ),
         ("default allow := false\n", "deny := set()\n"),
     ],
 )
 def test_an_answer_of_another_shape_is_a_denial(make: Make, default: str, body: str) -> None:
-    refused(make(rules(body, default)).decide("kfm.a", {}), "policy.shape" if default else "policy.undefined")
+    refused(
+        make(rules(body, default)).decide("kfm.a", {}),
+        "policy.shape" if default else "policy.undefined",
+    )
 
 
 def test_a_builtin_that_fails_is_a_denial_not_a_rule_passed_over(make: Make) -> None:
@@ -178,7 +208,10 @@ def test_a_builtin_that_fails_is_a_denial_not_a_rule_passed_over(make: Make) -> 
     assert evaluator.decide("kfm.a", {"x": [5]}).allow
 
 
-@pytest.mark.parametrize("document", [{"x": float("nan")}, {"x": 2**60}, {"x": "\ud800"}, {"x": object()}, {1: "x"}, None])
+@pytest.mark.parametrize(
+    "document",
+    [{"x": float("nan")}, {"x": 2**60}, {"x": "\ud800"}, {"x": object()}, {1: "x"}, None],
+)
 def test_a_question_that_json_cannot_carry_is_a_denial(make: Make, document: Any) -> None:
     decision = make(rules("allow if true\ndeny := set()\n")).decide("kfm.a", document)
     refused(decision, "policy.error")
@@ -253,7 +286,11 @@ def test_a_child_that_does_not_even_read_is_timed_out() -> None:
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
     os.kill(pid_of(evaluator), signal.SIGSTOP)
     patient(evaluator, 0.5)
-    refused(evaluator.decide("kfm.a", {"ok": True, "deny": [], "more": "x" * 1_000_000}), "policy.timeout")  # larger than any pipe
+    # larger than any pipe
+    refused(
+        evaluator.decide("kfm.a", {"ok": True, "deny": [], "more": "x" * 1_000_000}),
+        "policy.timeout",
+    )
     patient(evaluator)
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
     evaluator.close()
@@ -269,18 +306,22 @@ def test_a_machine_that_stands_still_for_a_moment_is_no_denial() -> None:
 
 
 def test_a_panic_of_the_engine_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subset, "ALLOWED", subset.ALLOWED | {"strings.count"})  # left out of the subset because of this
+    # left out of the subset because of this
+    monkeypatch.setattr(subset, "ALLOWED", subset.ALLOWED | {"strings.count"})
     evaluator = Embedded(rules(OPEN + 'allow if strings.count("aa", input.what) > 0\n'))
     assert evaluator.decide("kfm.a", {"ok": True, "deny": [], "what": "b"}).allow
     pid = pid_of(evaluator)
-    assert "non-zero" in refused(evaluator.decide("kfm.a", {"deny": [], "what": ""}), "policy.error")
+    assert "non-zero" in refused(
+        evaluator.decide("kfm.a", {"deny": [], "what": ""}), "policy.error"
+    )
     assert evaluator.decide("kfm.a", {"ok": True, "deny": [], "what": "b"}).allow
     assert pid_of(evaluator) != pid
     evaluator.close()
 
 
 def test_a_file_that_crashes_the_engine_is_a_denial_and_a_finding() -> None:
-    sources = rules(OPEN + "x := " + "-\n" * 15_000 + "1\n")  # as deep as the brackets that the subset refuses
+    # as deep as the brackets that the subset refuses
+    sources = rules(OPEN + "x := " + "-\n" * 15_000 + "1\n")
     evaluator = Embedded(sources)
     assert "crashed" in refused(evaluator.decide("kfm.a", {"ok": True, "deny": []}), "policy.error")
     evaluator.close()
@@ -288,13 +329,17 @@ def test_a_file_that_crashes_the_engine_is_a_denial_and_a_finding() -> None:
 
 
 def test_a_rule_that_wants_all_memory_is_a_denial() -> None:
-    evaluator = Embedded(rules(OPEN + "allow if count(numbers.range(1, input.n)) == 1\n"), seconds=60)
+    evaluator = Embedded(
+        rules(OPEN + "allow if count(numbers.range(1, input.n)) == 1\n"), seconds=60
+    )
     refused(evaluator.decide("kfm.a", {"deny": [], "n": 200_000_000}), "policy.error")
     assert evaluator.decide("kfm.a", {"ok": True, "deny": [], "n": 2}).allow
     evaluator.close()
 
 
-def test_the_child_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch, embedded: Embedded) -> None:
+def test_the_child_sees_nothing_of_our_environment(
+    monkeypatch: pytest.MonkeyPatch, embedded: Embedded
+) -> None:
     monkeypatch.setenv("KFM_SECRET", "s3cret")
     embedded.close()
     embedded.decide("kfm.a", {"ok": True, "deny": []})
@@ -333,7 +378,9 @@ def worked(pid: int) -> float:
 
 
 def test_raw_evaluation_knows_no_subset() -> None:
-    assert rego_eval(["package a\np := upper(input.x)"], None, {"x": "b"}, "data.a.p = x") == [{"x": "B"}]
+    assert rego_eval(["package a\np := upper(input.x)"], None, {"x": "b"}, "data.a.p = x") == [
+        {"x": "B"}
+    ]
     assert rego_eval(["package a\np if false"], {}, None, "data.a.p = x") == []
 
 
@@ -347,7 +394,8 @@ def listed(url: str) -> list[str]:
 
 def send(method: str, url: str, body: bytes = b"") -> None:
     with urllib.request.urlopen(
-        urllib.request.Request(url, body or None, {"Content-Type": "text/plain"}, method=method), timeout=10
+        urllib.request.Request(url, body or None, {"Content-Type": "text/plain"}, method=method),
+        timeout=10,
     ) as answer:
         answer.read()
 
@@ -357,7 +405,11 @@ def test_a_server_that_forgot_or_changed_the_rules_is_told_again(opa_server: str
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
     send("DELETE", f"{opa_server}/v1/policies/kfm/a.rego")
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
-    send("PUT", f"{opa_server}/v1/policies/kfm/a.rego", b"package kfm.a\nallow := true\ndeny := set()\n")
+    send(
+        "PUT",
+        f"{opa_server}/v1/policies/kfm/a.rego",
+        b"package kfm.a\nallow := true\ndeny := set()\n",
+    )
     assert not evaluator.decide("kfm.a", {"ok": False, "deny": [DENIAL]}).allow
     assert listed(opa_server) == ["kfm/a.rego"]
     evaluator.close()
@@ -367,7 +419,9 @@ def test_a_server_with_rules_of_others_is_not_trusted(opa_server: str) -> None:
     evaluator = OpaServer(opa_server, rules(OPEN), seconds=20)
     send("PUT", f"{opa_server}/v1/policies/guest", b'package kfm.a\ndeny contains "x" if false\n')
     try:
-        assert "guest" in refused(evaluator.decide("kfm.a", {"ok": True, "deny": []}), "policy.error")
+        assert "guest" in refused(
+            evaluator.decide("kfm.a", {"ok": True, "deny": []}), "policy.error"
+        )
     finally:
         send("DELETE", f"{opa_server}/v1/policies/guest")
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
@@ -375,11 +429,22 @@ def test_a_server_with_rules_of_others_is_not_trusted(opa_server: str) -> None:
 
 
 def test_no_server_is_a_denial() -> None:
-    refused(OpaServer("http://127.0.0.1:9", rules(OPEN)).decide("kfm.a", {"ok": True, "deny": []}), "policy.error")
+    refused(
+        OpaServer("http://127.0.0.1:9", rules(OPEN)).decide("kfm.a", {"ok": True, "deny": []}),
+        "policy.error",
+    )
 
 
 @pytest.mark.parametrize(
-    "url", ["https://127.0.0.1:8181", "http://opa.example:8181", "http://10.0.0.1", "ftp://127.0.0.1", "x", "http://127.0.0.1/v1"]
+    "url",
+    [
+        "https://127.0.0.1:8181",
+        "http://opa.example:8181",
+        "http://10.0.0.1",
+        "ftp://127.0.0.1",
+        "x",
+        "http://127.0.0.1/v1",
+    ],
 )
 def test_a_server_elsewhere_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="on this machine"):
@@ -409,5 +474,13 @@ def test_the_digest_is_of_names_and_bytes_of_rules_but_not_of_tests() -> None:
     one = policy_digest({"a.rego": b"x", "b.rego": b"y"})
     assert one == policy_digest({"b.rego": b"y", "a.rego": b"x", "a_test.rego": b"z"})
     assert (
-        len({one, policy_digest({"a.rego": b"y", "b.rego": b"x"}), policy_digest({"a.rego": b"x"}), policy_digest({"a.rego": b"xy"})}) == 4
+        len(
+            {
+                one,
+                policy_digest({"a.rego": b"y", "b.rego": b"x"}),
+                policy_digest({"a.rego": b"x"}),
+                policy_digest({"a.rego": b"xy"}),
+            }
+        )
+        == 4
     )

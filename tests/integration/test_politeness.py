@@ -51,7 +51,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplayServer]:
 
 
 def register(ws: Path, name: str = "people", query: str = "", more: str = "") -> None:
-    (ws / "data" / "registry" / f"{name}.yml").write_text(ENTRY.format(name=name, host=HOST, query=query, more=more))
+    (ws / "data" / "registry" / f"{name}.yml").write_text(
+        ENTRY.format(name=name, host=HOST, query=query, more=more)
+    )
 
 
 def configure(ws: Path, text: str) -> None:
@@ -60,20 +62,30 @@ def configure(ws: Path, text: str) -> None:
 
 
 def waits(ws: Path) -> list[str]:
-    lines = [json.loads(line) for file in (ws / "data" / "work").rglob("run.jsonl") for line in file.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for file in (ws / "data" / "work").rglob("run.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     return [wait["reason"] for line in lines for wait in line.get("waits", [])]
 
 
-def test_a_host_is_asked_no_faster_than_its_limit_and_each_wait_has_a_reason(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+def test_a_host_is_asked_no_faster_than_its_limit_and_each_wait_has_a_reason(
+    kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
     configure(ws, f"polite: {{hosts: {{{HOST}: {{per_second: 0.5}}}}}}\n")
     register(ws, more=f"  urls: [https://{HOST}/more.csv]\n")
-    server.instead = lambda asked: Answer(200, CSV if "people" in asked.url else CSV.replace(b"1,", b"3,").replace(b"2,", b"4,"))
+    server.instead = lambda asked: Answer(
+        200, CSV if "people" in asked.url else CSV.replace(b"1,", b"3,").replace(b"2,", b"4,")
+    )
     assert kfm("run", "people").code == 0
     assert waits(ws) == ["polite: host allows 0.5 requests a second"]
     assert len(json.loads((ws / "ledger" / "hosts" / f"{HOST}.json").read_text())["starts"]) == 1
 
 
-def test_what_a_host_asks_of_one_process_the_next_one_heeds(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+def test_what_a_host_asks_of_one_process_the_next_one_heeds(
+    kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
     configure(ws, f"polite: {{hosts: {{{HOST}: {{}}}}}}\n")
     register(ws)
     server.instead = lambda asked: Answer(503, headers={"Retry-After": "300"})
@@ -84,21 +96,32 @@ def test_what_a_host_asks_of_one_process_the_next_one_heeds(kfm: Kfm, ws: Path, 
     assert len(server.asked) == 1
 
 
-def test_hosts_that_are_played_here_are_not_limited_unless_named(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+def test_hosts_that_are_played_here_are_not_limited_unless_named(
+    kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
     register(ws)
     assert kfm("run", "people").code == 0
     assert not (ws / "ledger" / "hosts").exists()
 
 
 @pytest.mark.parametrize(
-    ("contact", "agent"), [("", ""), ("data@agency.example", " (+data@agency.example)"), ("https://agency.example/kfm", None)]
+    ("contact", "agent"),
+    [
+        ("", ""),
+        ("data@agency.example", " (+data@agency.example)"),
+        ("https://agency.example/kfm", None),
+    ],
 )
-def test_upstream_is_told_who_asks(contact: str, agent: str | None, kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+def test_upstream_is_told_who_asks(
+    contact: str, agent: str | None, kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
     if contact:
         configure(ws, f"contact: {contact}\n")
     register(ws)
     assert kfm("run", "people").code == 0
-    assert server.asked[0].headers["user-agent"] == f"kfm/{__version__}" + (f" (+{contact})" if agent is None else agent)
+    assert server.asked[0].headers["user-agent"] == f"kfm/{__version__}" + (
+        f" (+{contact})" if agent is None else agent
+    )
 
 
 @pytest.mark.parametrize("contact", ["me", "a@b c", "a@b)", "'a@b\\nX: y'"])
@@ -107,8 +130,12 @@ def test_a_contact_is_a_mail_or_an_address(contact: str, kfm: Kfm, ws: Path) -> 
     assert kfm("status").code == 2
 
 
-def test_requests_are_rerouted_only_where_this_machine_may_play_upstream(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
-    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text().replace("allow_loopback: true", "allow_loopback: false"))
+def test_requests_are_rerouted_only_where_this_machine_may_play_upstream(
+    kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
+    (ws / "kfm.yml").write_text(
+        (ws / "kfm.yml").read_text().replace("allow_loopback: true", "allow_loopback: false")
+    )
     register(ws)
     said = kfm("run", "people")
     assert said.code == 2
@@ -120,11 +147,19 @@ def test_requests_are_rerouted_only_where_this_machine_may_play_upstream(kfm: Kf
 
 
 @pytest.mark.parametrize("by", ["environment", "kfm.yml"])
-def test_replay_answers_from_recordings_and_says_when_there_is_none(by: str, kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_answers_from_recordings_and_says_when_there_is_none(
+    by: str, kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = ws / "recorded"
     folder.mkdir()
     (folder / "people.csv").write_bytes(CSV)
-    entry = {"method": "GET", "url": f"https://{HOST}/people.csv", "status": 200, "file": "people.csv", "content_type": "text/csv"}
+    entry = {
+        "method": "GET",
+        "url": f"https://{HOST}/people.csv",
+        "status": 200,
+        "file": "people.csv",
+        "content_type": "text/csv",
+    }
     entry |= {"size": len(CSV), "sha256": hashlib.sha256(CSV).hexdigest()}
     (folder / "REPLAY.json").write_text(json.dumps({"entries": [entry]}))
     for_recordings(ws, "true" if by == "environment" else "recorded")
@@ -152,22 +187,32 @@ def test_a_file_of_the_workspace_is_read_whatever_upstream_is_recorded(kfm: Kfm,
     for_recordings(ws, "recorded")
     register(ws)
     entry = ws / "data" / "registry" / "people.yml"
-    entry.write_text(entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv"))
+    entry.write_text(
+        entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv")
+    )
     assert kfm("run", "people", "--upstream", "replay").code == 0
 
 
-def test_where_nothing_is_recorded_a_file_is_replayed_from_its_capture_or_refused(kfm: Kfm, ws: Path) -> None:
+def test_where_nothing_is_recorded_a_file_is_replayed_from_its_capture_or_refused(
+    kfm: Kfm, ws: Path
+) -> None:
     (ws / "inbox").mkdir()
     (ws / "inbox" / "own.csv").write_bytes(CSV)
     register(ws)
     entry = ws / "data" / "registry" / "people.yml"
-    entry.write_text(entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv"))
+    entry.write_text(
+        entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv")
+    )
     said = kfm("run", "people", "--upstream", "replay")
-    assert said.code == 4 and "There is no recording of file:///inbox/own.csv" in (said.err + said.out).replace("\n  ", " ")
+    assert said.code == 4 and "There is no recording of file:///inbox/own.csv" in (
+        said.err + said.out
+    ).replace("\n  ", " ")
     assert kfm("run", "people").code == 0
     (ws / "inbox" / "own.csv").write_bytes(CSV + b"3,Cy\n")
     again = kfm("run", "people", "--upstream", "replay", "--json")
-    assert (again.code, again.json["runs"][0]["state"]) == (0, "NOOP"), "what the file holds now is no replay"
+    assert (again.code, again.json["runs"][0]["state"]) == (0, "NOOP"), (
+        "what the file holds now is no replay"
+    )
 
 
 # Secrets
@@ -181,20 +226,46 @@ def echo(kind: str) -> Callable[[Asked], Answer]:
     return lambda asked: {
         "body": Answer(200, CSV + f"3,{TOKEN}\n".encode()),
         "error": Answer(403, f"bad token {TOKEN}".encode(), {"WWW-Authenticate": TOKEN}),
-        "problem": Answer(500, json.dumps({"detail": TOKEN}).encode(), {"Content-Type": f"application/{TOKEN}"}),
-        "redirect": Answer(302, b"", {"Location": f"https://{low}.evil.example/{TOKEN}?token={TOKEN}"}),
-        "headers": Answer(200, CSV, {"ETag": f'"{TOKEN}"', "Last-Modified": TOKEN, "Content-Type": f"text/{TOKEN}", "Set-Cookie": TOKEN}),
+        "problem": Answer(
+            500, json.dumps({"detail": TOKEN}).encode(), {"Content-Type": f"application/{TOKEN}"}
+        ),
+        "redirect": Answer(
+            302, b"", {"Location": f"https://{low}.evil.example/{TOKEN}?token={TOKEN}"}
+        ),
+        "headers": Answer(
+            200,
+            CSV,
+            {
+                "ETag": f'"{TOKEN}"',
+                "Last-Modified": TOKEN,
+                "Content-Type": f"text/{TOKEN}",
+                "Set-Cookie": TOKEN,
+            },
+        ),
         "malformed": Answer(200, TOKEN.encode()[:8] + b'\n"', {"ETag": f'W/"{TOKEN}"'}),
     }[kind]
 
 
 @pytest.mark.parametrize("way", ["header", "query"])
-@pytest.mark.parametrize(("kind", "code"), [("body", 1), ("error", 4), ("problem", 4), ("redirect", 3), ("headers", 0), ("malformed", 1)])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("body", 1), ("error", 4), ("problem", 4), ("redirect", 3), ("headers", 0), ("malformed", 1)],
+)
 def test_a_token_upstream_says_back_is_written_and_printed_nowhere(
-    kind: str, code: int, way: str, kfm: Kfm, ws: Path, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    code: int,
+    way: str,
+    kfm: Kfm,
+    ws: Path,
+    server: ReplayServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PLANTED", f"Bearer {TOKEN}" if way == "header" else TOKEN)
-    register(ws, query="?api_key=env:PLANTED" if way == "query" else "", more=BY_HEADER if way == "header" else "")
+    register(
+        ws,
+        query="?api_key=env:PLANTED" if way == "query" else "",
+        more=BY_HEADER if way == "header" else "",
+    )
     server.instead = echo(kind)
     said = [
         kfm("run", "people", "--verbose"),
@@ -204,10 +275,16 @@ def test_a_token_upstream_says_back_is_written_and_printed_nowhere(
         kfm("explain", "run", "people"),
     ]
     assert said[0].code == code, said[0].err
-    assert TOKEN in (server.asked[0].headers.get("authorization", "") if way == "header" else server.asked[0].url)
+    assert TOKEN in (
+        server.asked[0].headers.get("authorization", "") if way == "header" else server.asked[0].url
+    )
     told = "".join(s.out + s.err for s in said)
     assert TOKEN.lower() not in told.lower().replace("\n", "").replace(" ", "")
-    holding = [str(f) for f in ws.rglob("*") if f.is_file() and TOKEN.encode().lower() in f.read_bytes().lower()]
+    holding = [
+        str(f)
+        for f in ws.rglob("*")
+        if f.is_file() and TOKEN.encode().lower() in f.read_bytes().lower()
+    ]
     assert holding == []
 
 
@@ -235,7 +312,9 @@ def test_polling_leaves_nothing_to_commit(kfm: Kfm, ws: Path, server: ReplayServ
 
     def git(*args: str) -> str:
         who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-        return subprocess.run(["git", *who, *args], cwd=ws, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", *who, *args], cwd=ws, capture_output=True, text=True, check=True
+        ).stdout
 
     git("init", "-q")
     git("add", "-A")
@@ -243,7 +322,8 @@ def test_polling_leaves_nothing_to_commit(kfm: Kfm, ws: Path, server: ReplayServ
     assert "data/registry/people.yml" in git("ls-files")
     for _ in range(2):
         assert kfm("run", "people").code == 0
-    assert len(server.asked) == 2 and server.asked[1].headers["if-none-match"] == '"v1"'  # restarted from its checkpoint
+    # restarted from its checkpoint
+    assert len(server.asked) == 2 and server.asked[1].headers["if-none-match"] == '"v1"'
     assert (ws / "ledger" / "hosts" / f"{HOST}.json").is_file()
     assert git("status", "--porcelain") == ""
 
@@ -273,7 +353,9 @@ def test_doctor_names_inline_secrets_and_a_missing_contact(kfm: Kfm, ws: Path) -
 # A time that upstream names
 
 
-def test_an_answer_that_names_a_time_ends_the_run_at_once_and_puts_its_job_off(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+def test_an_answer_that_names_a_time_ends_the_run_at_once_and_puts_its_job_off(
+    kfm: Kfm, ws: Path, server: ReplayServer
+) -> None:
     register(ws)
     server.instead = lambda asked: Answer(503, headers={"Retry-After": "600"})
     before = time.time()

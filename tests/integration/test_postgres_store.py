@@ -1,4 +1,6 @@
-"""A workspace whose store is on a real PostgreSQL server, and what happens when that server goes away."""
+"""A workspace whose store is on a real PostgreSQL server, and what happens when that server goes
+away.
+"""
 
 import contextlib
 import gc
@@ -37,7 +39,9 @@ OPENED: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def _postgres() -> Iterator[None]:
-    """Without a server these tests are named as not run. One that fails leaves no connection for the next to be blamed for."""
+    """Without a server these tests are named as not run. One that fails leaves no connection for
+    the next to be blamed for.
+    """
     shared_server()
     yield
     while OPENED:
@@ -76,8 +80,10 @@ def served(ws: Path, url: str, kfm: Callable[..., Said]) -> Callable[..., Said]:
     return kfm
 
 
-# ---- a workspace ---------------------------------------------------------------------------------------------------------
-def test_a_dataset_is_run_found_unchanged_verified_and_examined(served: Callable[..., Said], ws: Path) -> None:
+# ---- a workspace ---------------------------------------------------------------------------------
+def test_a_dataset_is_run_found_unchanged_verified_and_examined(
+    served: Callable[..., Said], ws: Path
+) -> None:
     assert served("run", DATASET).code == 0
     again = served("run", DATASET, "--json")
     assert again.code == 0 and "NOOP" in again.out
@@ -87,12 +93,22 @@ def test_a_dataset_is_run_found_unchanged_verified_and_examined(served: Callable
     assert not list((ws / "ledger").glob("*.sqlite*"))
 
 
-def test_a_dry_run_leaves_the_server_and_the_workspace_as_they_were(served: Callable[..., Said], ws: Path, url: str) -> None:
+def test_a_dry_run_leaves_the_server_and_the_workspace_as_they_were(
+    served: Callable[..., Said], ws: Path, url: str
+) -> None:
     served("run", DATASET)
     store = opened(url)
 
     def all_rows() -> Any:
-        return store.read(lambda tx: (tx.runs.recent(), tx.looks.noops(), tx.index.lineage(), tx.leases.held(), tx.jobs.listing()))
+        return store.read(
+            lambda tx: (
+                tx.runs.recent(),
+                tx.looks.noops(),
+                tx.index.lineage(),
+                tx.leases.held(),
+                tx.jobs.listing(),
+            )
+        )
 
     before, files = all_rows(), tree(ws, without=("data/work", "receipts"))
     said = served("run", DATASET, "--dry-run", "--force", "--reason", "try", "--json")
@@ -101,7 +117,9 @@ def test_a_dry_run_leaves_the_server_and_the_workspace_as_they_were(served: Call
     store.abandon()
 
 
-def test_a_lost_store_is_noticed_rebuilt_and_fences_whoever_knew_the_old_one(served: Callable[..., Said], url: str, ws: Path) -> None:
+def test_a_lost_store_is_noticed_rebuilt_and_fences_whoever_knew_the_old_one(
+    served: Callable[..., Said], url: str, ws: Path
+) -> None:
     served("run", DATASET)
     old = opened(url)
     official = served("status", "--json").json["datasets"][0]["version_id"]
@@ -142,22 +160,41 @@ def test_a_rebuild_that_fails_changes_nothing(url: str, tmp_path: Path) -> None:
     store.abandon()
 
 
-# ---- whose it is ----------------------------------------------------------------------------------------------------------
+# ---- whose it is ---------------------------------------------------------------------------------
 def test_a_schema_belongs_to_the_first_workspace_that_opens_it(
-    served: Callable[..., Said], ws: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served: Callable[..., Said],
+    ws: Path,
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert served("run", DATASET).code == 0
     other = tmp_path / "other"
     make_workspace(other, sample=True, allow_loopback=True)
     (other / "kfm.yml").write_text((ws / "kfm.yml").read_text())
     store = opened(url)
-    before = store.read(lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace")))
-    for words in (["run", DATASET], ["run", DATASET, "--dry-run"], ["status"], ["worker", "run", "--until-idle"], ["reindex"]):
+    before = store.read(
+        lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace"))
+    )
+    for words in (
+        ["run", DATASET],
+        ["run", DATASET, "--dry-run"],
+        ["status"],
+        ["worker", "run", "--until-idle"],
+        ["reindex"],
+    ):
         capsys.readouterr()
         assert main(["-w", str(other), *words]) == 2, words
         said = "".join(capsys.readouterr())
-        assert "belongs to another workspace" in said and "kfm backup --restore" in said and "search_path" in said
-    assert store.read(lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace"))) == before
+        assert (
+            "belongs to another workspace" in said
+            and "kfm backup --restore" in said
+            and "search_path" in said
+        )
+    assert (
+        store.read(lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace")))
+        == before
+    )
     store.transaction(lambda tx: tx.leases.take("d", "me", 15))  # its epoch is the one it had
     store.abandon()
     assert served("reindex").code == 0
@@ -174,9 +211,13 @@ def test_a_store_without_an_owner_takes_the_first_and_a_damaged_one_keeps_its_ow
     store = opened(url)
     assert store.read(lambda tx: tx.index.meta("workspace")) == open_workspace(ws).identity()
     store.abandon()
-    sql(url, "drop table store_format")  # damaged: opening it says so, mending it is the right of its workspace alone
+    # damaged: opening it says so, mending it is the right of its workspace alone
+    sql(url, "drop table store_format")
     theirs = opened(url, create=False, repair=True, workspace="theirs")
-    with pytest.raises(UsageError, match="another workspace"), theirs.rebuilding(tmp_path / "aside"):
+    with (
+        pytest.raises(UsageError, match="another workspace"),
+        theirs.rebuilding(tmp_path / "aside"),
+    ):
         pass
     theirs.abandon()
     assert served("reindex").code == 0
@@ -196,7 +237,7 @@ def test_several_machines_and_a_restored_backup_have_the_id_of_their_workspace(
     assert main(["-w", str(tmp_path / "new"), "status"]) == 0
 
 
-# ---- the address ----------------------------------------------------------------------------------------------------------
+# ---- the address ---------------------------------------------------------------------------------
 def test_the_address_may_come_from_the_environment_and_its_password_is_never_said(
     served: Callable[..., Said], ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,10 +251,16 @@ def test_the_address_may_come_from_the_environment_and_its_password_is_never_sai
     assert said.code == 1 and "127.0.0.1:1" in said.err and "nothing is lost" in said.err.lower()
     assert "s3cr3t" not in said.err + said.out
     found = served("doctor", "--json")
-    assert found.code == 1 and "store.unreachable" in found.out and "s3cr3t" not in found.out + found.err
+    assert (
+        found.code == 1
+        and "store.unreachable" in found.out
+        and "s3cr3t" not in found.out + found.err
+    )
 
 
-@pytest.mark.parametrize("address", ["postgresql://kfm:s3@db.test/kfm", "postgresql://db.test/kfm?password=s3"])
+@pytest.mark.parametrize(
+    "address", ["postgresql://kfm:s3@db.test/kfm", "postgresql://db.test/kfm?password=s3"]
+)
 def test_a_password_in_kfm_yml_is_refused(ws: Path, kfm: Callable[..., Said], address: str) -> None:
     (ws / "kfm.yml").write_text(f"format: 1\nstore: {address}\n")
     said = kfm("status")
@@ -226,7 +273,7 @@ def test_commands_that_copy_the_store_file_say_what_to_do(served: Callable[..., 
     assert said.code == 2 and "sqlite:///" in said.err
 
 
-# ---- the server's settings --------------------------------------------------------------------------------------------------
+# ---- the server's settings -----------------------------------------------------------------------
 def test_a_server_that_does_not_wait_for_its_disk_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="synchronous_commit"):
         opened(url + "%20-csynchronous_commit%3Doff")
@@ -251,27 +298,40 @@ GOOD = {
         ({}, 5, 6.0, "store.clock"),
     ],
 )
-def test_doctor_finds_what_would_lose_data_or_time(changes: dict[str, str], used: int, skew: float, code: str | None) -> None:
+def test_doctor_finds_what_would_lose_data_or_time(
+    changes: dict[str, str], used: int, skew: float, code: str | None
+) -> None:
     from kfm.store.postgres import judge_settings
 
-    assert [f[0] for f in judge_settings({**GOOD, **changes}, used, skew)] == ([code] if code else [])
+    assert [f[0] for f in judge_settings({**GOOD, **changes}, used, skew)] == (
+        [code] if code else []
+    )
 
 
-def test_doctor_tries_whether_a_notification_arrives(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_tries_whether_a_notification_arrives(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = opened(url)
     assert store.examine_server() == []
     monkeypatch.setattr("kfm.store.postgres.RING_S", 0.1)
-    monkeypatch.setattr(store, "ring", lambda: None)  # as behind a pooler that hands connections out by transaction
+    # as behind a pooler that hands connections out by transaction
+    monkeypatch.setattr(store, "ring", lambda: None)
     assert [code for code, _, _ in store.examine_server()] == ["store.pooler"]
     store.abandon()
 
 
-# ---- transactions at the same time ----------------------------------------------------------------------------------------
-def test_who_looks_at_a_job_first_and_who_checks_its_lease_first_do_not_block_each_other(url: str) -> None:
-    """A worker ends a job while a command tries to take it: one order of locks, so nobody is sent away."""
+# ---- transactions at the same time ---------------------------------------------------------------
+def test_who_looks_at_a_job_first_and_who_checks_its_lease_first_do_not_block_each_other(
+    url: str,
+) -> None:
+    """A worker ends a job while a command tries to take it: one order of locks, so nobody is sent
+    away.
+    """
     store, other = opened(url), opened(url)
     store.transaction(lambda tx: tx.jobs.put("d", "", ""))
-    token = store.transaction(lambda tx: (tx.leases.take("d/-", "me", 15), tx.jobs.start(tx.jobs.get("d", "", "")))[0])
+    token = store.transaction(
+        lambda tx: (tx.leases.take("d/-", "me", 15), tx.jobs.start(tx.jobs.get("d", "", "")))[0]
+    )
     inside, seen = threading.Event(), []
 
     def end(tx: Any) -> None:
@@ -303,7 +363,9 @@ def test_an_order_to_force_is_not_lost_when_two_ask_at_once(url: str) -> None:
         inside.set()
         second.join(timeout=0.3)
 
-    second = threading.Thread(target=lambda: (inside.wait(), other.transaction(lambda tx: tx.jobs.put("d", "", ""))))
+    second = threading.Thread(
+        target=lambda: (inside.wait(), other.transaction(lambda tx: tx.jobs.put("d", "", "")))
+    )
     second.start()
     store.transaction(forced)
     second.join()
@@ -327,16 +389,19 @@ def test_a_transaction_the_server_gave_up_is_never_taken_for_durable(url: str) -
     store.abandon()
 
 
-# ---- the server goes away ---------------------------------------------------------------------------------------------------
+# ---- the server goes away ------------------------------------------------------------------------
 class Line:
-    """A socket between a store and its server that can be cut, and can swallow the answer to a commit."""
+    """A socket between a store and its server that can be cut, and can swallow the answer to a
+    commit.
+    """
 
     def __init__(self, server: Server) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kfmln-"))
         self._to = str(next(server.folder.glob(".s.PGSQL.5432")))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.swallow = False
-        self.instead: dict[bytes, Callable[[], bytes]] = {}  # what is asked -> what is answered, once, in the server's place
+        # what is asked -> what is answered, once, in the server's place
+        self.instead: dict[bytes, Callable[[], bytes]] = {}
         self._listen()
 
     def _listen(self) -> None:
@@ -361,7 +426,9 @@ class Line:
                 if answers and self.swallow and b"COMMIT" in data:
                     self.swallow = False
                     break
-                asked = None if answers else next((word for word in self.instead if word in data), None)
+                asked = (
+                    None if answers else next((word for word in self.instead if word in data), None)
+                )
                 if asked is None:
                     target.sendall(data)
                 else:
@@ -399,7 +466,9 @@ def line() -> Iterator[Line]:
 
 
 def through(line: Line, url: str) -> str:
-    return url.replace(str(shared_server().folder).replace("/", "%2F"), str(line.folder).replace("/", "%2F"))
+    return url.replace(
+        str(shared_server().folder).replace("/", "%2F"), str(line.folder).replace("/", "%2F")
+    )
 
 
 def test_an_unconfirmed_commit_is_said_and_may_be_repeated(line: Line, url: str) -> None:
@@ -443,11 +512,14 @@ def test_what_has_not_begun_waits_for_a_line_that_comes_back_and_a_transaction_t
     assert done.is_set()
     line.cut()
     threading.Timer(0.3, line.mend).start()
-    store.transaction(lambda tx: tx.leases.check(token))  # waits too: nothing was done yet. Nobody has taken the lease meanwhile
+    # waits too: nothing was done yet. Nobody has taken the lease meanwhile
+    store.transaction(lambda tx: tx.leases.check(token))
     store.close()
 
 
-def test_a_heartbeat_goes_on_after_the_line_was_cut(line: Line, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_goes_on_after_the_line_was_cut(
+    line: Line, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kfm.store.postgres.PATIENCE", 0.0)
     store, watcher = opened(through(line, url)), opened(url)
     token = store.transaction(lambda tx: tx.leases.take("d", "me", 30))
@@ -482,7 +554,12 @@ def told_to_stop() -> bytes:
 @pytest.mark.parametrize("asked", [b"set_config", b"begin", b"listen"])
 @pytest.mark.parametrize("happens", [refused, told_to_stop])
 def test_a_connection_that_nobody_knows_yet_is_closed_when_its_first_question_fails(
-    line: Line, url: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, asked: bytes, happens: Callable[[], bytes]
+    line: Line,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+    asked: bytes,
+    happens: Callable[[], bytes],
 ) -> None:
     def stop(*_: Any) -> None:
         raise SystemExit(143)
@@ -524,8 +601,10 @@ def test_a_process_frozen_inside_a_transaction_does_not_keep_its_dataset(url: st
         tx.leases.take("d", "frozen", 15)
         given = tx._db.execute("show idle_in_transaction_session_timeout").fetchone()
         assert given == {"idle_in_transaction_session_timeout": "10s"}, "less than a lease"
-        tx._db.execute("set local idle_in_transaction_session_timeout = '300ms'")  # nobody has the time to wait for more
-        taken.append(other.transaction(lambda tx: tx.leases.take("d", "me", 15)))  # waits until the server gives up on us
+        # nobody has the time to wait for more
+        tx._db.execute("set local idle_in_transaction_session_timeout = '300ms'")
+        # waits until the server gives up on us
+        taken.append(other.transaction(lambda tx: tx.leases.take("d", "me", 15)))
         tx.runs.insert(row())
 
     with pytest.raises(StoreUnavailable):

@@ -1,4 +1,6 @@
-"""A quarantine one can work: listed, shown with neighbours, corrected, replayed, accepted; nothing unreviewed, the books balance."""
+"""A quarantine one can work: listed, shown with neighbours, corrected, replayed, accepted; nothing
+unreviewed, the books balance.
+"""
 
 import json
 import shutil
@@ -40,7 +42,12 @@ def up() -> Iterator[Upstream]:
         yield upstream
 
 
-def register(ws: Path, up: Upstream, more: str = "business_key: [tree_id]\nmax_quarantined: 0.5\n", labels: str = "public") -> None:
+def register(
+    ws: Path,
+    up: Upstream,
+    more: str = "business_key: [tree_id]\nmax_quarantined: 0.5\n",
+    labels: str = "public",
+) -> None:
     (ws / "data" / "registry" / f"{TREES}.yml").write_text(
         f"dataset_id: {TREES}\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: {labels}\npolicy_label: {labels}\n"
         f"source: {{url: '{up.url}/trees.csv', format: csv}}\n{SCHEMA}{more}"
@@ -64,7 +71,17 @@ def items(kfm: Kfm, *args: str) -> list[dict[str, Any]]:
 
 def fix(kfm: Kfm, run: str, *sets: str, row: int = 1) -> Said:
     flags = [word for s in sets for word in ("--set", s)]
-    return kfm("quarantine", "fix", run, "--row", str(row), *flags, "--reason", "asked the forester", "--json")
+    return kfm(
+        "quarantine",
+        "fix",
+        run,
+        "--row",
+        str(row),
+        *flags,
+        "--reason",
+        "asked the forester",
+        "--json",
+    )
 
 
 def replay(kfm: Kfm, run: str) -> dict[str, Any]:
@@ -74,7 +91,9 @@ def replay(kfm: Kfm, run: str) -> dict[str, Any]:
 
 
 def official(kfm: Kfm, ws: Path) -> Path:
-    version = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == TREES)["version_id"]
+    version = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == TREES)[
+        "version_id"
+    ]
     return ws / "data" / "processed" / TREES / str(version) / f"{TREES}.parquet"
 
 
@@ -85,15 +104,25 @@ def heights(kfm: Kfm, ws: Path) -> dict[str, float]:
 
 
 def books(ws: Path, run: str) -> dict[str, Any]:
-    report = json.loads((ws / "data" / "work" / TREES / "runs" / run / "validation_report.json").read_text())
-    found: dict[str, Any] = next(c["value"] for c in report["sections"]["schema"] if c["check"] == "books")
+    report = json.loads(
+        (ws / "data" / "work" / TREES / "runs" / run / "validation_report.json").read_text()
+    )
+    found: dict[str, Any] = next(
+        c["value"] for c in report["sections"]["schema"] if c["check"] == "books"
+    )
     return found
 
 
-# ---- looking ---------------------------------------------------------------------------------------------------------
+# ---- looking -------------------------------------------------------------------------------------
 def test_what_was_set_aside_is_listed_and_shown_with_its_neighbours(kfm: Kfm, first: str) -> None:
     (item,) = items(kfm)
-    assert (item["run_id"], item["kind"], item["count"], item["rules"], item["state"]) == (first, "rows", 1, {"type": 1}, "open")
+    assert (item["run_id"], item["kind"], item["count"], item["rules"], item["state"]) == (
+        first,
+        "rows",
+        1,
+        {"type": 1},
+        "open",
+    )
     said = kfm("quarantine", "show", first, "--json").json
     (row,) = said["rows"]
     assert (row["n"], row["line"], row["rule"], row["record"]) == (1, 4, "type", BAD)
@@ -101,7 +130,9 @@ def test_what_was_set_aside_is_listed_and_shown_with_its_neighbours(kfm: Kfm, fi
     assert f"kfm quarantine fix {first} --row 1" in said["next"][0]
     plain = kfm("quarantine", "show", first[:13]).out
     assert f"> {BAD}" in plain and "height: " in plain
-    assert f"kfm quarantine show {first}" in kfm("run", TREES, "--force", "--reason", "again").out.replace(items(kfm)[0]["run_id"], first)
+    assert f"kfm quarantine show {first}" in kfm(
+        "run", TREES, "--force", "--reason", "again"
+    ).out.replace(items(kfm)[0]["run_id"], first)
 
 
 def test_the_text_of_a_record_cannot_steer_a_terminal(kfm: Kfm, ws: Path, up: Upstream) -> None:
@@ -111,8 +142,10 @@ def test_the_text_of_a_record_cannot_steer_a_terminal(kfm: Kfm, ws: Path, up: Up
     assert "\x1b" not in kfm("quarantine", "show", run).out
 
 
-# ---- fix and replay --------------------------------------------------------------------------------------------------
-def test_a_corrected_row_is_replayed_alone_and_becomes_official(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+# ---- fix and replay ------------------------------------------------------------------------------
+def test_a_corrected_row_is_replayed_alone_and_becomes_official(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     assert "T3" not in heights(kfm, ws)
     assert fix(kfm, first, "height=3.5").code == 0
     assert items(kfm)[0]["state"] == "fixed"
@@ -128,18 +161,27 @@ def test_a_corrected_row_is_replayed_alone_and_becomes_official(kfm: Kfm, ws: Pa
     assert replay(kfm, first)["status"] == "already_official"
 
 
-def test_every_row_count_is_that_of_the_official_table(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+def test_every_row_count_is_that_of_the_official_table(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     def in_table() -> int:
         return int(pq.read_metadata(official(kfm, ws)).num_rows)
 
     assert kfm("withdraw", "--yes", TREES, "--record", "tree_id=T9", "--reason", "asked").code == 0
     up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", "T12,12.5,2001-05-01")
     (made,) = kfm("run", TREES, "--json").json["runs"]
-    assert (made["rows"], made["rows_read"], made["rows_written"], made["quarantined"]) == (in_table(), 12, 10, 1) and in_table() == 10
+    assert (made["rows"], made["rows_read"], made["rows_written"], made["quarantined"]) == (
+        in_table(),
+        12,
+        10,
+        1,
+    ) and in_table() == 10
     assert "12 read, 10 written" in kfm("explain", made["run_id"]).out
     fix(kfm, made["run_id"], "height=3.5")
     said = kfm("quarantine", "replay", made["run_id"])
-    assert "1 records:" in said.out and f" {in_table()} rows" in said.out and in_table() == 11, said.out
+    assert "1 records:" in said.out and f" {in_table()} rows" in said.out and in_table() == 11, (
+        said.out
+    )
     up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", bad="T3,3.5,2001-05-03")
     assert f" {in_table() - 1} rows" in kfm("run", TREES).out and in_table() == 10
 
@@ -152,18 +194,26 @@ def test_a_run_after_a_replay_has_nothing_to_do(kfm: Kfm, first: str) -> None:
         assert (outcome["state"], outcome["reason"]) == ("NOOP", "unchanged")
 
 
-def test_a_replay_gives_the_bytes_a_whole_run_would_give(kfm: Kfm, ws: Path, up: Upstream, first: str, tmp_path: Path) -> None:
+def test_a_replay_gives_the_bytes_a_whole_run_would_give(
+    kfm: Kfm, ws: Path, up: Upstream, first: str, tmp_path: Path
+) -> None:
     fix(kfm, first, "height=3.5")
     shutil.copytree(ws, tmp_path / "other")
     replay(kfm, first)
     assert main(["-w", str(tmp_path / "other"), "run", TREES]) == 0
-    (theirs,) = (p for p in (tmp_path / "other" / "data" / "processed" / TREES).rglob("*.parquet") if pq.read_metadata(p).num_rows == 10)
+    (theirs,) = (
+        p
+        for p in (tmp_path / "other" / "data" / "processed" / TREES).rglob("*.parquet")
+        if pq.read_metadata(p).num_rows == 10
+    )
     assert theirs.read_bytes() == official(kfm, ws).read_bytes()
     receipt = max((ws / "receipts").rglob("*.json"), key=lambda p: p.name)
     assert kfm("rebuild", str(receipt)).code == 0
 
 
-def test_the_same_record_is_corrected_when_upstream_publishes_it_again(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+def test_the_same_record_is_corrected_when_upstream_publishes_it_again(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     fix(kfm, first, "height=3.5")
     replay(kfm, first)
     up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
@@ -171,10 +221,14 @@ def test_the_same_record_is_corrected_when_upstream_publishes_it_again(kfm: Kfm,
     assert (outcome["state"], outcome["quarantined"], outcome["rows_read"]) == ("COMMITTED", 0, 11)
     assert heights(kfm, ws)["T3"] == 3.5
     up.files["/trees.csv"] = trees(bad="T3,small,2001-05-03")
-    assert kfm("run", TREES, "--json").json["runs"][0]["quarantined"] == 1, "another record is another matter"
+    assert kfm("run", TREES, "--json").json["runs"][0]["quarantined"] == 1, (
+        "another record is another matter"
+    )
 
 
-def test_upstream_correcting_itself_is_believed(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+def test_upstream_correcting_itself_is_believed(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     fix(kfm, first, "height=3.5")
     up.files["/trees.csv"] = trees(bad="T3,3.9,2001-05-03")
     assert kfm("run", TREES).code == 0
@@ -183,14 +237,21 @@ def test_upstream_correcting_itself_is_believed(kfm: Kfm, ws: Path, up: Upstream
     assert said.code == 3 and "kfm run" in said.json["remedy"], "the old capture does not come back"
 
 
-def test_a_later_correction_supersedes_and_nothing_is_overwritten(kfm: Kfm, ws: Path, first: str) -> None:
+def test_a_later_correction_supersedes_and_nothing_is_overwritten(
+    kfm: Kfm, ws: Path, first: str
+) -> None:
     folder = ws / "data" / "work" / TREES / "quarantine" / first / "decisions"
     fix(kfm, first, "height=3.1")
     before = tree(folder)
     assert fix(kfm, first, "height=3.1").json["status"] == "already_decided"
     assert tree(folder) == before
     decision = fix(kfm, first, "height=3.5").json["decision"]
-    assert decision["number"] == 2 and decision["records"][0].startswith("sha256:") and decision["by"] and decision["reason"]
+    assert (
+        decision["number"] == 2
+        and decision["records"][0].startswith("sha256:")
+        and decision["by"]
+        and decision["reason"]
+    )
     assert before.items() <= tree(folder).items()
     replay(kfm, first)
     assert heights(kfm, ws)["T3"] == 3.5
@@ -200,7 +261,9 @@ def test_a_later_correction_supersedes_and_nothing_is_overwritten(kfm: Kfm, ws: 
     assert heights(kfm, ws) == {f"T{n}": 3.6 if n == 3 else n + 0.5 for n in range(1, 11)}
 
 
-def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     up.files["/trees.csv"] = trees("T11", "T12,12.5,never")
     register(ws, up)
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
@@ -208,7 +271,13 @@ def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, 
     done = replay(kfm, run)
     assert done["records"] == 3
     replayed = done["runs"][0]["run_id"]
-    assert books(ws, replayed) == {"read": 3, "written": 1, "unchanged": 0, "quarantined": 2, "dropped": {}}
+    assert books(ws, replayed) == {
+        "read": 3,
+        "written": 1,
+        "unchanged": 0,
+        "quarantined": 2,
+        "dropped": {},
+    }
     (left,) = items(kfm)
     assert (left["run_id"], left["count"], left["state"]) == (replayed, 2, "open")
     rows = kfm("quarantine", "show", replayed, "--json").json["rows"]
@@ -217,7 +286,9 @@ def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, 
         (2, 13, "type", "T11"),
     ]
     said = fix(kfm, replayed, "tree_id=T11", "height=11.5")
-    assert said.code == 2 and "would be null: planted" in said.json["happened"], "nothing becomes null that nobody said is"
+    assert said.code == 2 and "would be null: planted" in said.json["happened"], (
+        "nothing becomes null that nobody said is"
+    )
     assert fix(kfm, replayed, "tree_id=T11", "height=11.5", "planted=").code == 0
     fix(kfm, replayed, "planted=", row=2)
     assert replay(kfm, replayed)["code"] == 0
@@ -228,15 +299,24 @@ def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, 
 
 @pytest.mark.parametrize(
     ("sets", "word"),
-    [(("height=taller",), "height"), (("girth=3",), "no such column"), (("height",), "no column"), (("tree_id=",), "no value")],
+    [
+        (("height=taller",), "height"),
+        (("girth=3",), "no such column"),
+        (("height",), "no column"),
+        (("tree_id=",), "no value"),
+    ],
 )
-def test_a_correction_is_judged_at_once(kfm: Kfm, ws: Path, first: str, sets: tuple[str, ...], word: str) -> None:
+def test_a_correction_is_judged_at_once(
+    kfm: Kfm, ws: Path, first: str, sets: tuple[str, ...], word: str
+) -> None:
     said = fix(kfm, first, *sets)
     assert said.code == 2 and word in said.json["happened"]
     assert not (ws / "data" / "work" / TREES / "quarantine" / first / "decisions").exists()
 
 
-def test_a_correction_may_not_take_the_place_of_another_record(kfm: Kfm, ws: Path, first: str) -> None:
+def test_a_correction_may_not_take_the_place_of_another_record(
+    kfm: Kfm, ws: Path, first: str
+) -> None:
     fix(kfm, first, "height=99", "tree_id=T4")
     done = replay(kfm, first)
     assert (done["code"], done["runs"][0]["state"]) == (1, "FAILED")
@@ -246,7 +326,9 @@ def test_a_correction_may_not_take_the_place_of_another_record(kfm: Kfm, ws: Pat
     assert heights(kfm, ws)["T3"] == 3.5
 
 
-def test_without_a_business_key_the_rows_are_appended_once(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_without_a_business_key_the_rows_are_appended_once(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     up.files["/trees.csv"] = trees("T11,big,2001-06-01")
     register(ws, up, "max_quarantined: 0.5\n")
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
@@ -267,14 +349,18 @@ def test_geojson_and_inferred_columns_are_corrected_too(kfm: Kfm, ws: Path, up: 
         }
 
     shapes = [feature(n, 99.0 if n == 2 else 38.0) for n in range(1, 5)]
-    up.files["/trees.geojson"] = json.dumps({"type": "FeatureCollection", "features": shapes}).encode()
+    up.files["/trees.geojson"] = json.dumps(
+        {"type": "FeatureCollection", "features": shapes}
+    ).encode()
     (ws / "data" / "registry" / f"{TREES}.yml").write_text(
         f"dataset_id: {TREES}\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\nmax_quarantined: 0.5\n"
         f"source: {{url: '{up.url}/trees.geojson', format: geojson}}\nbusiness_key: [tree_id]\n"
     )
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     assert fix(kfm, run, 'geometry={"type": "Point", "coordinates": [-98, 999]}').code == 2
-    assert fix(kfm, run, 'geometry={"type": "Point", "coordinates": [-98, 39]}', "height=7").code == 0
+    assert (
+        fix(kfm, run, 'geometry={"type": "Point", "coordinates": [-98, 39]}', "height=7").code == 0
+    )
     done = replay(kfm, run)
     assert (done["code"], done["records"]) == (0, 1)
     assert heights(kfm, ws) == {"T1": 1.5, "T2": 7.0, "T3": 3.5, "T4": 4.5}
@@ -284,7 +370,9 @@ def test_geojson_and_inferred_columns_are_corrected_too(kfm: Kfm, ws: Path, up: 
 def test_connector_code_sees_the_whole_capture_again(kfm: Kfm, ws: Path, up: Upstream) -> None:
     folder = ws / "scripts" / "connectors" / TREES
     folder.mkdir(parents=True)
-    (folder / "connector.py").write_text("def transform(ctx, rows):\n    for row in rows:\n        yield row | {'height': row['height']}\n")
+    (folder / "connector.py").write_text(
+        "def transform(ctx, rows):\n    for row in rows:\n        yield row | {'height': row['height']}\n"
+    )
     register(ws, up)
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     fix(kfm, run, "height=3.5")
@@ -293,7 +381,9 @@ def test_connector_code_sees_the_whole_capture_again(kfm: Kfm, ws: Path, up: Ups
     assert heights(kfm, ws)["T3"] == 3.5
 
 
-def test_a_corrected_record_that_connector_code_drops_stays_dropped(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_a_corrected_record_that_connector_code_drops_stays_dropped(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     folder = ws / "scripts" / "connectors" / TREES
     folder.mkdir(parents=True)
     (folder / "connector.py").write_text(
@@ -352,20 +442,28 @@ def test_a_correction_that_does_not_help_is_no_success(kfm: Kfm, ws: Path, up: U
     assert {i["state"] for i in items(kfm, "--all") if i["run_id"] == run} == {"replayed"}
 
 
-def test_a_replay_that_changes_nothing_makes_no_generation(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_a_replay_that_changes_nothing_makes_no_generation(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     up.files["/trees.csv"] = trees(bad="T3,tall,never")
     register(ws, up)
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     fix(kfm, run, "height=3.5")
     done = replay(kfm, run)
-    assert (done["code"], done["status"], done["runs"][0]["state"]) == (1, "set_aside_again", "NOOP")
+    assert (done["code"], done["status"], done["runs"][0]["state"]) == (
+        1,
+        "set_aside_again",
+        "NOOP",
+    )
     assert len(list((ws / "data" / "catalog" / "channels" / TREES).iterdir())) == 1
     fix(kfm, run, "height=3.5", "planted=2001-05-03")
     assert replay(kfm, run)["code"] == 0
     assert heights(kfm, ws)["T3"] == 3.5
 
 
-def test_what_was_corrected_in_vain_is_not_lost_with_the_next_replay(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_what_was_corrected_in_vain_is_not_lost_with_the_next_replay(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     up.files["/trees.csv"] = trees("T11,big,never", "T12,small,2001-06-01")
     register(ws, up)
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
@@ -380,7 +478,9 @@ def test_what_was_corrected_in_vain_is_not_lost_with_the_next_replay(kfm: Kfm, w
     assert (left["run_id"], left["count"], left["state"]) == (done["runs"][0]["run_id"], 1, "open")
 
 
-def test_a_corrected_record_updates_what_an_earlier_capture_said(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_a_corrected_record_updates_what_an_earlier_capture_said(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     register(ws, up, "business_key: [tree_id]\nmerge: upsert\nmax_quarantined: 0.5\n")
     up.files["/trees.csv"] = trees(bad="T3,3.1,2001-05-03")
     kfm("run", TREES)
@@ -393,7 +493,9 @@ def test_a_corrected_record_updates_what_an_earlier_capture_said(kfm: Kfm, ws: P
     assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 12)}
 
 
-def test_a_rolled_back_content_is_not_replayed(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+def test_a_rolled_back_content_is_not_replayed(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
     second = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     kfm("rollback", TREES, "--reason", "wrong")
@@ -404,7 +506,7 @@ def test_a_rolled_back_content_is_not_replayed(kfm: Kfm, ws: Path, up: Upstream,
     assert official(kfm, ws) == before
 
 
-# ---- crashes ---------------------------------------------------------------------------------------------------------
+# ---- crashes -------------------------------------------------------------------------------------
 def kill_replay(ws: Path, run: str, after: str) -> None:
     """Replay until `after` has been yielded, then die without a word."""
     workspace = open_workspace(ws)
@@ -420,16 +522,36 @@ def kill_replay(ws: Path, run: str, after: str) -> None:
     raise AssertionError(f"{after} never came")
 
 
-POINTS = ["job and lease taken", "run claimed", "transform intended", "part stored", "part DONE", "assemble pinned", "proposal written"]
-OTHERS = [(word, after) for word in ("resume", "run") for after in ("run claimed", "part stored", "part DONE", "candidate written")]
+POINTS = [
+    "job and lease taken",
+    "run claimed",
+    "transform intended",
+    "part stored",
+    "part DONE",
+    "assemble pinned",
+    "proposal written",
+]
+OTHERS = [
+    (word, after)
+    for word in ("resume", "run")
+    for after in ("run claimed", "part stored", "part DONE", "candidate written")
+]
 
 
 @pytest.mark.drill
 @pytest.mark.parametrize(("goes_on", "after"), [*(("replay", after) for after in POINTS), *OTHERS])
-def test_a_replay_killed_anywhere_is_finished_by_whatever_comes_next(kfm: Kfm, ws: Path, first: str, after: str, goes_on: str) -> None:
+def test_a_replay_killed_anywhere_is_finished_by_whatever_comes_next(
+    kfm: Kfm, ws: Path, first: str, after: str, goes_on: str
+) -> None:
     fix(kfm, first, "height=3.5")
     kill_replay(ws, first, after)
-    said = kfm("quarantine", "replay", first) if goes_on == "replay" else kfm("resume") if goes_on == "resume" else kfm("run", TREES)
+    said = (
+        kfm("quarantine", "replay", first)
+        if goes_on == "replay"
+        else kfm("resume")
+        if goes_on == "resume"
+        else kfm("run", TREES)
+    )
     assert said.code == 0, said.err
     assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 11)}
     assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
@@ -437,7 +559,9 @@ def test_a_replay_killed_anywhere_is_finished_by_whatever_comes_next(kfm: Kfm, w
     assert kfm("verify", TREES).code == 0
 
 
-def test_records_are_merged_only_into_the_rest_of_their_own_capture(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+def test_records_are_merged_only_into_the_rest_of_their_own_capture(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     """A rollback comes between the replayed records and the version they belong to."""
     old = official(kfm, ws)
     up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
@@ -453,7 +577,9 @@ def test_records_are_merged_only_into_the_rest_of_their_own_capture(kfm: Kfm, ws
             pass
         rollback(world, TREES, None, "wrong")
         outcome = drive(steps, lambda: None)
-        assert outcome is not None and outcome.state == "FAILED" and "changed while" in outcome.reason
+        assert (
+            outcome is not None and outcome.state == "FAILED" and "changed while" in outcome.reason
+        )
     assert official(kfm, ws) == old
 
 
@@ -462,19 +588,31 @@ def test_the_rest_of_a_window_stays(kfm: Kfm, ws: Path, up: Upstream) -> None:
     up.files["/trees.csv"] = ("tree_id,height,planted\n" + "\n".join(rows) + "\n").encode()
     register(ws, up)
     entry = ws / "data" / "registry" / f"{TREES}.yml"
-    entry.write_text(entry.read_text().replace("type: date", "type: timestamp").replace("format: csv", "format: csv, time_column: planted"))
+    entry.write_text(
+        entry.read_text()
+        .replace("type: date", "type: timestamp")
+        .replace("format: csv", "format: csv, time_column: planted")
+    )
     kfm("run", TREES)
     up.files["/trees.csv"] = up.files["/trees.csv"].replace(b"T4,4.5", b"T4,4.6")
-    run = kfm("run", TREES, "--json", "--since", "2001-05-02T00:00:00Z", "--until", "2001-05-06T00:00:00Z").json["runs"][0]
+    run = kfm(
+        "run", TREES, "--json", "--since", "2001-05-02T00:00:00Z", "--until", "2001-05-06T00:00:00Z"
+    ).json["runs"][0]
     assert (run["state"], run["quarantined"]) == ("COMMITTED", 1)
     fix(kfm, run["run_id"], "height=3.5")
     done = replay(kfm, run["run_id"])
-    assert (done["code"], done["records"], done["runs"][0]["window"]) == (0, 1, "2001-05-02T00:00:00Z/2001-05-06T00:00:00Z")
+    assert (done["code"], done["records"], done["runs"][0]["window"]) == (
+        0,
+        1,
+        "2001-05-02T00:00:00Z/2001-05-06T00:00:00Z",
+    )
     assert heights(kfm, ws) == {f"T{n}": 4.6 if n == 4 else n + 0.5 for n in range(1, 8)}
 
 
-# ---- accept ----------------------------------------------------------------------------------------------------------
-def test_accepted_rows_stay_out_and_are_not_asked_about_again(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+# ---- accept --------------------------------------------------------------------------------------
+def test_accepted_rows_stay_out_and_are_not_asked_about_again(
+    kfm: Kfm, ws: Path, up: Upstream, first: str
+) -> None:
     assert kfm("quarantine", "accept", first).code == 2, "a decision needs a reason"
     assert kfm("quarantine", "accept", first, "--reason", "felled long ago").code == 0
     assert not items(kfm)
@@ -488,19 +626,29 @@ def test_accepted_rows_stay_out_and_are_not_asked_about_again(kfm: Kfm, ws: Path
 def test_accepting_takes_a_correction_back(kfm: Kfm, ws: Path, first: str) -> None:
     fix(kfm, first, "height=3.5")
     replay(kfm, first)
-    assert kfm("quarantine", "accept", first, "--row", "1", "--reason", "it was another tree").code == 0
+    assert (
+        kfm("quarantine", "accept", first, "--row", "1", "--reason", "it was another tree").code
+        == 0
+    )
     assert kfm("run", TREES).code == 0
     assert "T3" not in heights(kfm, ws)
 
 
-def test_a_capture_refused_by_its_share_keeps_its_rows_and_can_be_accepted(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_a_capture_refused_by_its_share_keeps_its_rows_and_can_be_accepted(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     register(ws, up, "business_key: [tree_id]\n")
     failed = kfm("run", TREES, "--json")
     assert failed.code == 1
     run = failed.json["runs"][0]["run_id"]
     assert f"kfm quarantine show {run}" in failed.json["runs"][0]["remedy"]
     (item,) = items(kfm)
-    assert (item["kind"], item["code"], item["count"], item["state"]) == ("capture", "quarantine.share", 1, "open")
+    assert (item["kind"], item["code"], item["count"], item["state"]) == (
+        "capture",
+        "quarantine.share",
+        1,
+        "open",
+    )
     (row,) = kfm("quarantine", "show", run, "--json").json["rows"]
     assert (row["record"], row["after"]) == (BAD, "T4,4.5,2001-05-05")
     assert kfm("quarantine", "replay", run).code == 2, "nothing is decided yet"
@@ -508,7 +656,11 @@ def test_a_capture_refused_by_its_share_keeps_its_rows_and_can_be_accepted(kfm: 
     assert kfm("quarantine", "accept", run, "--reason", "known gap").code == 0
     up.files.clear()
     done = replay(kfm, run)
-    assert (done["code"], done["runs"][0]["state"], done["runs"][0]["quarantined"]) == (0, "COMMITTED", 1)
+    assert (done["code"], done["runs"][0]["state"], done["runs"][0]["quarantined"]) == (
+        0,
+        "COMMITTED",
+        1,
+    )
     assert len(heights(kfm, ws)) == 9
     up.files["/trees.csv"] = trees()
     assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
@@ -516,7 +668,9 @@ def test_a_capture_refused_by_its_share_keeps_its_rows_and_can_be_accepted(kfm: 
     assert kfm("run", TREES).code == 1, "the share is lifted for that capture only"
 
 
-def test_corrections_can_bring_a_refused_capture_below_its_share(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_corrections_can_bring_a_refused_capture_below_its_share(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     register(ws, up, "business_key: [tree_id]\n")
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     fix(kfm, run, "height=3.5")
@@ -526,7 +680,9 @@ def test_corrections_can_bring_a_refused_capture_below_its_share(kfm: Kfm, ws: P
     assert len(heights(kfm, ws)) == 10
 
 
-def test_what_upstream_has_left_behind_is_not_brought_back(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_what_upstream_has_left_behind_is_not_brought_back(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     register(ws, up, "business_key: [tree_id]\n")
     up.files["/trees.csv"] = good = trees(bad="T3,3.5,2001-05-03")
     kfm("run", TREES)
@@ -547,18 +703,25 @@ def test_other_refusals_cannot_be_accepted(kfm: Kfm, ws: Path, up: Upstream) -> 
     said = kfm("quarantine", "accept", run, "--reason", "never mind", "--json")
     assert said.code == 3 and "key.conflict" in said.json["happened"]
     records = [r["record"] for r in kfm("quarantine", "show", run, "--json").json["rows"]]
-    assert records == ["T4,4.5,2001-05-05", "T4,5.5,2001-05-05"], "the rows it was refused for, and no others"
+    assert records == ["T4,4.5,2001-05-05", "T4,5.5,2001-05-05"], (
+        "the rows it was refused for, and no others"
+    )
     assert not (ws / "data" / "work" / TREES / "quarantine" / run / "decisions").exists()
 
 
-def test_records_in_conflict_are_shown_corrected_or_set_aside_as_registered(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_records_in_conflict_are_shown_corrected_or_set_aside_as_registered(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     rules = "business_key: [tree_id]\nmax_quarantined: 0.5\n"
     up.files["/trees.csv"] = trees("T4,5.5,2001-05-05", count=20)
     register(ws, up, rules)
     refused = kfm("run", TREES, "--json")
     assert refused.code == 1
     shown = kfm("quarantine", "show", refused.json["runs"][0]["run_id"], "--json").json
-    assert [(r["line"], r["rule"]) for r in shown["rows"]] == [(5, "key.conflict"), (22, "key.conflict")]
+    assert [(r["line"], r["rule"]) for r in shown["rows"]] == [
+        (5, "key.conflict"),
+        (22, "key.conflict"),
+    ]
     assert "line 22" in shown["rows"][0]["reason"] and "conflicts: quarantine" in shown["next"][1]
     assert shown["rules"] == {"key.conflict": 2}
     register(ws, up, rules + "conflicts: quarantine\n")
@@ -566,19 +729,35 @@ def test_records_in_conflict_are_shown_corrected_or_set_aside_as_registered(kfm:
     assert done.code == 0, done.out
     run = done.json["runs"][0]["run_id"]
     assert {"T3", "T4"}.isdisjoint(heights(kfm, ws)) and len(heights(kfm, ws)) == 18
-    assert books(ws, run) == {"read": 21, "written": 18, "unchanged": 0, "quarantined": 3, "dropped": {}}
+    assert books(ws, run) == {
+        "read": 21,
+        "written": 18,
+        "unchanged": 0,
+        "quarantined": 3,
+        "dropped": {},
+    }
     rows = kfm("quarantine", "show", run, "--json").json["rows"]
-    assert [(r["n"], r["line"], r["rule"]) for r in rows] == [(1, 4, "type"), (2, 5, "key.conflict"), (3, 22, "key.conflict")]
+    assert [(r["n"], r["line"], r["rule"]) for r in rows] == [
+        (1, 4, "type"),
+        (2, 5, "key.conflict"),
+        (3, 22, "key.conflict"),
+    ]
     assert fix(kfm, run, "height=3.5").code == 0
     assert replay(kfm, run)["records"] == 1  # what is in conflict stays out
     assert "T4" not in heights(kfm, ws) and heights(kfm, ws)["T3"] == 3.5
     assert fix(kfm, run, "tree_id=T40", row=3).code == 0
     assert "conflict" in replay(kfm, run)["whole"]
-    assert (heights(kfm, ws)["T4"], heights(kfm, ws)["T40"], heights(kfm, ws)["T3"]) == (4.5, 5.5, 3.5)
+    assert (heights(kfm, ws)["T4"], heights(kfm, ws)["T40"], heights(kfm, ws)["T3"]) == (
+        4.5,
+        5.5,
+        3.5,
+    )
     assert kfm("verify", TREES).code == 0
 
 
-def test_a_capture_refused_for_a_conflict_is_replayed_once_it_is_corrected(kfm: Kfm, ws: Path, up: Upstream) -> None:
+def test_a_capture_refused_for_a_conflict_is_replayed_once_it_is_corrected(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     up.files["/trees.csv"] = trees("T4,5.5,2001-05-05", bad="T3,3.5,2001-05-03")
     register(ws, up, "business_key: [tree_id]\n")
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
@@ -590,7 +769,9 @@ def test_a_capture_refused_for_a_conflict_is_replayed_once_it_is_corrected(kfm: 
 
 
 def test_of_records_in_conflict_the_newest_may_stay(kfm: Kfm, ws: Path, up: Upstream) -> None:
-    up.files["/trees.csv"] = trees("T4,5.5,2001-05-04", "T4,6.5,2001-05-03", count=20, bad="T3,3.5,2001-05-03")
+    up.files["/trees.csv"] = trees(
+        "T4,5.5,2001-05-04", "T4,6.5,2001-05-03", count=20, bad="T3,3.5,2001-05-03"
+    )
     register(ws, up, "business_key: [tree_id]\nmax_quarantined: 0.5\nconflicts: newest\n")
     entry = ws / "data" / "registry" / f"{TREES}.yml"
     entry.write_text(entry.read_text().replace("format: csv", "format: csv, time_column: planted"))
@@ -608,14 +789,24 @@ def test_what_was_accepted_still_needs_its_approvals(kfm: Kfm, ws: Path, up: Ups
     assert replay(kfm, run)["code"] == 7
 
 
-# ---- private ---------------------------------------------------------------------------------------------------------
-def test_of_a_private_dataset_only_rules_and_counts_are_shown(kfm: Kfm, ws: Path, up: Upstream) -> None:
+# ---- private -------------------------------------------------------------------------------------
+def test_of_a_private_dataset_only_rules_and_counts_are_shown(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
     register(ws, up, labels="restricted")
     kfm("run", TREES)
     run = kfm("quarantine", "list", TREES, "--json").json["items"][0]["run_id"]
-    for args in (("list",), ("show", run), ("show", run, "--row", "1"), ("list", "--json"), ("show", run, "--json")):
+    for args in (
+        ("list",),
+        ("show", run),
+        ("show", run, "--row", "1"),
+        ("list", "--json"),
+        ("show", run, "--json"),
+    ):
         said = kfm("quarantine", *args)
-        assert said.code == 0 and "T3" not in said.out + said.err and "tall" not in said.out + said.err
+        assert (
+            said.code == 0 and "T3" not in said.out + said.err and "tall" not in said.out + said.err
+        )
     assert kfm("quarantine", "show", run, "--json").json["rules"] == {"type": 1}
     assert fix(kfm, run, "height=3.5").code == 3
     assert kfm("quarantine", "accept", run, "--reason", "known gap").code == 0
@@ -637,7 +828,9 @@ def test_a_damaged_decision_is_no_decision(kfm: Kfm, ws: Path, first: str) -> No
 
 
 def test_a_replay_says_nothing_about_upstream(kfm: Kfm, ws: Path, first: str) -> None:
-    """When upstream was last asked stays what it was, so that a validator is not trusted longer for it."""
+    """When upstream was last asked stays what it was, so that a validator is not trusted longer for
+    it.
+    """
 
     def look() -> tuple[str, str]:
         with open_world(open_workspace(ws)) as world:

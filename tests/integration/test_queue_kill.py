@@ -1,4 +1,6 @@
-"""Whoever is taken away under load, every job leaves its keyed effect once. Few jobs here; `python -m benchmarks.queue_kill` has more."""
+"""Whoever is taken away under load, every job leaves its keyed effect once. Few jobs here; `python
+-m benchmarks.queue_kill` has more.
+"""
 
 import json
 import sys
@@ -6,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2]))  # `benchmarks` lies beside `src` and is not installed
+# `benchmarks` lies beside `src` and is not installed
+sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import queue_kill
 
@@ -17,7 +20,13 @@ SMALL = queue_kill.Plan(jobs=150, job_ms=4, lease_s=2.0, cut_s=4.0, again_s=0.5)
 
 @pytest.mark.parametrize(
     ("store", "scenario", "rounds"),
-    [("sqlite", "kill", 2), ("sqlite", "freeze", 1), ("postgres", "kill", 2), ("postgres", "restart", 1), ("postgres", "cut", 1)],
+    [
+        ("sqlite", "kill", 2),
+        ("sqlite", "freeze", 1),
+        ("postgres", "kill", 2),
+        ("postgres", "restart", 1),
+        ("postgres", "cut", 1),
+    ],
 )
 def test_no_job_is_lost_and_no_effect_doubled(store: str, scenario: str, rounds: int) -> None:
     if store == "postgres":
@@ -26,8 +35,11 @@ def test_no_job_is_lost_and_no_effect_doubled(store: str, scenario: str, rounds:
     assert [(r.lost, r.duplicate_effects, r.wrong) for r in found] == [(0, 0, "")] * rounds
 
 
-def test_the_json_is_one_document_with_the_rounds_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--rounds", "1", "--jobs", "60", "--store", "sqlite", "--lease", "60", "--json"]  # no measure of the machine
+def test_the_json_is_one_document_with_the_rounds_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # no measure of the machine
+    words = ["--rounds", "1", "--jobs", "60", "--store", "sqlite", "--lease", "60", "--json"]
     code = queue_kill.main(words)
     told = json.loads(capsys.readouterr().out)
     assert list(told) == ["rounds"]

@@ -1,16 +1,16 @@
-"""Every recording that a kind of source claims goes from raw to official; figures are checked against independent readers.
+"""Every recording that a kind of source claims goes from raw to official; figures are checked
+against independent readers.
 
-Claimed by no kind, so never asked for here:
-noaa-cdo/ncdc-1.json noaa-cdo/ncdc-2.json noaa-cdo/ncdc_stations-1.json noaa-cdo/ncdc_stations-2.json noaa-cdo/ncdc_stations-3.json are of
-    a service that NOAA has declared deprecated; the same values come from GHCN-Daily;
-noaa-ghcnd/ghcnd-states.txt noaa-ghcnd/ghcnd-countries.txt list codes that the station list is read without;
-noaa-ghcnd/readme.txt is documentation;
-noaa-metar/metar-ks.2019-07-01T12.txt is coded reports; the same observations come from the NWS API;
-nws/points/39.7456,-97.0892.json is an index of addresses, and nws/gridpoints/OAX/59,58/forecast.json a forecast for one place;
-usgs-nwis/iv.waterml1.xml says in XML what is taken as JSON;
-boundaries/us-atlas-states-10m.topojson has states, and alerts are for counties;
-arcgis/ks-kgs-oilgas/ids.json is only wanted from servers that cannot send pages;
-stac/api/sage.queryables.json is the schema of a search.
+Claimed by no kind, so never asked for here: noaa-cdo/ncdc-1.json noaa-cdo/ncdc-2.json
+noaa-cdo/ncdc_stations-1.json noaa-cdo/ncdc_stations-2.json noaa-cdo/ncdc_stations-3.json are of a
+service that NOAA has declared deprecated; the same values come from GHCN-Daily;
+noaa-ghcnd/ghcnd-states.txt noaa-ghcnd/ghcnd-countries.txt list codes that the station list is read
+without; noaa-ghcnd/readme.txt is documentation; noaa-metar/metar-ks.2019-07-01T12.txt is coded
+reports; the same observations come from the NWS API; nws/points/39.7456,-97.0892.json is an index
+of addresses, and nws/gridpoints/OAX/59,58/forecast.json a forecast for one place;
+usgs-nwis/iv.waterml1.xml says in XML what is taken as JSON; boundaries/us-atlas-states-10m.topojson
+has states, and alerts are for counties; arcgis/ks-kgs-oilgas/ids.json is only wanted from servers
+that cannot send pages; stac/api/sage.queryables.json is the schema of a search.
 """
 
 import base64
@@ -48,10 +48,13 @@ from tests.replay_server import Answer, Asked, ReplayServer
 
 pytestmark = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+    ),
 ]
 DATA = SHARED / "data"
-NCEI, FORMER = "www.ncei.noaa.gov", "www1.ncdc.noaa.gov"  # the second is an earlier address of the same tree
+# the second is an earlier address of the same tree
+NCEI, FORMER = "www.ncei.noaa.gov", "www1.ncdc.noaa.gov"
 GHCN = f"https://{NCEI}/pub/data/ghcn/daily/"
 NWS = "https://api.weather.gov"
 NWIS = "https://waterservices.usgs.gov/nwis"
@@ -65,10 +68,20 @@ EARTH = "https://earth-search.aws.element84.com/v1"
 HRRR = "https://noaa-hrrr-bdp-pds.s3.amazonaws.com"
 KAPPLER = "http://digital.library.okstate.edu/kappler/Vol2/treaties"
 TREATIES = "iow0468 iow0518 kan0552 chi0792 sau0796 kan0800 ara0807 kan0829 osa0878 che0887 apa0891 com0892 del0937 kio0977 kio0982 che0984"
-KANSAS = [[-102.06, 36.99], [-94.61, 36.99], [-94.61, 39.11], [-94.88, 39.36], [-94.90, 39.70], [-95.32, 40.01], [-102.06, 40.01]]
+KANSAS = [
+    [-102.06, 36.99],
+    [-94.61, 36.99],
+    [-94.61, 39.11],
+    [-94.88, 39.36],
+    [-94.90, 39.70],
+    [-95.32, 40.01],
+    [-102.06, 40.01],
+]
 
 
-def source(kind: str, url: str, format: str = "", urls: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+def source(
+    kind: str, url: str, format: str = "", urls: tuple[str, ...] = (), **more: Any
+) -> dict[str, Any]:
     """`source` of a registry entry; what is not one of its fields is an option of the kind."""
     own = {k: more.pop(k) for k in ("hosts", "area") if k in more}
     return {"kind": kind, "url": url, "urls": list(urls), "format": format, "options": more} | own
@@ -78,7 +91,8 @@ def ogc(name: str, query: str = "f=json&limit=2") -> dict[str, Any]:
     return source("usgs_ogc", f"{OGC}/{name}/items?{query}")
 
 
-ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry says beside what all of them say
+# dataset -> what its registry entry says beside what all of them say
+ENTRIES: dict[str, dict[str, Any]] = {
     "stations": {"source": source("ghcnd", GHCN, "txt", state="KS")},
     "larned_days": {"source": source("ghcnd", GHCN, stations=["USC00144530"])},
     "access_days": {
@@ -89,19 +103,47 @@ ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry say
             "csv",
         )
     },
-    "texas_days": {"source": source("ghcnd", GHCN.replace(NCEI, FORMER), stations=["USC00411885"], elements=[])},
-    "alerts_kansas": {"source": source("nws", f"{NWS}/alerts/active", urls=(f"{NWS}/alerts/active?status=actual",), state="KS")},
-    "alerts_all": {"source": source("nws", f"{NWS}/alerts/active", hosts=["cdn.jsdelivr.net"], counties_url=ATLAS)},
+    "texas_days": {
+        "source": source("ghcnd", GHCN.replace(NCEI, FORMER), stations=["USC00411885"], elements=[])
+    },
+    "alerts_kansas": {
+        "source": source(
+            "nws", f"{NWS}/alerts/active", urls=(f"{NWS}/alerts/active?status=actual",), state="KS"
+        )
+    },
+    "alerts_all": {
+        "source": source(
+            "nws", f"{NWS}/alerts/active", hosts=["cdn.jsdelivr.net"], counties_url=ATLAS
+        )
+    },
     "alerts_2025": {"source": source("nws", f"{NWS}/alerts/active?status=actual")},
-    "observations": {"source": source("nws", f"{NWS}/stations/KCNK/observations", resource="observations")},
-    "grid_stations": {"source": source("nws", f"{NWS}/gridpoints/OAX/59,58/stations?limit=3", resource="stations", follow=False)},
+    "observations": {
+        "source": source("nws", f"{NWS}/stations/KCNK/observations", resource="observations")
+    },
+    "grid_stations": {
+        "source": source(
+            "nws", f"{NWS}/gridpoints/OAX/59,58/stations?limit=3", resource="stations", follow=False
+        )
+    },
     "grid_problem": {"source": source("nws", f"{NWS}/gridpoints/TOP/31,80")},
-    "gauges_dv": {"source": source("nwis", f"{NWIS}/dv/?format=json&sites=01491000,01645000&startDT=2020-02-14&endDT=2020-02-15", "json")},
+    "gauges_dv": {
+        "source": source(
+            "nwis",
+            f"{NWIS}/dv/?format=json&sites=01491000,01645000&startDT=2020-02-14&endDT=2020-02-15",
+            "json",
+        )
+    },
     "gauges_iv": {
-        "source": source("nwis", f"{NWIS}/iv/?format=json&sites=01646500,02458502&period=P1D&parameterCd=00060&siteStatus=active", "json")
+        "source": source(
+            "nwis",
+            f"{NWIS}/iv/?format=json&sites=01646500,02458502&period=P1D&parameterCd=00060&siteStatus=active",
+            "json",
+        )
     },
     "gauge_sites": {"source": source("nwis", f"{NWIS}/site/?format=rdb&sites=01491000,01645000")},
-    "chattooga": {"source": source("nwis", f"{NWIS}/dv/?format=rdb&sites=02177000&parameterCd=00060")},
+    "chattooga": {
+        "source": source("nwis", f"{NWIS}/dv/?format=rdb&sites=02177000&parameterCd=00060")
+    },
     "larned": {
         "source": source(
             "nwis",
@@ -114,12 +156,20 @@ ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry say
     "latest": {"source": ogc("latest-continuous")},
     "places": {"source": ogc("monitoring-locations")},
     "series": {"source": ogc("time-series-metadata")},
-    "places_page": {"source": ogc("monitoring-locations", "f=json&lang=en-US&limit=10&skipGeometry=false")},
-    "quakes_week": {"source": source("usgs_quakes", f"{QUAKES}/earthquakes/feed/v1.0/summary/all_week.geojson")},
-    "quakes_month": {"source": source("usgs_quakes", f"{QUAKES}/earthquakes/feed/v1.0/summary/2.5_month.geojson")},
+    "places_page": {
+        "source": ogc("monitoring-locations", "f=json&lang=en-US&limit=10&skipGeometry=false")
+    },
+    "quakes_week": {
+        "source": source("usgs_quakes", f"{QUAKES}/earthquakes/feed/v1.0/summary/all_week.geojson")
+    },
+    "quakes_month": {
+        "source": source("usgs_quakes", f"{QUAKES}/earthquakes/feed/v1.0/summary/2.5_month.geojson")
+    },
     "quakes_2015": {
         "source": source(
-            "usgs_quakes", f"{QUAKES}/fdsnws/event/1/query?format=csv&starttime=2015-08-01&endtime=2015-09-01&orderby=time-asc", "csv"
+            "usgs_quakes",
+            f"{QUAKES}/fdsnws/event/1/query?format=csv&starttime=2015-08-01&endtime=2015-09-01&orderby=time-asc",
+            "csv",
         )
     },
     "quakes_kansas": {
@@ -130,15 +180,38 @@ ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry say
             area=KANSAS,
         )
     },
-    "counties": {"source": source("shapefile", f"{CENSUS}/cb_2014_us_county_20m.zip"), "business_key": ["geoid"]},
-    "states": {"source": source("shapefile", f"{CENSUS}/cb_2014_us_state_20m.zip"), "business_key": ["geoid"]},
+    "counties": {
+        "source": source("shapefile", f"{CENSUS}/cb_2014_us_county_20m.zip"),
+        "business_key": ["geoid"],
+    },
+    "states": {
+        "source": source("shapefile", f"{CENSUS}/cb_2014_us_state_20m.zip"),
+        "business_key": ["geoid"],
+    },
     "wells": {"source": source("arcgis", WELLS, where="FIELD_NAME='MOREL'", positions="keep")},
     "wells_moved": {"source": source("arcgis", WELLS, where="FIELD_NAME='MOREL'")},
     "sentinel": {"source": source("stac", f"{PC}/collections/sentinel-1-grd")},
-    "landsat": {"source": source("stac", f"{PC}/collections/landsat-c2-l2", max_depth=0), "quality": {"min_rows": 0}},
-    "hrrr": {"source": source("stac", HRRR, urls=(f"{HRRR}/hrrr.20240510/conus/hrrr.t12z.wrfsfcf00.grib2",), max_depth=0)},
+    "landsat": {
+        "source": source("stac", f"{PC}/collections/landsat-c2-l2", max_depth=0),
+        "quality": {"min_rows": 0},
+    },
+    "hrrr": {
+        "source": source(
+            "stac",
+            HRRR,
+            urls=(f"{HRRR}/hrrr.20240510/conus/hrrr.t12z.wrfsfcf00.grib2",),
+            max_depth=0,
+        )
+    },
     "naip_items": {
-        "source": source("stac", PC, collections=["naip"], bbox=[-73.21, 43.99, -73.12, 44.05], limit=10, max_items=20),
+        "source": source(
+            "stac",
+            PC,
+            collections=["naip"],
+            bbox=[-73.21, 43.99, -73.12, 44.05],
+            limit=10,
+            max_items=20,
+        ),
     },
     "earth_search": {
         "source": source(
@@ -166,9 +239,16 @@ ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry say
             "tif",
         )
     },
-    "treaty_list": {"source": source("delimited", "https://dataverse.harvard.edu"), "business_key": ["treaty_id"]},
+    "treaty_list": {
+        "source": source("delimited", "https://dataverse.harvard.edu"),
+        "business_key": ["treaty_id"],
+    },
     "treaties": {
-        "source": source("documents", f"{KAPPLER}/iow0468.htm", urls=tuple(f"{KAPPLER}/{t}.htm" for t in TREATIES.split()[1:])),
+        "source": source(
+            "documents",
+            f"{KAPPLER}/iow0468.htm",
+            urls=tuple(f"{KAPPLER}/{t}.htm" for t in TREATIES.split()[1:]),
+        ),
     },
     "radiocarbon": {
         "source": source("http_file", "https://core.tdar.org/dataset/459163/p3k14c", "csv"),
@@ -185,15 +265,30 @@ ENTRIES: dict[str, dict[str, Any]] = {  # dataset -> what its registry entry say
         },
         "approvals": 1,
     },
-    "register": {"source": source("delimited", "https://www.nps.gov/subjects/nationalregister/data-downloads.htm")},
+    "register": {
+        "source": source(
+            "delimited", "https://www.nps.gov/subjects/nationalregister/data-downloads.htm"
+        )
+    },
     "soil_stations": {
-        "source": source("delimited", "https://wcc.sc.egov.usda.gov/awdbRestApi/services/v1/stations?stationTriplets=*:KS:SCAN"),
+        "source": source(
+            "delimited",
+            "https://wcc.sc.egov.usda.gov/awdbRestApi/services/v1/stations?stationTriplets=*:KS:SCAN",
+        ),
         "business_key": ["triplet"],
     },
     "soil_surveys": {
         "source": source("http_file", "https://www.nrcs.usda.gov/", "csv"),
         "business_key": ["ssa", "year"],
-        "schema": [{"name": n, "type": t} for n, t in (("ssa", "string"), ("year", "number"), ("pdf", "boolean"), ("state", "string"))],
+        "schema": [
+            {"name": n, "type": t}
+            for n, t in (
+                ("ssa", "string"),
+                ("year", "number"),
+                ("pdf", "boolean"),
+                ("state", "string"),
+            )
+        ],
     },
 }
 
@@ -213,7 +308,8 @@ MAPPINGS: dict[str, dict[str, Any]] = {
         "null": ["NA"],
         "unlisted": "keep",
     },
-    "register": {  # where a place is stays out: some of the addresses are those of places that are dug up
+    # where a place is stays out: some of the addresses are those of places that are dug up
+    "register": {
         "columns": [
             to("County", "county"),
             to("Property Name", "name"),
@@ -244,8 +340,16 @@ def registered(folder: Path, names: Iterable[str] = ENTRIES, **more: Any) -> Pat
     """A workspace with some of the datasets registered."""
     make_workspace(folder, sample=False, allow_loopback=True)
     for name in names:
-        common = {"dataset_id": name, "title": name, "licence": "CC0-1.0", "sensitivity": "public", "policy_label": "public"}
-        (folder / "data" / "registry" / f"{name}.yml").write_text(json.dumps(common | ENTRIES[name] | more))
+        common = {
+            "dataset_id": name,
+            "title": name,
+            "licence": "CC0-1.0",
+            "sensitivity": "public",
+            "policy_label": "public",
+        }
+        (folder / "data" / "registry" / f"{name}.yml").write_text(
+            json.dumps(common | ENTRIES[name] | more)
+        )
         if name in MAPPINGS:
             code = folder / "scripts" / "connectors" / name
             code.mkdir(parents=True)
@@ -257,18 +361,25 @@ def registered(folder: Path, names: Iterable[str] = ENTRIES, **more: Any) -> Pat
 
 
 class Server(ReplayServer):
-    """The recordings. The recorded station list was cut to Kansas: at the former address it has the Texan station whose file was recorded."""
+    """The recordings. The recorded station list was cut to Kansas: at the former address it has the
+    Texan station whose file was recorded.
+    """
 
     def recorded(self, asked: Asked) -> Answer:
         answer = super().recorded(dataclasses.replace(asked, url=asked.url.replace(FORMER, NCEI)))
         if FORMER in asked.url and asked.url.endswith("ghcnd-stations.txt"):
-            return Answer(200, answer.body + b"USC00411885  28.7167  -96.1833    4.9 TX COLLEGEPORT\n")
+            return Answer(
+                200, answer.body + b"USC00411885  28.7167  -96.1833    4.9 TX COLLEGEPORT\n"
+            )
         return answer
 
 
 def kfm(workspace: Path, *args: str) -> Said:
     """The command line, called in this process."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         code = main(["-w", str(workspace), *args])
     return Said(code, out.getvalue(), err.getvalue())
 
@@ -289,7 +400,9 @@ class Ran(NamedTuple):
         """What is official: the version the newest generation names."""
         newest = max((self.workspace / "data" / "catalog" / "channels" / name).glob("*.json"))
         statement = json.loads(base64.b64decode(json.loads(newest.read_text())["payload"]))
-        return self.workspace / "data" / "processed" / name / str(statement["predicate"]["version_id"])
+        return (
+            self.workspace / "data" / "processed" / name / str(statement["predicate"]["version_id"])
+        )
 
     def table(self, name: str) -> Any:
         return pq.read_table(self.folder(name) / f"{name}.parquet").to_pandas(date_as_object=False)
@@ -303,7 +416,10 @@ class Ran(NamedTuple):
     def captured(self, name: str) -> dict[str, str]:
         """The files of the one capture, with their digests."""
         (capture,) = (self.workspace / "data" / "raw" / name / "captures").iterdir()
-        return {f["path"]: f["digest"] for f in json.loads((capture / "manifest.json").read_text())["files"]}
+        return {
+            f["path"]: f["digest"]
+            for f in json.loads((capture / "manifest.json").read_text())["files"]
+        }
 
     def refusal(self, name: str) -> dict[str, Any]:
         (report,) = (self.workspace / "data" / "work" / name / "quarantine").glob("*/report.json")
@@ -381,18 +497,30 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_a_recording_becomes_official_and_its_bytes_are_kept_as_they_came(ran: Ran, name: str) -> None:
+def test_a_recording_becomes_official_and_its_bytes_are_kept_as_they_came(
+    ran: Ran, name: str
+) -> None:
     outcome = ran.outcomes[name]
-    assert (outcome["state"], outcome["exit_code"], outcome["generation"], outcome["quarantined"]) == ("COMMITTED", 0, 1, 0)
+    assert (
+        outcome["state"],
+        outcome["exit_code"],
+        outcome["generation"],
+        outcome["quarantined"],
+    ) == ("COMMITTED", 0, 1, 0)
     assert ran.folder(name).name == outcome["version_id"]
     assert len(ran.table(name)) == OFFICIAL[name]
     recorded = {f"sha256:{e['sha256']}" for e in entries()}
-    assert [f for f, digest in ran.captured(name).items() if digest not in recorded] == (["stations.dly"] if name == "texas_days" else [])
+    assert [f for f, digest in ran.captured(name).items() if digest not in recorded] == (
+        ["stations.dly"] if name == "texas_days" else []
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_whole_is_not_published(ran: Ran, name: str) -> None:
-    assert (ran.outcomes[name]["state"], ran.outcomes[name]["exit_code"]) == ("FAILED", REFUSED[name])
+    assert (ran.outcomes[name]["state"], ran.outcomes[name]["exit_code"]) == (
+        "FAILED",
+        REFUSED[name],
+    )
     assert not (ran.workspace / "data" / "processed" / name).exists()
     assert not (ran.workspace / "data" / "catalog" / "channels" / name).exists()
 
@@ -415,14 +543,20 @@ def test_every_recording_is_asked_for_or_named_above_as_claimed_by_no_kind(ran: 
     assert {e["file"] for e in entries()} - files == named
     assert len(files) == 67
     bodies = [json.loads(e["request_body"]) for e in entries() if e["method"] == "POST"]
-    assert sorted(json.dumps(json.loads(a.body), sort_keys=True) for a in ran.asked if a.method == "POST") == sorted(
-        json.dumps(b, sort_keys=True) for b in bodies
-    ), "a search is asked as it was recorded"
+    assert sorted(
+        json.dumps(json.loads(a.body), sort_keys=True) for a in ran.asked if a.method == "POST"
+    ) == sorted(json.dumps(b, sort_keys=True) for b in bodies), (
+        "a search is asked as it was recorded"
+    )
 
 
-def test_a_second_run_of_everything_changes_nothing(again: tuple[dict[str, str], Said, dict[str, str]]) -> None:
+def test_a_second_run_of_everything_changes_nothing(
+    again: tuple[dict[str, str], Said, dict[str, str]],
+) -> None:
     before, said, after = again
-    assert {r["dataset_id"]: r["state"] for r in said.json["runs"]} == dict.fromkeys([*OFFICIAL, "radiocarbon"], "NOOP")
+    assert {r["dataset_id"]: r["state"] for r in said.json["runs"]} == dict.fromkeys(
+        [*OFFICIAL, "radiocarbon"], "NOOP"
+    )
     assert before == after
 
 
@@ -433,7 +567,10 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         for_recordings(workspace)
         patch.setenv("KFM_REPLAY", str(DATA))
-        return {r["dataset_id"]: r["version_id"] for r in kfm(workspace, "run", "--all", "--upstream", "replay", "--json").json["runs"]}
+        return {
+            r["dataset_id"]: r["version_id"]
+            for r in kfm(workspace, "run", "--all", "--upstream", "replay", "--json").json["runs"]
+        }
 
 
 REPLAYED = [
@@ -452,7 +589,9 @@ REPLAYED = [
 
 
 @pytest.mark.parametrize("name", REPLAYED)
-def test_replay_without_http_gives_the_same_version(ran: Ran, replayed: dict[str, str], name: str) -> None:
+def test_replay_without_http_gives_the_same_version(
+    ran: Ran, replayed: dict[str, str], name: str
+) -> None:
     assert replayed[name] == ran.outcomes[name]["version_id"]
 
 
@@ -462,44 +601,92 @@ def test_replay_without_http_gives_the_same_version(ran: Ran, replayed: dict[str
 def slots(path: Path) -> Any:
     """The values of a station file that are there, as pandas cuts them."""
     names = ["id", "year", "month", "element", *(f"{k}{d}" for d in range(1, 32) for k in "vmqs")]
-    wide = pd.read_fwf(path, widths=[11, 4, 2, 4, *([5, 1, 1, 1] * 31)], names=names, header=None, dtype=str, keep_default_na=False)
-    parts = [wide[["year", "month", "element"]].assign(day=str(d), **{k: wide[f"{k}{d}"] for k in "vmqs"}) for d in range(1, 32)]
+    wide = pd.read_fwf(
+        path,
+        widths=[11, 4, 2, 4, *([5, 1, 1, 1] * 31)],
+        names=names,
+        header=None,
+        dtype=str,
+        keep_default_na=False,
+    )
+    parts = [
+        wide[["year", "month", "element"]].assign(
+            day=str(d), **{k: wide[f"{k}{d}"] for k in "vmqs"}
+        )
+        for d in range(1, 32)
+    ]
     found = pd.concat(parts)
     return found[found.v != "-9999"].assign(v=lambda t: t.v.astype(int))
 
 
 def test_the_station_list_has_1900_stations_and_42_unknown_elevations(ran: Ran) -> None:
-    mine, widths = ran.table("stations"), [(0, 11), (12, 20), (21, 30), (31, 37), (38, 40), (41, 71)]
+    mine, widths = (
+        ran.table("stations"),
+        [(0, 11), (12, 20), (21, 30), (31, 37), (38, 40), (41, 71)],
+    )
     names = ["id", "lat", "lon", "elevation", "state", "name"]
-    other = pd.read_fwf(DATA / "noaa-ghcnd/ghcnd-stations.ks.txt", colspecs=widths, names=names, header=None)
+    other = pd.read_fwf(
+        DATA / "noaa-ghcnd/ghcnd-stations.ks.txt", colspecs=widths, names=names, header=None
+    )
     assert mine.station_id.tolist() == other.id.tolist()
     assert mine.latitude.sum() == pytest.approx(other.lat.sum()) == pytest.approx(73175.3289)
     assert mine.elevation.isna().sum() == (other.elevation == -999.9).sum() == 42
-    assert mine.elevation.sum() == pytest.approx(other.elevation[other.elevation != -999.9].sum()) == pytest.approx(979_791.8)
-    assert ran.extent("stations") == (other.lon.min(), other.lat.min(), other.lon.max(), other.lat.max())
+    assert (
+        mine.elevation.sum()
+        == pytest.approx(other.elevation[other.elevation != -999.9].sum())
+        == pytest.approx(979_791.8)
+    )
+    assert ran.extent("stations") == (
+        other.lon.min(),
+        other.lat.min(),
+        other.lon.max(),
+        other.lat.max(),
+    )
     assert ran.extent("stations") == (-102.0333, 37.0002, -94.6167, 39.9876)
 
 
 def test_larned_has_a_century_of_days(ran: Ran) -> None:
     mine, other = ran.table("larned_days"), slots(DATA / "noaa-ghcnd/all/USC00144530.dly")
-    figures = {"PRCP": (37_583, 626_296, 30_374), "TMAX": (37_515, 7_656_978, 234), "TMIN": (37_362, 2_268_808, 833)}
+    figures = {
+        "PRCP": (37_583, 626_296, 30_374),
+        "TMAX": (37_515, 7_656_978, 234),
+        "TMIN": (37_362, 2_268_808, 833),
+    }
     for element, named in figures.items():  # values, their sum in tenths, true zeros
         theirs, ours = other[other.element == element].v, mine[mine.element == element].value
-        assert (len(theirs), theirs.sum(), (theirs == 0).sum()) == (len(ours), round(ours.sum() * 10), (ours == 0).sum()) == named
-    assert (str(mine.observed_on.min().date()), str(mine.observed_on.max().date())) == ("1904-04-01", "2008-05-31")
+        assert (
+            (len(theirs), theirs.sum(), (theirs == 0).sum())
+            == (len(ours), round(ours.sum() * 10), (ours == 0).sum())
+            == named
+        )
+    assert (str(mine.observed_on.min().date()), str(mine.observed_on.max().date())) == (
+        "1904-04-01",
+        "2008-05-31",
+    )
 
 
 def test_the_texan_station_keeps_its_flags(ran: Ran) -> None:
     mine, other = ran.table("texas_days"), slots(DATA / "noaa-ghcnd/all/USC00411885.dly")
     assert mine.groupby("element").size().to_dict() == other.groupby("element").size().to_dict()
     assert (~mine.good.astype(bool)).sum() == (other.q != "").sum() == 18
-    for column, theirs in (("measurement_flag", other.m), ("quality_flag", other.q), ("source_flag", other.s)):
+    for column, theirs in (
+        ("measurement_flag", other.m),
+        ("quality_flag", other.q),
+        ("source_flag", other.s),
+    ):
         assert mine[column].fillna("").value_counts().to_dict() == theirs.value_counts().to_dict()
 
 
 def test_the_access_service_agrees_with_pandas(ran: Ran) -> None:
-    mine, other = ran.table("access_days"), pd.read_csv(DATA / "noaa-ghcnd/access-data-service/USC00144531.csv")
-    for element, total, zeros in (("PRCP", 8185.4, 3476), ("TMAX", 90_801.8, 29), ("TMIN", 28_092.7, 81)):
+    mine, other = (
+        ran.table("access_days"),
+        pd.read_csv(DATA / "noaa-ghcnd/access-data-service/USC00144531.csv"),
+    )
+    for element, total, zeros in (
+        ("PRCP", 8185.4, 3476),
+        ("TMAX", 90_801.8, 29),
+        ("TMIN", 28_092.7, 81),
+    ):
         ours = mine[mine.element == element].value
         assert ours.sum() == pytest.approx(other[element].sum()) == pytest.approx(total), element
         assert (ours == 0).sum() == (other[element] == 0).sum() == zeros
@@ -518,15 +705,24 @@ def test_all_alerts_of_2019_are_kept_and_72_are_drawn_from_their_counties(ran: R
     mine, other = ran.table("alerts_all"), features("nws/alerts/active.2019-09-03.json")
     assert mine.alert_id.tolist() == other["properties.id"].tolist()
     assert pd.to_datetime(other["properties.sent"], utc=True).tolist() == mine.sent.tolist()
-    assert mine.geometry_source.value_counts().to_dict() == {"polygon": 129, "none": 83, "counties": 72}
+    assert mine.geometry_source.value_counts().to_dict() == {
+        "polygon": 129,
+        "none": 83,
+        "counties": 72,
+    }
     with fiona.open(DATA / "boundaries/us-atlas-counties-10m.topojson", layer="counties") as source:
         counties = {f["properties"]["id"]: shapely.make_valid(shape(f["geometry"])) for f in source}
     drawn = mine[mine.geometry_source == "counties"]
-    unions = [shapely.union_all([counties[c] for c in json.loads(codes)]) for codes in drawn.counties]
+    unions = [
+        shapely.union_all([counties[c] for c in json.loads(codes)]) for codes in drawn.counties
+    ]
     areas = shapely.area(shapely.from_wkb(drawn.geometry.to_numpy()))
-    assert areas.tolist() == pytest.approx(shapely.area(unions).tolist(), rel=1e-5)  # positions have six decimals here
+    # positions have six decimals here
+    assert areas.tolist() == pytest.approx(shapely.area(unions).tolist(), rel=1e-5)
     assert areas.sum() == pytest.approx(382.797819, rel=1e-7)
-    assert ran.extent("alerts_all") == pytest.approx((-173.117326, 23.66, -74.36867, 68.499624), abs=1e-7)
+    assert ran.extent("alerts_all") == pytest.approx(
+        (-173.117326, 23.66, -74.36867, 68.499624), abs=1e-7
+    )
 
 
 def test_three_alerts_of_2019_and_none_of_2025_are_for_kansas(ran: Ran) -> None:
@@ -534,14 +730,22 @@ def test_three_alerts_of_2019_and_none_of_2025_are_for_kansas(ran: Ran) -> None:
     assert ran.outcomes["alerts_kansas"]["rows_read"] == 284 + 529
     assert mine.counties.tolist() == ['["20117"]', '["20107"]', '["20043"]']
     other = features("nws/alerts/active.2019-09-03.json")
-    same = other["properties.geocode.SAME"].map(lambda codes: any(c.startswith("020") for c in codes))
+    same = other["properties.geocode.SAME"].map(
+        lambda codes: any(c.startswith("020") for c in codes)
+    )
     assert mine.alert_id.tolist() == other[same]["properties.id"].tolist()
     later = features("nws/alerts/active.status=actual.2025-12-15.json")
     assert len(later) == 529
-    assert not later["properties.geocode.SAME"].map(lambda codes: any(c.startswith("020") for c in codes)).any()
+    assert (
+        not later["properties.geocode.SAME"]
+        .map(lambda codes: any(c.startswith("020") for c in codes))
+        .any()
+    )
 
 
-def test_529_alerts_whose_times_the_recorder_replaced_are_set_aside_with_the_reason(ran: Ran) -> None:
+def test_529_alerts_whose_times_the_recorder_replaced_are_set_aside_with_the_reason(
+    ran: Ran,
+) -> None:
     assert ran.outcomes["alerts_2025"]["quarantined"] == 529
     assert "got 'date:now -2 minutes'" in ran.outcomes["alerts_2025"]["reason"]
     (file,) = ran.captured("alerts_2025")
@@ -550,23 +754,48 @@ def test_529_alerts_whose_times_the_recorder_replaced_are_set_aside_with_the_rea
 
 def test_concordia_observations_agree_with_pandas(ran: Ran) -> None:
     mine, other = ran.table("observations"), features("nws/stations/KCNK/observations.json")
-    figures = {"temperature": (3576.1, 0), "dewpoint": (2957.5, 0), "windSpeed": (553.9, 4), "windGust": (72.2, 147)}
-    figures |= {"barometricPressure": (15_507_570.0, 0), "seaLevelPressure": (10_836_150.0, 46), "visibility": (2_311_760.0, 0)}
+    figures = {
+        "temperature": (3576.1, 0),
+        "dewpoint": (2957.5, 0),
+        "windSpeed": (553.9, 4),
+        "windGust": (72.2, 147),
+    }
+    figures |= {
+        "barometricPressure": (15_507_570.0, 0),
+        "seaLevelPressure": (10_836_150.0, 46),
+        "visibility": (2_311_760.0, 0),
+    }
     for sent, (total, missing) in figures.items():
-        ours, theirs = mine[re.sub("([A-Z])", r"_\1", sent).lower()], other[f"properties.{sent}.value"]
+        ours, theirs = (
+            mine[re.sub("([A-Z])", r"_\1", sent).lower()],
+            other[f"properties.{sent}.value"],
+        )
         assert ours.sum() == pytest.approx(theirs.sum()) == pytest.approx(total), sent
         assert ours.isna().sum() == theirs.isna().sum() == missing
     rain = other["properties.precipitationLastHour.value"]
-    assert mine.precipitation_last_hour.sum() == pytest.approx(1000 * rain.sum()) == pytest.approx(47.8), "metres became millimetres"
+    assert (
+        mine.precipitation_last_hour.sum()
+        == pytest.approx(1000 * rain.sum())
+        == pytest.approx(47.8)
+    ), "metres became millimetres"
     places = np.array(other["geometry.coordinates"].tolist())
-    assert ran.extent("observations") == pytest.approx((*places.min(axis=0), *places.max(axis=0)), abs=1e-7)
+    assert ran.extent("observations") == pytest.approx(
+        (*places.min(axis=0), *places.max(axis=0)), abs=1e-7
+    )
     assert ran.extent("observations") == (-97.6500015, 39.54, -97.65, 39.5499992)
 
 
 def test_a_limit_that_upstream_ignores_gives_47_stations(ran: Ran) -> None:
-    mine, other = ran.table("grid_stations"), features("nws/gridpoints/OAX/59,58/stations.limit=3.json")
+    mine, other = (
+        ran.table("grid_stations"),
+        features("nws/gridpoints/OAX/59,58/stations.limit=3.json"),
+    )
     assert mine.station_id.tolist() == other["properties.stationIdentifier"].tolist()
-    assert mine.elevation.sum() == pytest.approx(other["properties.elevation.value"].sum()) == pytest.approx(19_487.0832)
+    assert (
+        mine.elevation.sum()
+        == pytest.approx(other["properties.elevation.value"].sum())
+        == pytest.approx(19_487.0832)
+    )
     assert ran.extent("grid_stations") == (-99.33333, 39.76806, -93.87237, 43.16825)
 
 
@@ -576,13 +805,16 @@ def test_a_problem_report_stops_the_run_and_the_last_good_version_stays(ran: Ran
     official = ran.folder("grid_stations")
     try:
         for status, code in ((500, 4), (200, 1)):
-            ran.server.instead = lambda asked, status=status: Answer(status, problem) if "stations?limit=3" in asked.url else None
+            ran.server.instead = lambda asked, status=status: (
+                Answer(status, problem) if "stations?limit=3" in asked.url else None
+            )
             said = kfm(ran.workspace, "run", "grid_stations", "--json")
             assert (said.code, said.json["runs"][0]["state"]) == (code, "FAILED")
             assert ran.folder("grid_stations") == official
     finally:
         ran.server.instead = lambda asked: None
-    report = ran.refusal("grid_stations")  # of the answer with status 200; the other is trouble on the way
+    # of the answer with status 200; the other is trouble on the way
+    report = ran.refusal("grid_stations")
     assert report["code"] == "nws.problem"
     assert report["detail"]["correlationId"] == "493c3a1d-f87e-407f-ae2c-24483f5aab63"
     assert (ran.workspace / "data" / report["capture"] / "page-0001.json").read_bytes() == problem
@@ -592,20 +824,26 @@ def test_a_problem_report_stops_the_run_and_the_last_good_version_stays(ran: Ran
 
 
 def rdb(file: str) -> Any:
-    return pd.read_csv(DATA / "usgs-nwis" / file, sep="\t", comment="#", dtype=str, skipinitialspace=True).iloc[1:]
+    return pd.read_csv(
+        DATA / "usgs-nwis" / file, sep="\t", comment="#", dtype=str, skipinitialspace=True
+    ).iloc[1:]
 
 
 def points(file: str) -> list[tuple[str, str, float]]:
     """(site, time, value) of a WaterML document in JSON."""
     series = json.loads((DATA / "usgs-nwis" / file).read_text())["value"]["timeSeries"]
     return [
-        (s["sourceInfo"]["siteCode"][0]["value"], p["dateTime"], float(p["value"])) for s in series for b in s["values"] for p in b["value"]
+        (s["sourceInfo"]["siteCode"][0]["value"], p["dateTime"], float(p["value"]))
+        for s in series
+        for b in s["values"]
+        for p in b["value"]
     ]
 
 
 def test_at_larned_a_true_zero_an_estimate_and_a_missing_day_are_three_things(ran: Ran) -> None:
     mine, other = ran.table("larned"), rdb("dv.07141220.1998-08-01_2012-12-31.rdb.txt")
-    figures = {  # parameter -> (measured, estimated, missing), true zeros measured and estimated, sum
+    # parameter -> (measured, estimated, missing), true zeros measured and estimated, sum
+    figures = {
         "00060": ((4936, 270, 61), (2169, 25), 371_408.24),
         "00065": ((5165, 61, 41), (0, 0), 18_449.22),
     }
@@ -615,14 +853,24 @@ def test_at_larned_a_true_zero_an_estimate_and_a_missing_day_are_three_things(ra
         values, codes = pd.to_numeric(other[name]), other[f"{name}_cd"].fillna("")
         guessed = values.notna() & codes.str.contains("e")
         theirs = ((values.notna() & ~guessed).sum(), guessed.sum(), values.isna().sum())
-        assert tuple((ours.status == s).sum() for s in ("measured", "estimated", "missing")) == theirs == statuses
-        assert tuple(((ours.value == 0) & (ours.status == s)).sum() for s in ("measured", "estimated")) == zeros
+        assert (
+            tuple((ours.status == s).sum() for s in ("measured", "estimated", "missing"))
+            == theirs
+            == statuses
+        )
+        assert (
+            tuple(((ours.value == 0) & (ours.status == s)).sum() for s in ("measured", "estimated"))
+            == zeros
+        )
         assert (((values == 0) & ~guessed).sum(), ((values == 0) & guessed).sum()) == zeros
         assert ours.value.sum() == pytest.approx(values.sum()) == pytest.approx(total)
-        assert (ours.value.isna() == (ours.status == "missing")).all(), "missing is null, and only missing is"
+        assert (ours.value.isna() == (ours.status == "missing")).all(), (
+            "missing is null, and only missing is"
+        )
         assert (ours.estimated == (ours.status == "estimated")).all()
     dry, guess, gap = (
-        mine[(mine.parameter_code == "00060") & (mine.observed_on == day)].iloc[0] for day in ("2002-04-18", "2005-12-20", "1998-08-01")
+        mine[(mine.parameter_code == "00060") & (mine.observed_on == day)].iloc[0]
+        for day in ("2002-04-18", "2005-12-20", "1998-08-01")
     )
     assert (dry.value, dry.status, dry.approval_status) == (0.0, "measured", "Approved")
     assert (guess.value, guess.status, guess.qualifiers) == (0.0, "estimated", "A,e")
@@ -631,11 +879,18 @@ def test_at_larned_a_true_zero_an_estimate_and_a_missing_day_are_three_things(ra
 
 def test_daily_and_instantaneous_values_agree_with_the_document(ran: Ran) -> None:
     mine, other = ran.table("gauges_dv"), points("dv.01491000_01645000.json")
-    assert [(r.site_no, f"{r.observed_on:%Y-%m-%d}T00:00:00.000", r.value) for r in mine.itertuples()] == other
+    assert [
+        (r.site_no, f"{r.observed_on:%Y-%m-%d}T00:00:00.000", r.value) for r in mine.itertuples()
+    ] == other
     assert mine.value.tolist() == [466.0, 362.0, 179.0, 136.0]
     mine, other = ran.table("gauges_iv"), points("iv.01646500_02458502.P1D.json")
-    assert [(r.site_no, r.observed_at, r.value) for r in mine.itertuples()] == [(s, pd.Timestamp(t), v) for s, t, v in other]
-    assert mine.groupby("site_no").value.agg(["size", "sum"]).values.tolist() == [[92, 637_970.0], [94, pytest.approx(3210.4)]]
+    assert [(r.site_no, r.observed_at, r.value) for r in mine.itertuples()] == [
+        (s, pd.Timestamp(t), v) for s, t, v in other
+    ]
+    assert mine.groupby("site_no").value.agg(["size", "sum"]).values.tolist() == [
+        [92, 637_970.0],
+        [94, pytest.approx(3210.4)],
+    ]
 
 
 def test_rdb_tables_agree_with_pandas(ran: Ran) -> None:
@@ -646,7 +901,11 @@ def test_rdb_tables_agree_with_pandas(ran: Ran) -> None:
     assert mine.site_no.tolist() == other.site_no.tolist() == ["01491000", "01645000"]
     assert mine.altitude.sum() == pd.to_numeric(other.alt_va).sum() == pytest.approx(216.04)
     places = other[["dec_long_va", "dec_lat_va"]].astype(float)
-    assert ran.extent("gauge_sites") == (*places.min(), *places.max()) == (-77.33577778, 38.99719444, -75.7858056, 39.1280833)
+    assert (
+        ran.extent("gauge_sites")
+        == (*places.min(), *places.max())
+        == (-77.33577778, 38.99719444, -75.7858056, 39.1280833)
+    )
 
 
 @pytest.mark.parametrize(
@@ -657,10 +916,15 @@ def test_rdb_tables_agree_with_pandas(ran: Ran) -> None:
         ("latest", "latest-continuous", "observed_at", 536.59),
     ],
 )
-def test_observations_of_the_water_data_api_agree_with_pandas(ran: Ran, name: str, file: str, time: str, total: float) -> None:
+def test_observations_of_the_water_data_api_agree_with_pandas(
+    ran: Ran, name: str, file: str, time: str, total: float
+) -> None:
     mine, other = ran.table(name), features(f"usgs-ogc/{file}.items.json")
     assert mine.value.sum() == other["properties.value"].astype(float).sum() == pytest.approx(total)
-    assert pd.to_datetime(mine[time], utc=True).tolist() == pd.to_datetime(other["properties.time"], utc=True).tolist()
+    assert (
+        pd.to_datetime(mine[time], utc=True).tolist()
+        == pd.to_datetime(other["properties.time"], utc=True).tolist()
+    )
     assert mine.time_series_id.tolist() == other["properties.time_series_id"].tolist()
     places = np.array(other["geometry.coordinates"].tolist())
     assert ran.extent(name) == (*places.min(axis=0), *places.max(axis=0))
@@ -668,12 +932,27 @@ def test_observations_of_the_water_data_api_agree_with_pandas(ran: Ran, name: st
 
 def test_sites_and_code_tables_of_the_water_data_api_agree_with_pandas(ran: Ran) -> None:
     mine, other = ran.table("places"), features("usgs-ogc/monitoring-locations.items.json")
-    assert mine.monitoring_location_id.tolist() == other.id.tolist() == ["USGS-410252073314801", "USGS-410257073251001"]
+    assert (
+        mine.monitoring_location_id.tolist()
+        == other.id.tolist()
+        == ["USGS-410252073314801", "USGS-410257073251001"]
+    )
     assert mine.altitude.sum() == other["properties.altitude"].sum() == 16.0
-    assert ran.extent("places") == (-73.52955169969904, 41.04777271320483, -73.41899256198708, 41.04916115609651)
-    for name, file, column in (("agencies", "agency-codes", "agency_name"), ("series", "time-series-metadata", "hydrologic_unit_code")):
+    assert ran.extent("places") == (
+        -73.52955169969904,
+        41.04777271320483,
+        -73.41899256198708,
+        41.04916115609651,
+    )
+    for name, file, column in (
+        ("agencies", "agency-codes", "agency_name"),
+        ("series", "time-series-metadata", "hydrologic_unit_code"),
+    ):
         other = features(f"usgs-ogc/{file}.items.json")
-        assert ran.table(name)[["id", column]].values.tolist() == other[["id", f"properties.{column}"]].values.tolist()
+        assert (
+            ran.table(name)[["id", column]].values.tolist()
+            == other[["id", f"properties.{column}"]].values.tolist()
+        )
 
 
 def test_ten_sites_whose_next_page_does_not_come_are_no_version(ran: Ran) -> None:
@@ -687,8 +966,20 @@ def test_ten_sites_whose_next_page_does_not_come_are_no_version(ran: Ran) -> Non
 @pytest.mark.parametrize(
     ("name", "file", "magnitudes", "depths", "extent"),
     [
-        ("quakes_week", "all_week.2018-06-14", 9348.68, 32_405.44, (-179.3722, -53.9984, 178.3792, 83.8923)),
-        ("quakes_month", "2.5_month.2025-10-29", 5504.64, 83_468.458, (-179.9117, -60.3594, 179.9355, 75.9176)),
+        (
+            "quakes_week",
+            "all_week.2018-06-14",
+            9348.68,
+            32_405.44,
+            (-179.3722, -53.9984, 178.3792, 83.8923),
+        ),
+        (
+            "quakes_month",
+            "2.5_month.2025-10-29",
+            5504.64,
+            83_468.458,
+            (-179.9117, -60.3594, 179.9355, 75.9176),
+        ),
     ],
 )
 def test_a_feed_agrees_with_pandas_and_fiona(
@@ -696,9 +987,20 @@ def test_a_feed_agrees_with_pandas_and_fiona(
 ) -> None:
     mine, other = ran.table(name), features(f"usgs-earthquakes/{file}.geojson")
     assert mine.event_id.tolist() == other.id.tolist()
-    assert mine.magnitude.sum() == pytest.approx(other["properties.mag"].sum()) == pytest.approx(magnitudes)
-    assert mine.depth_km.sum() == pytest.approx(sum(c[2] for c in other["geometry.coordinates"])) == pytest.approx(depths)
-    assert mine.occurred_at.tolist() == pd.to_datetime(other["properties.time"], unit="ms", utc=True).tolist()
+    assert (
+        mine.magnitude.sum()
+        == pytest.approx(other["properties.mag"].sum())
+        == pytest.approx(magnitudes)
+    )
+    assert (
+        mine.depth_km.sum()
+        == pytest.approx(sum(c[2] for c in other["geometry.coordinates"]))
+        == pytest.approx(depths)
+    )
+    assert (
+        mine.occurred_at.tolist()
+        == pd.to_datetime(other["properties.time"], unit="ms", utc=True).tolist()
+    )
     with fiona.open(DATA / f"usgs-earthquakes/{file}.geojson") as source:
         assert ran.extent(name) == pytest.approx(source.bounds, abs=1e-7)
     assert ran.extent(name) == pytest.approx(extent, abs=1e-7)
@@ -706,16 +1008,28 @@ def test_a_feed_agrees_with_pandas_and_fiona(
 
 def test_8826_events_of_2015_and_56_of_them_inside_kansas_agree_with_pandas(ran: Ran) -> None:
     other = pd.read_csv(DATA / "usgs-earthquakes/all_month.2015-08.csv")
-    inside = shapely.intersects(shapely.Polygon(KANSAS), shapely.points(other.longitude, other.latitude))
+    inside = shapely.intersects(
+        shapely.Polygon(KANSAS), shapely.points(other.longitude, other.latitude)
+    )
     figures = {"quakes_2015": (13_887.66, 226_305.086), "quakes_kansas": (119.35, 282.19)}
     for name, theirs in (("quakes_2015", other), ("quakes_kansas", other[inside])):
         mine = ran.table(name)
         assert mine.event_id.tolist() == theirs.id.tolist()
-        assert (mine.magnitude.sum(), mine.depth_km.sum()) == pytest.approx((theirs.mag.sum(), theirs.depth.sum()))
+        assert (mine.magnitude.sum(), mine.depth_km.sum()) == pytest.approx(
+            (theirs.mag.sum(), theirs.depth.sum())
+        )
         assert (mine.magnitude.sum(), mine.depth_km.sum()) == pytest.approx(figures[name])
-        edges = (theirs.longitude.min(), theirs.latitude.min(), theirs.longitude.max(), theirs.latitude.max())
+        edges = (
+            theirs.longitude.min(),
+            theirs.latitude.min(),
+            theirs.longitude.max(),
+            theirs.latitude.max(),
+        )
         assert ran.extent(name) == pytest.approx(edges, abs=1e-7)
-    assert (other.place.str.contains("Kansas", case=False).sum(), ran.outcomes["quakes_kansas"]["rows_read"]) == (76, 8826)
+    assert (
+        other.place.str.contains("Kansas", case=False).sum(),
+        ran.outcomes["quakes_kansas"]["rows_read"],
+    ) == (76, 8826)
 
 
 def revised(document: bytes) -> tuple[bytes, dict[str, str]]:
@@ -723,17 +1037,30 @@ def revised(document: bytes) -> tuple[bytes, dict[str, str]]:
     feed = json.loads(document)
     found = feed["features"]
     changed, taken, deleted = found[10], found[20], found[30]
-    ids = {"changed": changed["id"], "taken": taken["id"], "deleted": deleted["id"], "new": "us77777777"}
+    ids = {
+        "changed": changed["id"],
+        "taken": taken["id"],
+        "deleted": deleted["id"],
+        "new": "us77777777",
+    }
     changed["properties"] |= {"mag": 9.9, "updated": changed["properties"]["updated"] + 60_000}
-    taken["properties"] |= {"ids": f",us77777777,{taken['id']},", "updated": taken["properties"]["updated"] + 60_000}
+    taken["properties"] |= {
+        "ids": f",us77777777,{taken['id']},",
+        "updated": taken["properties"]["updated"] + 60_000,
+    }
     taken["id"] = ids["new"]
     found.remove(deleted)
-    feed["metadata"] |= {"count": len(found), "generated": feed["metadata"]["generated"] + 3_600_000}
+    feed["metadata"] |= {
+        "count": len(found),
+        "generated": feed["metadata"]["generated"] + 3_600_000,
+    }
     return json.dumps(feed).encode(), ids
 
 
 class Week(NamedTuple):
-    """The feed as recorded, revised, revised again, and then as recorded once more: outcomes, and what was official then."""
+    """The feed as recorded, revised, revised again, and then as recorded once more: outcomes, and
+    what was official then.
+    """
 
     ids: dict[str, str]
     outcomes: list[dict[str, Any]]
@@ -743,7 +1070,12 @@ class Week(NamedTuple):
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Week:
-    workspace = registered(tmp_path_factory.mktemp("week") / "ws", ["quakes_week"], merge="upsert", business_key=["event_id"])
+    workspace = registered(
+        tmp_path_factory.mktemp("week") / "ws",
+        ["quakes_week"],
+        merge="upsert",
+        business_key=["event_id"],
+    )
     later, ids = revised((DATA / "usgs-earthquakes/all_week.2018-06-14.geojson").read_bytes())
     outcomes, tables = [], []
     with Server(DATA) as server, pytest.MonkeyPatch.context() as patch:
@@ -752,12 +1084,16 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Week:
             server.instead = lambda asked, body=body: None if body is None else Answer(200, body)
             said = kfm(workspace, "run", "quakes_week", "--json")
             outcomes += said.json["runs"]
-            tables.append(Ran(workspace, said, server, ()).table("quakes_week").set_index("event_id"))
+            tables.append(
+                Ran(workspace, said, server, ()).table("quakes_week").set_index("event_id")
+            )
         diff = kfm(workspace, "diff", "quakes_week@1", "quakes_week@2", "--json").json
     return Week(ids, outcomes, tables, diff)
 
 
-def test_a_revision_a_merger_and_a_deletion_are_one_changed_row_and_two_tombstones(week: Week) -> None:
+def test_a_revision_a_merger_and_a_deletion_are_one_changed_row_and_two_tombstones(
+    week: Week,
+) -> None:
     assert [o["state"] for o in week.outcomes[:3]] == ["COMMITTED", "COMMITTED", "NOOP"]
     first, second, third = week.tables[:3]
     ids = week.ids
@@ -765,7 +1101,10 @@ def test_a_revision_a_merger_and_a_deletion_are_one_changed_row_and_two_tombston
     assert second.loc[ids["changed"], ["magnitude", "state"]].tolist() == [9.9, "active"]
     assert second.loc[ids["taken"], ["state", "merged_into"]].tolist() == ["merged", ids["new"]]
     assert second.loc[ids["deleted"], "state"] == "deleted"
-    assert second.loc[ids["new"], ["state", "magnitude"]].tolist() == ["active", first.loc[ids["taken"], "magnitude"]]
+    assert second.loc[ids["new"], ["state", "magnitude"]].tolist() == [
+        "active",
+        first.loc[ids["taken"], "magnitude"],
+    ]
     others = [i for i in first.index if i not in ids.values()]
     assert len(others) == 4708
     pd.testing.assert_frame_equal(first.loc[others], second.loc[others])
@@ -773,12 +1112,26 @@ def test_a_revision_a_merger_and_a_deletion_are_one_changed_row_and_two_tombston
 
 
 def test_diff_shows_what_became_of_each_event(week: Week) -> None:
-    counts = {k: week.diff[k] for k in ("keyed", "rows_a", "rows_b", "added", "removed", "changed", "equal")}
-    assert counts == {"keyed": True, "rows_a": 4711, "rows_b": 4712, "added": 1, "removed": 0, "changed": 3, "equal": 4708}
+    counts = {
+        k: week.diff[k]
+        for k in ("keyed", "rows_a", "rows_b", "added", "removed", "changed", "equal")
+    }
+    assert counts == {
+        "keyed": True,
+        "rows_a": 4711,
+        "rows_b": 4712,
+        "added": 1,
+        "removed": 0,
+        "changed": 3,
+        "equal": 4708,
+    }
     cells = {s["key"]["event_id"]: s["cells"] for s in week.diff["samples"]}
     assert set(cells) == set(week.ids.values())
     assert cells[week.ids["changed"]]["magnitude"] == [2.41, 9.9]
-    assert cells[week.ids["taken"]] == {"state": ["active", "merged"], "merged_into": [None, week.ids["new"]]}
+    assert cells[week.ids["taken"]] == {
+        "state": ["active", "merged"],
+        "merged_into": [None, week.ids["new"]],
+    }
     assert cells[week.ids["deleted"]] == {"state": ["active", "deleted"]}
 
 
@@ -796,7 +1149,9 @@ def test_a_stale_feed_does_not_bring_back_what_was_merged_or_deleted(week: Week)
 # -- shapefiles and a map service
 
 
-@pytest.mark.parametrize(("name", "file"), [("counties", "cb_2014_us_county_20m"), ("states", "cb_2014_us_state_20m")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("counties", "cb_2014_us_county_20m"), ("states", "cb_2014_us_state_20m")]
+)
 def test_boundaries_agree_with_fiona(ran: Ran, name: str, file: str) -> None:
     mine = ran.table(name)
     with fiona.open(f"zip://{DATA}/census-tiger/{file}.zip") as source:
@@ -804,16 +1159,25 @@ def test_boundaries_agree_with_fiona(ran: Ran, name: str, file: str) -> None:
         bounds = source.bounds
     assert mine.geoid.tolist() == list(other)
     assert mine.name.tolist() == [f["properties"]["NAME"] for f in other.values()]
-    assert mine.aland.sum() == sum(f["properties"]["ALAND"] for f in other.values()) == 9_156_530_351_077
+    assert (
+        mine.aland.sum()
+        == sum(f["properties"]["ALAND"] for f in other.values())
+        == 9_156_530_351_077
+    )
     assert ran.extent(name) == pytest.approx(bounds, abs=1e-7)
-    assert ran.extent(name) == pytest.approx((-179.174265, 17.913769, 179.773922, 71.352561), abs=1e-7)
+    assert ran.extent(name) == pytest.approx(
+        (-179.174265, 17.913769, 179.773922, 71.352561), abs=1e-7
+    )
     areas = shapely.area([shape(f["geometry"]) for f in other.values()])
     assert shapely.area(ran.shapes(name)).tolist() == pytest.approx(areas.tolist(), rel=1e-9)
     assert set(mine.source_crs) == {"EPSG:4269"}
 
 
 def test_wells_with_kept_positions_agree_with_the_survey_s_own_csv(ran: Ran) -> None:
-    mine, other = ran.table("wells"), pd.read_csv(DATA / "kgs/Morel/Wells_14125.csv", dtype={"KID": str})
+    mine, other = (
+        ran.table("wells"),
+        pd.read_csv(DATA / "kgs/Morel/Wells_14125.csv", dtype={"KID": str}),
+    )
     mine, other = (t.set_index(k).sort_index() for t, k in ((mine, "kid"), (other, "KID")))
     assert mine.index.tolist() == other.index.tolist()
     assert mine.total_depth.sum() == other.TOTAL_DEPTH.sum() == 2_439_273
@@ -841,15 +1205,27 @@ def test_wells_that_would_have_to_be_moved_are_refused_with_the_grid_and_kept(ra
 @pytest.mark.filterwarnings("ignore")  # pystac's own
 def test_items_agree_with_pystac(ran: Ran) -> None:
     api = DATA / "stac/api"
-    pages = [pystac.ItemCollection.from_file(str(api / f"{n}.json")) for n in ("pc.search.naip.page1", "pc.search.naip.page2")]
+    pages = [
+        pystac.ItemCollection.from_file(str(api / f"{n}.json"))
+        for n in ("pc.search.naip.page1", "pc.search.naip.page2")
+    ]
     multi = pystac.ItemCollection.from_file(str(api / "earth-search.search.multi.json"))
     one = pystac.Item.from_file(str(DATA / "stac/hrrr/hrrr-conus-sfc-2024-05-10T12-FH0.json"))
     extents = {
         "naip_items": (-73.255666, 43.933691, -73.056111, 44.06681),
-        "earth_search": (-106.18316062292897, 39.26994744234798, -102.89210096366858, 41.382809350013794),
+        "earth_search": (
+            -106.18316062292897,
+            39.26994744234798,
+            -102.89210096366858,
+            41.382809350013794,
+        ),
         "hrrr": (-134.12142793280145, 21.122192719272277, -60.891244531606546, 52.62870335266728),
     }
-    for name, items in (("naip_items", [i for p in pages for i in p]), ("earth_search", list(multi)), ("hrrr", [one])):
+    for name, items in (
+        ("naip_items", [i for p in pages for i in p]),
+        ("earth_search", list(multi)),
+        ("hrrr", [one]),
+    ):
         mine = ran.table(name)
         assert mine.item_id.tolist() == [i.id for i in items]
         assert mine.collection.tolist() == [i.collection_id for i in items]
@@ -865,7 +1241,9 @@ def test_items_agree_with_pystac(ran: Ran) -> None:
 
 def test_the_collections_hold_no_items_and_those_they_link_to_were_not_recorded(ran: Ran) -> None:
     assert list(ran.captured("landsat")) == ["stac-00001.json"]
-    assert re.search(r"/S1A_EW_GRDM_1SDH_\w+\.json answered 404", ran.outcomes["sentinel"]["reason"])
+    assert re.search(
+        r"/S1A_EW_GRDM_1SDH_\w+\.json answered 404", ran.outcomes["sentinel"]["reason"]
+    )
     assert "collections/foo answered 404" in ran.outcomes["no_collection"]["reason"]
 
 
@@ -885,15 +1263,25 @@ with open(sys.argv[1], "rb") as file:
 def test_the_temperature_is_what_eccodes_reads(ran: Ran, tmp_path: Path) -> None:
     out = tmp_path / "t.npy"
     file = DATA / "raster/nam.t00z.awp21100.tm00.grib2"
-    subprocess.run([sys.executable, "-c", ECCODES, file, out], check=True)  # in a process of its own: its PROJ breaks pyproj's
+    # in a process of its own: its PROJ breaks pyproj's
+    subprocess.run([sys.executable, "-c", ECCODES, file, out], check=True)
     values = np.load(out).reshape(65, 93)[::-1]  # its rows run northwards
     row = ran.table("temperature").iloc[0]
-    assert (row["min"], row["max"], row["mean"]) == pytest.approx((values.min(), values.max(), values.mean()), abs=5e-3)
-    assert (row["min"], row["max"], row["sum"]) == pytest.approx((269.177, 313.717, 1_770_675.175), abs=5e-4)
-    assert ran.extent("temperature") == pytest.approx((-153.5713791, 11.7479588, -48.6704586, 61.5629665), abs=1e-7)
+    assert (row["min"], row["max"], row["mean"]) == pytest.approx(
+        (values.min(), values.max(), values.mean()), abs=5e-3
+    )
+    assert (row["min"], row["max"], row["sum"]) == pytest.approx(
+        (269.177, 313.717, 1_770_675.175), abs=5e-4
+    )
+    assert ran.extent("temperature") == pytest.approx(
+        (-153.5713791, 11.7479588, -48.6704586, 61.5629665), abs=1e-7
+    )
     with rasterio.open(ran.folder("temperature") / row.asset) as cog:
         assert np.abs(cog.read(1) - values).max() < 5e-3  # packed in hundredths
-    assert hashlib.sha256((ran.folder("temperature") / row.asset).read_bytes()).hexdigest() == row.sha256
+    assert (
+        hashlib.sha256((ran.folder("temperature") / row.asset).read_bytes()).hexdigest()
+        == row.sha256
+    )
 
 
 def test_the_aerial_photograph_keeps_every_pixel(ran: Ran) -> None:
@@ -904,7 +1292,9 @@ def test_the_aerial_photograph_keeps_every_pixel(ran: Ran) -> None:
     assert pixels.astype(int).sum(axis=(1, 2)).tolist() == sums
     with rasterio.open(ran.folder("naip_image") / row.asset) as cog:
         assert np.array_equal(cog.read(), pixels)
-    assert ran.extent("naip_image") == pytest.approx((-103.066352, 36.497078, -102.996057, 36.565388), abs=1e-6)
+    assert ran.extent("naip_image") == pytest.approx(
+        (-103.066352, 36.497078, -102.996057, 36.565388), abs=1e-6
+    )
 
 
 # -- history, archaeology and soils
@@ -912,9 +1302,15 @@ def test_the_aerial_photograph_keeps_every_pixel(ran: Ran) -> None:
 
 def test_the_list_of_treaties_agrees_with_pandas(ran: Ran) -> None:
     mine = ran.table("treaty_list")
-    other = pd.read_csv(DATA / "history/treaties/UniverseCases.csv", dtype=str, keep_default_na=False)
+    other = pd.read_csv(
+        DATA / "history/treaties/UniverseCases.csv", dtype=str, keep_default_na=False
+    )
     assert mine.treaty_id.tolist() == other.iloc[:, 0].tolist()
-    dates = other.Date.str.replace("/", "-").str.split("-").map(lambda p: f"{p[2]}-{int(p[0]):02}-{int(p[1]):02}")
+    dates = (
+        other.Date.str.replace("/", "-")
+        .str.split("-")
+        .map(lambda p: f"{p[2]}-{int(p[0]):02}-{int(p[1]):02}")
+    )
     assert mine.signed.dt.strftime("%Y-%m-%d").tolist() == dates.tolist()
     assert (dates.min(), dates.max()) == ("1784-10-22", "1911-05-10")
     assert (mine.state == "KS").sum() == (other.State == "KS").sum() == 26
@@ -922,26 +1318,46 @@ def test_the_list_of_treaties_agrees_with_pandas(ran: Ran) -> None:
 
 def test_every_word_of_sixteen_treaties_is_in_its_paragraphs(ran: Ran) -> None:
     mine = ran.table("treaties")
-    files = {Path(e["url"]).stem: DATA / e["file"] for e in entries() if e["url"].startswith(KAPPLER)}
+    files = {
+        Path(e["url"]).stem: DATA / e["file"] for e in entries() if e["url"].startswith(KAPPLER)
+    }
     assert mine.document_id.unique().tolist() == TREATIES.split() == list(files)
     for name, file in files.items():
-        assert " ".join(mine[mine.document_id == name].text).split() == file.read_text("utf-8-sig").split()
+        assert (
+            " ".join(mine[mine.document_id == name].text).split()
+            == file.read_text("utf-8-sig").split()
+        )
     assert mine.words.sum() == 29_333
 
 
-def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: Ran, tmp_path: Path) -> None:
-    assert (ran.outcomes["radiocarbon"]["state"], ran.outcomes["radiocarbon"]["exit_code"]) == ("PROPOSED", 7)
+def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(
+    ran: Ran, tmp_path: Path
+) -> None:
+    assert (ran.outcomes["radiocarbon"]["state"], ran.outcomes["radiocarbon"]["exit_code"]) == (
+        "PROPOSED",
+        7,
+    )
     assert not (ran.workspace / "data" / "processed" / "radiocarbon").exists()
-    other = pd.read_csv(DATA / "archaeology/p3k14c.kansas.csv", dtype={"Long": str, "Lat": str}, keep_default_na=False)
-    secrets = {v.encode() for c in ("LabID", "SiteName", "Long", "Lat") for v in other[c] if len(v) > 7}
+    other = pd.read_csv(
+        DATA / "archaeology/p3k14c.kansas.csv",
+        dtype={"Long": str, "Lat": str},
+        keep_default_na=False,
+    )
+    secrets = {
+        v.encode() for c in ("LabID", "SiteName", "Long", "Lat") for v in other[c] if len(v) > 7
+    }
     for path in (ran.workspace / "data").rglob("*"):
         if path.is_file() and "radiocarbon" in str(path):
             assert not [s for s in secrets if s in path.read_bytes()], path
     with open_world(open_workspace(ran.workspace)) as world:
         candidate = candidate_of(world, "radiocarbon", ran.outcomes["radiocarbon"]["run_id"])
         assert candidate is not None
-        mine = pq.read_table(open_table(world, "radiocarbon", candidate.artifacts["radiocarbon.parquet"], tmp_path)).to_pandas()
-    other["cell"] = [h3.latlng_to_cell(float(y), float(x), 3) for x, y in zip(other.Long, other.Lat)]
+        mine = pq.read_table(
+            open_table(world, "radiocarbon", candidate.artifacts["radiocarbon.parquet"], tmp_path)
+        ).to_pandas()
+    other["cell"] = [
+        h3.latlng_to_cell(float(y), float(x), 3) for x, y in zip(other.Long, other.Lat)
+    ]
     groups = other.groupby(["cell", "Material"]).size()
     shown = groups[groups >= 5]
     assert sorted(zip(mine.h3_cell, mine.Material)) == sorted(shown.index)
@@ -950,22 +1366,40 @@ def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: 
 
 
 def test_the_national_register_agrees_with_pandas_and_says_no_address(ran: Ran) -> None:
-    mine, other = ran.table("register"), pd.read_csv(DATA / "archaeology/nrhp-iowa-2013.csv", keep_default_na=False)
+    mine, other = (
+        ran.table("register"),
+        pd.read_csv(DATA / "archaeology/nrhp-iowa-2013.csv", keep_default_na=False),
+    )
     assert mine.columns.tolist() == ["county", "name", "city", "listed_on"]
     assert mine.name.tolist() == other["Property Name"].str.strip().tolist()
     listed = pd.to_datetime(other["Listed Date"].replace("", None), format="%d-%b-%y")
     listed = listed.where(~(listed.dt.year > 2013), listed - pd.DateOffset(years=100))
     assert mine.listed_on.isna().sum() == listed.isna().sum() == 2
     assert mine.listed_on.dropna().tolist() == listed.dropna().tolist()
-    assert (str(mine.listed_on.min().date()), str(mine.listed_on.max().date())) == ("1966-10-15", "2013-01-29")
+    assert (str(mine.listed_on.min().date()), str(mine.listed_on.max().date())) == (
+        "1966-10-15",
+        "2013-01-29",
+    )
 
 
 def test_soil_stations_and_surveys_agree_with_pandas(ran: Ran) -> None:
-    mine, other = ran.table("soil_stations"), pd.read_csv(DATA / "soils/nrcs-scan-snotel-stations.csv", dtype={"HUC": str})
+    mine, other = (
+        ran.table("soil_stations"),
+        pd.read_csv(DATA / "soils/nrcs-scan-snotel-stations.csv", dtype={"HUC": str}),
+    )
     assert mine.triplet.tolist() == other.stationTriplet.tolist()
     assert mine.huc.tolist() == other.HUC.tolist()
-    assert mine.elevation.sum() == pytest.approx(other.Elevation_ft.sum() * 0.3048) == pytest.approx(2_223_747.648)
-    edges = (other.Longitude.min(), other.Latitude.min(), other.Longitude.max(), other.Latitude.max())
+    assert (
+        mine.elevation.sum()
+        == pytest.approx(other.Elevation_ft.sum() * 0.3048)
+        == pytest.approx(2_223_747.648)
+    )
+    edges = (
+        other.Longitude.min(),
+        other.Latitude.min(),
+        other.Longitude.max(),
+        other.Latitude.max(),
+    )
     assert ran.extent("soil_stations") == edges == (-164.92472, 17.71833, -64.79518, 70.28062)
     assert mine.ended.notna().sum() == 1, "2100-01-01 is no end"
     mine, other = ran.table("soil_surveys"), pd.read_csv(DATA / "soils/soil-survey-timeline.ks.csv")

@@ -18,7 +18,12 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree, until
-from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming  # noqa: F401 - the fixture acts here too
+from tests.integration.test_faults import (
+    Started,
+    _nothing_is_left_running,  # noqa: F401
+    held_connector,
+    transforming,
+)
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -31,7 +36,9 @@ def state(kfm: Kfm, *args: str) -> dict[str, Any]:
 
 
 def head(kfm: Kfm) -> dict[str, Any]:
-    found: dict[str, Any] = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == QUAKES)
+    found: dict[str, Any] = next(
+        d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == QUAKES
+    )
     return found
 
 
@@ -57,7 +64,9 @@ def stopped_at(ws: Path, label: str) -> Iterator[None]:
         del steps
 
 
-def test_a_window_in_between_does_not_make_the_whole_unchanged(kfm: Kfm, sample: SampleUpstream) -> None:
+def test_a_window_in_between_does_not_make_the_whole_unchanged(
+    kfm: Kfm, sample: SampleUpstream
+) -> None:
     first = state(kfm)
     sample.control(QUAKES, revision=1)
     assert state(kfm, *YEAR)["state"] == "COMMITTED"
@@ -78,7 +87,9 @@ def test_overlapping_windows_do_not_hide_one_another(kfm: Kfm, sample: SampleUps
     assert state(kfm, *wide)["state"] == "COMMITTED"
 
 
-def test_a_run_that_lives_through_a_reindex_is_fenced(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_run_that_lives_through_a_reindex_is_fenced(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     state(kfm)
     sample.control(QUAKES, revision=1)
     hold = held_connector(ws)
@@ -110,14 +121,21 @@ def test_a_damaged_row_of_an_unfinished_run_does_not_block_the_dataset(
 @pytest.mark.parametrize("damage", ["flip", "remove"])
 @pytest.mark.parametrize("label", ["promote: dataset lease", "receipts sealed"])
 def test_a_damaged_candidate_starts_over(
-    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, damage: str, label: str
+    kfm: Kfm,
+    ws: Path,
+    sample: SampleUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+    label: str,
 ) -> None:
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     with stopped_at(ws, label):
         pass
     candidate = next((ws / "data/work" / QUAKES / "proposals").rglob("candidate.json"))
     candidate.chmod(0o644)
-    candidate.write_bytes(b"x" + candidate.read_bytes()[1:]) if damage == "flip" else candidate.unlink()
+    candidate.write_bytes(
+        b"x" + candidate.read_bytes()[1:]
+    ) if damage == "flip" else candidate.unlink()
     assert state(kfm)["state"] == "COMMITTED"
     assert kfm("verify").code == 0
 
@@ -134,7 +152,10 @@ def test_resume_does_not_publish_a_capture_that_was_overtaken(
     newest = state(kfm)
     registry.write_text(registry.read_text().replace("title: New ", "title: "))
     db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
-    assert [r[0] for r in db.execute("select state from ledger order by rowid")] == ["SUPERSEDED", "COMMITTED"]
+    assert [r[0] for r in db.execute("select state from ledger order by rowid")] == [
+        "SUPERSEDED",
+        "COMMITTED",
+    ]
     assert kfm("resume").out.strip() == "Nothing to resume."
     assert head(kfm)["version_id"] == newest["version_id"]
 
@@ -150,13 +171,21 @@ def test_resume_keeps_the_spec_of_an_updater_run_or_refuses(
     config = {
         "dataset_id": QUAKES,
         "pipeline_version": "7.0.0",
-        "sources": [{"source_id": "other", "source_url": "https://quakes.sample.kfm.example/earthquakes.geojson", "format": "geojson"}],
+        "sources": [
+            {
+                "source_id": "other",
+                "source_url": "https://quakes.sample.kfm.example/earthquakes.geojson",
+                "format": "geojson",
+            }
+        ],
     }
     (ws / "c.json").write_text(json.dumps(config))
     workspace = open_workspace(ws)
     with open_world(workspace) as world:
         world.store.transaction(lambda tx: tx.jobs.put(QUAKES, "", ""))
-        steps = update(world, updater_target(workspace, load_updater(ws / "c.json"), None, SystemClock()))
+        steps = update(
+            world, updater_target(workspace, load_updater(ws / "c.json"), None, SystemClock())
+        )
         while next(steps) != "part DONE":
             pass
         world.store.abandon()
@@ -189,7 +218,9 @@ def test_withdrawn_content_comes_back_by_no_way(kfm: Kfm, ws: Path, sample: Samp
     assert state(kfm)["version_id"] != first["version_id"]
 
 
-def test_damaged_bytes_are_no_denial_to_be_remembered(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_damaged_bytes_are_no_denial_to_be_remembered(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     state(kfm)
     base = next((ws / "data/processed" / QUAKES).rglob("*.parquet"))
     whole = base.read_bytes()
@@ -202,7 +233,9 @@ def test_damaged_bytes_are_no_denial_to_be_remembered(kfm: Kfm, ws: Path, sample
     assert state(kfm, *YEAR)["state"] == "COMMITTED"
 
 
-def test_reindex_names_damaged_records_and_goes_on(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_reindex_names_damaged_records_and_goes_on(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     state(kfm)
     sample.control(QUAKES, revision=1)
     second = state(kfm)
@@ -211,9 +244,13 @@ def test_reindex_names_damaged_records_and_goes_on(kfm: Kfm, ws: Path, sample: S
     record.write_bytes(b"x" + record.read_bytes()[1:])
     assert kfm("verify").code == 6
     said = kfm("reindex", "--json")
-    assert said.code == 6 and said.json["damaged"] == [f"work/{QUAKES}/runs/{second['run_id']}/run_record.json"]
+    assert said.code == 6 and said.json["damaged"] == [
+        f"work/{QUAKES}/runs/{second['run_id']}/run_record.json"
+    ]
     sample.control(QUAKES, revision=0)
-    assert state(kfm)["state"] == "COMMITTED", "what the head holds is unknown, so nothing is unchanged"
+    assert state(kfm)["state"] == "COMMITTED", (
+        "what the head holds is unknown, so nothing is unchanged"
+    )
 
 
 def test_an_emptied_store_is_no_new_beginning(kfm: Kfm, ws: Path) -> None:
@@ -278,7 +315,9 @@ def test_a_flipped_byte_in_an_archived_journal_or_part_is_found(kfm: Kfm, ws: Pa
     assert kfm("verify").code == 0
 
 
-def test_a_lost_tail_of_a_journal_is_noticed(kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_tail_of_a_journal_is_noticed(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     with stopped_at(ws, "promote: dataset lease"):
         pass
@@ -297,7 +336,12 @@ def test_one_unusable_entry_does_not_hide_the_others(kfm: Kfm, ws: Path) -> None
     assert said.code == 2 and len(said.json["datasets"]) == 4
     said = kfm("run", "--all", "--json")
     assert said.code == 2
-    assert sorted(r["state"] for r in said.json["runs"]) == ["COMMITTED", "COMMITTED", "COMMITTED", "FAILED"]
+    assert sorted(r["state"] for r in said.json["runs"]) == [
+        "COMMITTED",
+        "COMMITTED",
+        "COMMITTED",
+        "FAILED",
+    ]
 
 
 def test_the_newest_run_is_the_last_to_come_not_the_latest_by_the_clock(
@@ -321,17 +365,32 @@ def test_the_newest_run_is_the_last_to_come_not_the_latest_by_the_clock(
         "  hosts: [AKIAIOSFODNN7EXAMPLE]\n",
     ],
 )
-def test_a_secret_in_the_registry_is_refused_and_not_repeated(kfm: Kfm, ws: Path, line: str) -> None:
+def test_a_secret_in_the_registry_is_refused_and_not_repeated(
+    kfm: Kfm, ws: Path, line: str
+) -> None:
     registry = ws / "data/registry" / f"{QUAKES}.yml"
-    registry.write_text(registry.read_text().replace("  time_column: time\n", "  time_column: time\n" + line))
+    registry.write_text(
+        registry.read_text().replace("  time_column: time\n", "  time_column: time\n" + line)
+    )
     said = kfm("run", QUAKES)
     assert said.code == 2 and "secret" in said.err
     assert "ghp_" not in said.err and "AKIA" not in said.err
 
 
-@pytest.mark.parametrize("args", [("status", "--bogus", "--json"), ("bogus", "--json"), ("explain", "--json"), ("run", "--json")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("status", "--bogus", "--json"),
+        ("bogus", "--json"),
+        ("explain", "--json"),
+        ("run", "--json"),
+    ],
+)
 def test_errors_are_json_when_json_was_asked_for(
-    kfm: Kfm, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kfm: Kfm,
+    args: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import sys
 
@@ -350,7 +409,9 @@ def test_a_temp_folder_is_never_swept_while_it_is_made(tmp_path: Path) -> None:
     from tests.integration.sweeping import sweep_and_create
 
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=sweep_and_create, args=(tmp_path / "zone", 40)) for _ in range(3)]
+    workers = [
+        context.Process(target=sweep_and_create, args=(tmp_path / "zone", 40)) for _ in range(3)
+    ]
     for w in workers:
         w.start()
     for w in workers:

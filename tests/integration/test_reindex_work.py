@@ -1,4 +1,6 @@
-"""What no evidence tells survives a reindex: jobs, switches, pools, schedules and backfills; what cannot be read is said to be lost."""
+"""What no evidence tells survives a reindex: jobs, switches, pools, schedules and backfills; what
+cannot be read is said to be lost.
+"""
 
 import contextlib
 import json
@@ -19,7 +21,19 @@ from tests.conftest import Said, caller
 from tests.integration.test_backfill import ID, made, told
 
 Kfm = Callable[..., Said]
-TABLES = ("switch", "job", "pool", "lane", "checkpoint", "visit", "backfill", "backfill_part", "backfill_out", "tally", "effect")
+TABLES = (
+    "switch",
+    "job",
+    "pool",
+    "lane",
+    "checkpoint",
+    "visit",
+    "backfill",
+    "backfill_part",
+    "backfill_out",
+    "tally",
+    "effect",
+)
 
 
 @pytest.fixture(params=["file", "server"])
@@ -29,8 +43,14 @@ def here(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     if request.param == "server":
         from tests.services import schema_url, shared_server
 
-        plain = [line for line in (ws / "kfm.yml").read_text().splitlines() if not line.startswith("store:")]
-        (ws / "kfm.yml").write_text("\n".join([*plain, f'store: "{schema_url(shared_server())}"', ""]))
+        plain = [
+            line
+            for line in (ws / "kfm.yml").read_text().splitlines()
+            if not line.startswith("store:")
+        ]
+        (ws / "kfm.yml").write_text(
+            "\n".join([*plain, f'store: "{schema_url(shared_server())}"', ""])
+        )
     return ws
 
 
@@ -48,7 +68,9 @@ def connection(workspace: Workspace) -> Any:
     import psycopg
     from psycopg.rows import dict_row
 
-    return contextlib.closing(psycopg.connect(workspace.server, autocommit=True, row_factory=dict_row))
+    return contextlib.closing(
+        psycopg.connect(workspace.server, autocommit=True, row_factory=dict_row)
+    )
 
 
 def do(here: Path, *statements: str) -> None:
@@ -59,12 +81,20 @@ def do(here: Path, *statements: str) -> None:
 
 def rows(here: Path) -> dict[str, list[dict[str, Any]]]:
     with connection(open_workspace(here)) as db:
-        found = {t: [{n: v for n, v in r.items() if n != "rowid"} for r in db.execute(f"select * from {t}")] for t in TABLES}
+        found = {
+            t: [
+                {n: v for n, v in r.items() if n != "rowid"}
+                for r in db.execute(f"select * from {t}")
+            ]
+            for t in TABLES
+        }
     return {table: sorted(lines, key=str) for table, lines in found.items()}
 
 
 def busy(here: Path, kfm: Kfm) -> None:
-    """A row at least in every table that no evidence speaks of, and a backfill whose four parts are staged."""
+    """A row at least in every table that no evidence speaks of, and a backfill whose four parts are
+    staged.
+    """
     change_entry(here, ID, {"licence": None})
     assert kfm("backfill", "start", "history", "--inline").code == 3  # denied: its parts wait
     change_entry(here, ID, {"licence": "CC0-1.0"})
@@ -99,19 +129,34 @@ def test_a_readable_store_hands_on_everything_that_only_it_knew(here: Path, kfm:
     after = rows(here)
     for table in set(TABLES) - {"job", "backfill_part"}:
         assert after[table] == before[table], table
-    waiting = [{**job, "state": "queued", "owner": None} if job["state"] == "running" else job for job in before["job"]]
-    assert after["job"] == sorted(waiting, key=str) and {job["win"] for job in waiting if job["state"] == "queued"} >= {"running", "inline"}
+    waiting = [
+        {**job, "state": "queued", "owner": None} if job["state"] == "running" else job
+        for job in before["job"]
+    ]
+    assert after["job"] == sorted(waiting, key=str) and {
+        job["win"] for job in waiting if job["state"] == "queued"
+    } >= {"running", "inline"}
     assert "carried over" in kfm("reindex").out
 
 
 def test_jobs_are_handed_on_in_the_order_they_were_put(here: Path, kfm: Kfm) -> None:
     with open_world(open_workspace(here)) as world:
         for name in ("c", "a", "b"):
-            world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
-    do(here, "update job set put_ms = 0, job_id = 'm' where dataset_id = 'c'", "update job set put_ms = 0")
+            world.store.transaction(
+                lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name))
+            )
+    do(
+        here,
+        "update job set put_ms = 0, job_id = 'm' where dataset_id = 'c'",
+        "update job set put_ms = 0",
+    )
     assert kfm("reindex").code == 0
     with open_world(open_workspace(here)) as world:
-        assert [job.dataset_id for job in world.store.read(lambda tx: tx.jobs.listing())] == ["b", "a", "c"]
+        assert [job.dataset_id for job in world.store.read(lambda tx: tx.jobs.listing())] == [
+            "b",
+            "a",
+            "c",
+        ]
 
 
 def test_staged_parts_are_closed_and_a_resume_makes_them_again(here: Path, kfm: Kfm) -> None:
@@ -137,14 +182,20 @@ def lose_a_table(here: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [lose, lose_a_table])
-def test_a_lost_store_is_said_to_be_lost_and_what_was_off_stays_off(here: Path, kfm: Kfm, how: Callable[[Path], None]) -> None:
+def test_a_lost_store_is_said_to_be_lost_and_what_was_off_stays_off(
+    here: Path, kfm: Kfm, how: Callable[[Path], None]
+) -> None:
     busy(here, kfm)
     kfm("switch", "off", "repair", "--reason", "loops")
     kfm("switch", "on", "repair")
     before = rows(here)["switch"]
     how(here)
     said = kfm("reindex", "--json")
-    assert said.code == 0 and said.json["coordination"].startswith("lost: jobs, ") and "switches: 1 off" in said.json["coordination"]
+    assert (
+        said.code == 0
+        and said.json["coordination"].startswith("lost: jobs, ")
+        and "switches: 1 off" in said.json["coordination"]
+    )
     after = rows(here)
     assert [(s["name"], s["reason"], s["by_whom"], s["at"][:16]) for s in after["switch"]] == [
         (s["name"], s["reason"], s["by_whom"], s["at"][:16]) for s in before
@@ -163,12 +214,20 @@ def test_a_line_of_the_record_that_cannot_be_read_is_named(here: Path, kfm: Kfm)
     assert [s["name"] for s in rows(here)["switch"]] == [ID]
 
 
-# ---- a file --------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("offset", "wrong"), [(0, b"\xff" * 4096), (3, b"\0\0")], ids=["no page", "a page that hides its rows"])
-def test_damaged_pages_are_not_carried_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], offset: int, wrong: bytes) -> None:
+# ---- a file --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("offset", "wrong"),
+    [(0, b"\xff" * 4096), (3, b"\0\0")],
+    ids=["no page", "a page that hides its rows"],
+)
+def test_damaged_pages_are_not_carried_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], offset: int, wrong: bytes
+) -> None:
     ws = made(tmp_path / "ws")
     with open_world(open_workspace(ws)) as world:
-        world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=ID)))
+        world.store.transaction(
+            lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=ID))
+        )
     store = open_workspace(ws).store_file
     with contextlib.closing(sqlite3.connect(store)) as db:
         page, size = (

@@ -27,7 +27,9 @@ def official(kfm: Kfm, dataset: str = QUAKES) -> dict[str, object]:
     return next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == dataset)
 
 
-def test_a_first_run_publishes_and_a_second_changes_nothing(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_first_run_publishes_and_a_second_changes_nothing(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     assert kfm("run", "--all").code == 0
     before = {z: tree(ws / "data" / z) for z in ("raw", "processed", "catalog")}
     said = kfm("run", "--all", "--json")
@@ -41,10 +43,17 @@ def test_every_folder_satisfies_sha256sum(kfm: Kfm, ws: Path) -> None:
     lists = list((ws / "data").rglob("checksums.sha256"))
     assert len(lists) >= 9
     for listing in lists:
-        subprocess.run(["sha256sum", "-c", "--strict", "--quiet", listing.name], cwd=listing.parent, check=True, capture_output=True)
+        subprocess.run(
+            ["sha256sum", "-c", "--strict", "--quiet", listing.name],
+            cwd=listing.parent,
+            check=True,
+            capture_output=True,
+        )
         if "processed" in listing.parts or "captures" in listing.parts:
             listed = {line.split("  ", 1)[1] for line in listing.read_text().splitlines()}
-            assert listed == {str(p.relative_to(listing.parent)) for p in listing.parent.rglob("*") if p.is_file()} - {"checksums.sha256"}
+            assert listed == {
+                str(p.relative_to(listing.parent)) for p in listing.parent.rglob("*") if p.is_file()
+            } - {"checksums.sha256"}
 
 
 def test_upstream_that_goes_back_is_followed(kfm: Kfm, sample: SampleUpstream) -> None:
@@ -88,10 +97,25 @@ def test_a_lying_or_failing_upstream_changes_nothing_official(
     folder = ws / "data" / "work" / QUAKES / "runs" / str(outcome["run_id"])
     for name in ("run.jsonl", "event_log.jsonl", "idempotency.json", "publisher_trace.jsonl"):
         assert (folder / "artifacts" / name).is_file(), name
-    assert any(json.loads(line)["level"] == "error" for line in (folder / "artifacts" / "run.jsonl").read_text().splitlines())
-    assert list((ws / "receipts").rglob(f"{outcome['run_id']}.json")), "a failed run leaves a receipt"
+    assert any(
+        json.loads(line)["level"] == "error"
+        for line in (folder / "artifacts" / "run.jsonl").read_text().splitlines()
+    )
+    assert list((ws / "receipts").rglob(f"{outcome['run_id']}.json")), (
+        "a failed run leaves a receipt"
+    )
     if code == 1:
-        report = json.loads((ws / "data" / "work" / QUAKES / "quarantine" / str(outcome["run_id"]) / "report.json").read_text())
+        report = json.loads(
+            (
+                ws
+                / "data"
+                / "work"
+                / QUAKES
+                / "quarantine"
+                / str(outcome["run_id"])
+                / "report.json"
+            ).read_text()
+        )
         assert (ws / "data" / report["capture"]).is_dir(), "the bytes are kept"
     sample.control(QUAKES, mode="ok")
     assert run(kfm)["state"] == "COMMITTED"
@@ -109,16 +133,24 @@ def test_a_download_cut_once_is_resumed(kfm: Kfm, sample: SampleUpstream) -> Non
 
 
 @pytest.mark.parametrize("mode", ["no_validator", "weak_etag"])
-def test_without_a_strong_validator_the_content_decides(kfm: Kfm, sample: SampleUpstream, mode: str) -> None:
+def test_without_a_strong_validator_the_content_decides(
+    kfm: Kfm, sample: SampleUpstream, mode: str
+) -> None:
     sample.control(QUAKES, mode=mode)
     assert run(kfm)["state"] == "COMMITTED"
     assert run(kfm)["state"] == "NOOP"
     assert 304 not in [status for _, _, status in sample.requests]
 
 
-def test_another_body_under_the_same_validator_ends_the_trust_in_it(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_another_body_under_the_same_validator_ends_the_trust_in_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
-    registry.write_text(registry.read_text().replace("  time_column: time\n", "  time_column: time\n  recheck: 0s\n"))
+    registry.write_text(
+        registry.read_text().replace(
+            "  time_column: time\n", "  time_column: time\n  recheck: 0s\n"
+        )
+    )
     first = run(kfm)
     sample.control(QUAKES, mode="same_etag")
     second = run(kfm)
@@ -127,23 +159,33 @@ def test_another_body_under_the_same_validator_ends_the_trust_in_it(kfm: Kfm, ws
     run(kfm)
     asked = len(sample.requests)
     run(kfm)
-    assert [s for _, _, s in sample.requests[asked:]] == [200], "conditional requests have stopped for this source"
+    assert [s for _, _, s in sample.requests[asked:]] == [200], (
+        "conditional requests have stopped for this source"
+    )
 
 
-def test_bad_rows_are_set_aside_and_the_books_balance(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_bad_rows_are_set_aside_and_the_books_balance(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     with (ws / "data" / "registry" / f"{QUAKES}.yml").open("a") as entry:
         entry.write("max_quarantined: 0.05\n")
     sample.control(QUAKES, mode="bad_rows")
     outcome = run(kfm)
-    assert outcome["state"] == "COMMITTED" and outcome["quarantined"] == 2  # one without its key, one whose time is no time
-    rows = (ws / "data" / "work" / QUAKES / "quarantine" / str(outcome["run_id"]) / "rows.jsonl").read_text().splitlines()
+    # one without its key, one whose time is no time
+    assert outcome["state"] == "COMMITTED" and outcome["quarantined"] == 2
+    rows = (
+        (ws / "data" / "work" / QUAKES / "quarantine" / str(outcome["run_id"]) / "rows.jsonl")
+        .read_text()
+        .splitlines()
+    )
     assert {"line", "rule", "reason", "record"} <= set(json.loads(rows[0]))
     assert outcome["rows_read"] == outcome["rows_written"] + 2
 
 
 def test_equal_content_in_other_bytes_is_no_new_version(kfm: Kfm, sample: SampleUpstream) -> None:
     first = run(kfm)
-    sample.control(QUAKES, mode="duplicates_equal")  # other bytes, and every extra row equals one that is there
+    # other bytes, and every extra row equals one that is there
+    sample.control(QUAKES, mode="duplicates_equal")
     outcome = run(kfm)
     assert outcome["state"] == "NOOP" and "0 rows changed" in str(outcome["reason"])
     assert official(kfm)["generation"] == first["generation"]
@@ -158,7 +200,9 @@ def test_equal_content_in_other_bytes_is_no_new_version(kfm: Kfm, sample: Sample
         ("policy_label: public\n", "labels.policy"),
     ],
 )
-def test_without_licence_or_labels_nothing_is_published(kfm: Kfm, ws: Path, line: str, code: str) -> None:
+def test_without_licence_or_labels_nothing_is_published(
+    kfm: Kfm, ws: Path, line: str, code: str
+) -> None:
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
     whole = registry.read_text()
     registry.write_text(whole.replace(line, ""))
@@ -167,7 +211,9 @@ def test_without_licence_or_labels_nothing_is_published(kfm: Kfm, ws: Path, line
     assert [r["code"] for r in outcome["reasons"]] == [code]
     assert not (ws / "data" / "processed").exists()
     again = run(kfm)
-    assert (again["state"], again["exit_code"]) == ("NOOP", 3) and str(outcome["run_id"]) in str(again["names"])
+    assert (again["state"], again["exit_code"]) == ("NOOP", 3) and str(outcome["run_id"]) in str(
+        again["names"]
+    )
     assert official(kfm)["state"] == "denied"
     assert kfm("explain", "deny", QUAKES).code == 3
     registry.write_text(whole)
@@ -188,11 +234,15 @@ def test_force_runs_again_and_says_so(kfm: Kfm, ws: Path) -> None:
     assert outcome["state"] == "COMMITTED" and outcome["generation"] == 2
     row = kfm("ledger", QUAKES, "--json").json["rows"][0]
     assert row["forced"] == 1
-    log = (ws / "data" / "work" / QUAKES / "runs" / str(outcome["run_id"]) / "artifacts" / "run.jsonl").read_text()
+    log = (
+        ws / "data" / "work" / QUAKES / "runs" / str(outcome["run_id"]) / "artifacts" / "run.jsonl"
+    ).read_text()
     assert '"forced":true' in log
 
 
-def test_a_rollback_holds_what_it_left_until_forced(kfm: Kfm, sample: SampleUpstream, tmp_path: Path) -> None:
+def test_a_rollback_holds_what_it_left_until_forced(
+    kfm: Kfm, sample: SampleUpstream, tmp_path: Path
+) -> None:
     first = run(kfm)
     sample.control(QUAKES, revision=1)
     second = run(kfm)
@@ -204,7 +254,9 @@ def test_a_rollback_holds_what_it_left_until_forced(kfm: Kfm, sample: SampleUpst
     forced = run(kfm, "--force", "--reason", "they were right")
     assert forced["version_id"] == second["version_id"] and official(kfm)["generation"] == 4
     for version in (first, second):  # both stay readable
-        assert kfm("get", f"{QUAKES}@{str(version['version_id'])[:12]}", "-o", str(tmp_path)).code == 0
+        assert (
+            kfm("get", f"{QUAKES}@{str(version['version_id'])[:12]}", "-o", str(tmp_path)).code == 0
+        )
 
 
 def test_get_hands_out_checked_files(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
@@ -222,18 +274,26 @@ def test_get_hands_out_checked_files(kfm: Kfm, ws: Path, tmp_path: Path) -> None
     assert kfm("verify").code == 6
 
 
-def test_a_window_brings_a_piece_and_keeps_the_rest(kfm: Kfm, sample: SampleUpstream, tmp_path: Path) -> None:
+def test_a_window_brings_a_piece_and_keeps_the_rest(
+    kfm: Kfm, sample: SampleUpstream, tmp_path: Path
+) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     run(kfm)
     sample.control(QUAKES, revision=1)
     outcome = run(kfm, "--since", "2025-01-01T00:00:00Z", "--until", "2026-01-01T00:00:00Z")
-    assert outcome["state"] == "COMMITTED" and outcome["window"] == "2025-01-01T00:00:00Z/2026-01-01T00:00:00Z"
+    assert (
+        outcome["state"] == "COMMITTED"
+        and outcome["window"] == "2025-01-01T00:00:00Z/2026-01-01T00:00:00Z"
+    )
     assert "since=2025" in sample.requests[-1][1]
     kfm("get", QUAKES, "-o", str(tmp_path))
     table = pq.read_table(tmp_path / f"{QUAKES}.parquet")
     keys = table.column("event_id").to_pylist()
     assert len(keys) == len(set(keys)) >= 150
-    assert run(kfm, "--since", "2025-01-01T00:00:00Z", "--until", "2026-01-01T00:00:00Z")["state"] == "NOOP"
+    assert (
+        run(kfm, "--since", "2025-01-01T00:00:00Z", "--until", "2026-01-01T00:00:00Z")["state"]
+        == "NOOP"
+    )
     key = kfm("ledger", QUAKES, "--json").json["rows"][0]
     assert key["win"] == outcome["window"]
 
@@ -242,15 +302,29 @@ def test_a_file_of_the_users_own_becomes_official(kfm: Kfm, sample: SampleUpstre
     """Registered by one command, published by the next."""
     url = f"{sample.url}/weather_stations.csv"
     said = kfm(
-        "dataset", "new", "my_stations", "--url", url, "--licence", "CC-BY-4.0", "--sensitivity", "public", "--policy-label", "public"
+        "dataset",
+        "new",
+        "my_stations",
+        "--url",
+        url,
+        "--licence",
+        "CC-BY-4.0",
+        "--sensitivity",
+        "public",
+        "--policy-label",
+        "public",
     )
     assert said.code == 0, said.err
     assert kfm("run", "my_stations", "--json").json["runs"][0]["state"] == "COMMITTED"
     assert kfm("dataset", "new", "my_stations", "--url", url).code == 2
 
 
-def test_loopback_is_refused_unless_the_workspace_allows_it(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text().replace("allow_loopback: true", "allow_loopback: false"))
+def test_loopback_is_refused_unless_the_workspace_allows_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    (ws / "kfm.yml").write_text(
+        (ws / "kfm.yml").read_text().replace("allow_loopback: true", "allow_loopback: false")
+    )
     kfm("dataset", "new", "mine", "--url", f"{sample.url}/weather_stations.csv")
     assert kfm("run", "mine").code == 3
 
@@ -265,7 +339,9 @@ def _ledger_rows(ws: Path) -> int:
         return int(db.execute("select count(*) from ledger").fetchone()[0])
 
 
-def test_a_dry_run_changes_nothing_but_its_own_folder(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_dry_run_changes_nothing_but_its_own_folder(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     run(kfm)
     sample.control(QUAKES, revision=1)
     before = tree(ws)
@@ -277,7 +353,9 @@ def test_a_dry_run_changes_nothing_but_its_own_folder(kfm: Kfm, ws: Path, sample
     assert {k: v for k, v in after.items() if not k.startswith(own)} == before
     assert _ledger_rows(ws) == rows
     artifacts = ws / own / "artifacts"
-    trace = [json.loads(line) for line in (artifacts / "publisher_trace.jsonl").read_text().splitlines()]
+    trace = [
+        json.loads(line) for line in (artifacts / "publisher_trace.jsonl").read_text().splitlines()
+    ]
     assert all(line["dry_run"] for line in trace)
     assert [line["seq"] for line in trace] == list(range(1, len(trace) + 1))
     assert any(line["call"] == "write_file" and "processed/" in line["path"] for line in trace)
@@ -288,11 +366,38 @@ def test_a_dry_run_changes_nothing_but_its_own_folder(kfm: Kfm, ws: Path, sample
 
 def test_stages_come_in_the_documented_order(kfm: Kfm, ws: Path) -> None:
     outcome = run(kfm)
-    lines = (ws / "data" / "work" / QUAKES / "runs" / str(outcome["run_id"]) / "artifacts" / "run.jsonl").read_text().splitlines()
+    lines = (
+        (
+            ws
+            / "data"
+            / "work"
+            / QUAKES
+            / "runs"
+            / str(outcome["run_id"])
+            / "artifacts"
+            / "run.jsonl"
+        )
+        .read_text()
+        .splitlines()
+    )
     stages = list(dict.fromkeys(json.loads(line)["stage"] for line in lines))
-    assert stages == ["watch", "idempotency", "validate", "transform", "publish", "telemetry", "ledger"]
-    transforms = [json.loads(line) for line in lines if json.loads(line)["event"].startswith("transform.")]
-    assert [t["event"] for t in transforms] == ["transform.normalise", "transform.convert", "transform.metadata"]
+    assert stages == [
+        "watch",
+        "idempotency",
+        "validate",
+        "transform",
+        "publish",
+        "telemetry",
+        "ledger",
+    ]
+    transforms = [
+        json.loads(line) for line in lines if json.loads(line)["event"].startswith("transform.")
+    ]
+    assert [t["event"] for t in transforms] == [
+        "transform.normalise",
+        "transform.convert",
+        "transform.metadata",
+    ]
     assert all(t["input"] and t["output"] for t in transforms)
 
 
@@ -306,11 +411,16 @@ def test_reindex_gives_back_the_same_answers(kfm: Kfm, ws: Path, sample: SampleU
     kfm("run", "--all")
 
     def state() -> list[dict[str, object]]:
-        return [{k: v for k, v in d.items() if k != "generation"} for d in kfm("status", "--json").json["datasets"]]
+        return [
+            {k: v for k, v in d.items() if k != "generation"}
+            for d in kfm("status", "--json").json["datasets"]
+        ]
 
     def lineage() -> list[tuple[object, ...]]:
         db = sqlite3.connect(ws / "ledger" / "idempotency.sqlite")
-        return db.execute("select run_id, dataset_id, generation, record from lineage order by run_id").fetchall()
+        return db.execute(
+            "select run_id, dataset_id, generation, record from lineage order by run_id"
+        ).fetchall()
 
     before, edges, versions = state(), lineage(), tree(ws / "data" / "processed")
     for file in (ws / "ledger").glob("idempotency.sqlite*"):

@@ -1,4 +1,6 @@
-"""The runners of a connector: one engine in stages, each resumable, each with its receipt and nothing written where it may not."""
+"""The runners of a connector: one engine in stages, each resumable, each with its receipt and
+nothing written where it may not.
+"""
 
 import contextlib
 import datetime as dt
@@ -39,7 +41,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     make_workspace(folder / "ws", sample=False)
     (folder / "levels.csv").write_text(CSV)
-    new = ["connector", "new", ID, "--file", str(folder / "levels.csv"), "--licence", "CC0-1.0", "--key", "site", "--key", "day"]
+    new = [
+        "connector",
+        "new",
+        ID,
+        "--file",
+        str(folder / "levels.csv"),
+        "--licence",
+        "CC0-1.0",
+        "--key",
+        "site",
+        "--key",
+        "day",
+    ]
     assert cli(["-w", str(folder / "ws"), *new, "--time-column", "day"]) == 0
     change_entry(folder / "ws", ID, {"merge": "upsert"})
     return folder / "ws"
@@ -65,7 +79,9 @@ def stage(here: Path, capsys: pytest.CaptureFixture[str]) -> Runner:
 
 
 def receipt(here: Path, said: Said) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((here / re.findall(r"receipt +(\S+)", said.out)[-1]).read_text())
+    found: dict[str, Any] = json.loads(
+        (here / re.findall(r"receipt +(\S+)", said.out)[-1]).read_text()
+    )
     jsonschema_rs.validator_for(documents()["receipts/stage-receipt.json"]).validate(found)
     return found
 
@@ -74,9 +90,20 @@ def zones(here: Path) -> dict[str, dict[str, str]]:
     return {zone: tree(here / zone) for zone in ZONES}
 
 
-def test_the_stages_lead_to_an_official_version_and_each_writes_only_where_it_may(here: Path, stage: Runner) -> None:
-    may = {"ingest": {"data/raw", "data/work"}, "transform": {"data/work"}, "validate": {"data/work"}, "promote": set(ZONES) - {"data/raw"}}
-    stands = {"ingest": ("CLAIMED", []), "transform": ("CLAIMED", ["parts"]), "validate": ("PROPOSED", ["parts", "proposals"])}
+def test_the_stages_lead_to_an_official_version_and_each_writes_only_where_it_may(
+    here: Path, stage: Runner
+) -> None:
+    may = {
+        "ingest": {"data/raw", "data/work"},
+        "transform": {"data/work"},
+        "validate": {"data/work"},
+        "promote": set(ZONES) - {"data/raw"},
+    }
+    stands = {
+        "ingest": ("CLAIMED", []),
+        "transform": ("CLAIMED", ["parts"]),
+        "validate": ("PROPOSED", ["parts", "proposals"]),
+    }
     run_ids, state = set(), zones(here)
     for name, changes in may.items():
         said = stage(name)
@@ -87,13 +114,25 @@ def test_the_stages_lead_to_an_official_version_and_each_writes_only_where_it_ma
         told = receipt(here, said)
         run_ids.add(told["run_id"])
         there = [n for n in ("parts", "proposals") if (here / "data" / "work" / ID / n).exists()]
-        assert (told["state"], there) == stands.get(name, ("COMMITTED", ["parts", "proposals"])), "it goes as far as its name says"
-        assert told["stage"] == name and told["dataset_id"] == ID and told["dataset_id_from"] == "folder"
+        assert (told["state"], there) == stands.get(name, ("COMMITTED", ["parts", "proposals"])), (
+            "it goes as far as its name says"
+        )
+        assert (
+            told["stage"] == name
+            and told["dataset_id"] == ID
+            and told["dataset_id_from"] == "folder"
+        )
         assert all((here / "data" / path).is_file() for path in told["files"]) and told["files"]
     assert len(run_ids) == 1
     assert told["state"] == "COMMITTED" and told["generation"] == 1
-    report = json.loads((here / "data" / "work" / ID / "runs" / run_ids.pop() / "validation_report.json").read_text())
-    assert report["ok"] and {"schema", "geo", "time", "licence", "policy"} <= set(report["sections"])
+    report = json.loads(
+        (
+            here / "data" / "work" / ID / "runs" / run_ids.pop() / "validation_report.json"
+        ).read_text()
+    )
+    assert report["ok"] and {"schema", "geo", "time", "licence", "policy"} <= set(
+        report["sections"]
+    )
     assert cli(["-w", str(here), "verify", ID]) == 0
     again = stage("ingest")
     assert again.code == 0 and receipt(here, again)["state"] == "NOOP"
@@ -111,22 +150,31 @@ def test_the_stages_give_what_one_run_gives(here: Path, stage: Runner, tmp_path:
     for name in ("ingest", "validate", "promote"):  # transform is optional
         assert stage(name).code == 0
     by_stages = {p.name for p in (here / "data" / "processed" / ID).iterdir()}
-    assert cli(["-w", str(here), "rollback", ID, "--reason", "to run it again"]) != 0  # nothing before it
+    # nothing before it
+    assert cli(["-w", str(here), "rollback", ID, "--reason", "to run it again"]) != 0
     assert cli(["-w", str(here), "run", ID, "--force", "--reason", "compare"]) == 0
     assert {p.name for p in (here / "data" / "processed" / ID).iterdir()} == by_stages
 
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("run_2026-02-16T00:00:00Z", "2026-02-16T000000Z"), ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAV")],
+    [
+        ("run_2026-02-16T00:00:00Z", "2026-02-16T000000Z"),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    ],
 )
-def test_a_run_id_can_be_chosen_and_is_gone_on_with(here: Path, stage: Runner, given: str, kept: str) -> None:
+def test_a_run_id_can_be_chosen_and_is_gone_on_with(
+    here: Path, stage: Runner, given: str, kept: str
+) -> None:
     assert receipt(here, stage("ingest", "--run_id", given))["run_id"] == kept
     (here / "inbox" / ID / "levels.csv").unlink()  # nobody is asked again
     for name in ("transform", "validate", "promote"):
         said = stage(name, "--run_id", given, "--dataset-id", ID)
         assert said.code == 0, said
-        assert receipt(here, said)["run_id"] == kept and receipt(here, said)["dataset_id_from"] == "flag"
+        assert (
+            receipt(here, said)["run_id"] == kept
+            and receipt(here, said)["dataset_id_from"] == "flag"
+        )
     assert (here / "data" / "catalog" / "prov" / ID / f"run_{kept}.json").is_file()
     once_more = stage("promote", "--run_id", given)
     assert once_more.code == 0 and "official" in once_more.out
@@ -144,7 +192,9 @@ def test_a_stage_out_of_order_says_which_comes_first(here: Path, stage: Runner) 
     assert stage("ingest", "--dataset_id", "other").code == 2
 
 
-def test_what_moved_on_meanwhile_is_not_asked_for_behind_ones_back(here: Path, stage: Runner) -> None:
+def test_what_moved_on_meanwhile_is_not_asked_for_behind_ones_back(
+    here: Path, stage: Runner
+) -> None:
     stage("ingest", "--run_id", "early")
     (here / "inbox" / ID / "levels.csv").write_text(CSV + "S9,2026-02-01,1.5\n")
     assert cli(["-w", str(here), "run", ID]) == 0
@@ -152,14 +202,18 @@ def test_what_moved_on_meanwhile_is_not_asked_for_behind_ones_back(here: Path, s
     assert stale.code == 0 and receipt(here, stale)["state"] == "SUPERSEDED"
 
 
-def test_a_run_whose_base_has_moved_is_left_as_it_is_and_nobody_is_asked(here: Path, stage: Runner) -> None:
+def test_a_run_whose_base_has_moved_is_left_as_it_is_and_nobody_is_asked(
+    here: Path, stage: Runner
+) -> None:
     stage("ingest", "--run_id", "early", "--since", "2026-01-01", "--until", "2026-01-11")
     assert cli(["-w", str(here), "run", ID]) == 0
     stale = stage("validate", "--run_id", "early")
     assert stale.code == 3 and "changed since" in stale.err and "ingest.py" in stale.err
 
 
-def test_what_was_interrupted_in_promotion_is_finished_by_promote_alone(here: Path, stage: Runner) -> None:
+def test_what_was_interrupted_in_promotion_is_finished_by_promote_alone(
+    here: Path, stage: Runner
+) -> None:
     stage("ingest", "--run_id", "cut")
     stage("validate", "--run_id", "cut")
     with open_world(open_workspace(here)) as world, pytest.raises(Stopped):
@@ -178,7 +232,11 @@ def test_a_denied_run_says_so_in_its_report(here: Path, stage: Runner) -> None:
     said = stage("validate")
     told = receipt(here, said)
     assert said.code == 3 and told["state"] == "REJECTED"
-    report = json.loads((here / "data" / "work" / ID / "runs" / told["run_id"] / "validation_report.json").read_text())
+    report = json.loads(
+        (
+            here / "data" / "work" / ID / "runs" / told["run_id"] / "validation_report.json"
+        ).read_text()
+    )
     assert not report["ok"] and report["sections"]["licence"][0]["verdict"] == "deny"
     assert stage("promote", "--run_id", told["run_id"]).code == 3
     assert not (here / "data" / "processed" / ID).exists()
@@ -194,26 +252,50 @@ def test_promote_waits_for_people(here: Path, stage: Runner) -> None:
 
 
 @pytest.mark.parametrize("ending", ["json", "yml"])
-def test_a_configuration_file_says_what_flags_say(here: Path, stage: Runner, tmp_path: Path, ending: str) -> None:
+def test_a_configuration_file_says_what_flags_say(
+    here: Path, stage: Runner, tmp_path: Path, ending: str
+) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text('{"b": 1.0, "a": 2}')
     config = tmp_path / f"config.{ending}"
     config.write_text(
-        json.dumps({"dataset_id": ID, "spec": str(spec), "since": "2026-01-01", "until": "2026-01-11", "run_id": "from-config"})
+        json.dumps(
+            {
+                "dataset_id": ID,
+                "spec": str(spec),
+                "since": "2026-01-01",
+                "until": "2026-01-11",
+                "run_id": "from-config",
+            }
+        )
     )
     told = receipt(here, stage("ingest", "--config", str(config), "--run_id", "from-flag"))
-    assert (told["run_id"], told["dataset_id_from"], told["window"]) == ("from-flag", "config", "2026-01-01T00:00:00Z/2026-01-11T00:00:00Z")
-    assert told["spec_file_hash"] == "d3626ac30a87e6f7a6428233b3c68299976865fa5508e4267c5415c76af7a772"  # sha256 of {"a":2,"b":1}
+    assert (told["run_id"], told["dataset_id_from"], told["window"]) == (
+        "from-flag",
+        "config",
+        "2026-01-01T00:00:00Z/2026-01-11T00:00:00Z",
+    )
+    # sha256 of {"a":2,"b":1}
+    assert (
+        told["spec_file_hash"] == "d3626ac30a87e6f7a6428233b3c68299976865fa5508e4267c5415c76af7a772"
+    )
     validated = receipt(here, stage("validate", "--run_id", "from-flag", "--spec", str(spec)))
-    record = json.loads((here / "data" / "work" / ID / "runs" / "from-flag" / "run_record.json").read_text())
-    assert record["spec_file_hash"] == validated["spec_file_hash"] == told["spec_file_hash"] and record["rows_written"] == 10
+    record = json.loads(
+        (here / "data" / "work" / ID / "runs" / "from-flag" / "run_record.json").read_text()
+    )
+    assert (
+        record["spec_file_hash"] == validated["spec_file_hash"] == told["spec_file_hash"]
+        and record["rows_written"] == 10
+    )
     spec.write_text('{"a": 3}')
     assert stage("promote", "--run_id", "from-flag", "--spec", str(spec)).code == 2
     config.write_text(json.dumps({"since_when": "2026-01-01"}))
     assert stage("ingest", "--config", str(config)).code == 2
 
 
-def test_zones_can_lie_elsewhere_and_the_workspace_stays_as_it_was(here: Path, stage: Runner, tmp_path: Path) -> None:
+def test_zones_can_lie_elsewhere_and_the_workspace_stays_as_it_was(
+    here: Path, stage: Runner, tmp_path: Path
+) -> None:
     before = tree(here)
     given = [
         "--raw_dir",
@@ -231,13 +313,21 @@ def test_zones_can_lie_elsewhere_and_the_workspace_stays_as_it_was(here: Path, s
     assert tree(here) == before
     assert {p.split("/")[1] for p in told["files"] if p.startswith("catalog/")} == {"dcat", "prov"}
     assert (tmp_path / "ci" / "p" / ID / told["version_id"] / f"{ID}.parquet").is_file()
-    subprocess.run(["sha256sum", "-c", "--quiet", "checksums.sha256"], cwd=tmp_path / "ci" / "r" / ID, check=True)
+    subprocess.run(
+        ["sha256sum", "-c", "--quiet", "checksums.sha256"],
+        cwd=tmp_path / "ci" / "r" / ID,
+        check=True,
+    )
     assert cli(["-w", str(here), "run", ID]) == 0
-    assert (here / "data" / "processed" / ID / told["version_id"]).is_dir(), "the same bytes, wherever they lie"
+    assert (here / "data" / "processed" / ID / told["version_id"]).is_dir(), (
+        "the same bytes, wherever they lie"
+    )
     assert stage("ingest", "--work_dir", str(here / "data" / "elsewhere")).code == 2
 
 
-def test_a_tree_elsewhere_signs_with_a_key_of_its_own(here: Path, stage: Runner, tmp_path: Path) -> None:
+def test_a_tree_elsewhere_signs_with_a_key_of_its_own(
+    here: Path, stage: Runner, tmp_path: Path
+) -> None:
     given = ("--work_dir", str(tmp_path / "ci" / "w"))
     for name in ("ingest", "validate", "promote"):
         assert stage(name, *given).code == 0
@@ -247,17 +337,23 @@ def test_a_tree_elsewhere_signs_with_a_key_of_its_own(here: Path, stage: Runner,
     (signature,) = json.loads(generation.read_text())["signatures"]
     assert signature["keyid"] == other.stem != own.stem
     assert other.stem not in "".join(p.read_text() for p in (here / "keys" / "root").iterdir())
-    assert stage("ingest", "--raw_dir", str(here / "raw")).code == 2, "ledger and keys would be those of the workspace"
+    assert stage("ingest", "--raw_dir", str(here / "raw")).code == 2, (
+        "ledger and keys would be those of the workspace"
+    )
 
 
-def test_what_was_withdrawn_is_not_made_official_in_a_tree_elsewhere(here: Path, stage: Runner, tmp_path: Path) -> None:
+def test_what_was_withdrawn_is_not_made_official_in_a_tree_elsewhere(
+    here: Path, stage: Runner, tmp_path: Path
+) -> None:
     assert cli(["-w", str(here), "run", ID]) == 0
     assert cli(["-w", str(here), "withdraw", "--yes", ID, "--reason", "asked for"]) == 0
     said = stage("ingest", "--work_dir", str(tmp_path / "ci" / "w"))
     assert said.code == 3 and "withdrew" in said.err and not (tmp_path / "ci").exists()
 
 
-def test_a_new_id_or_another_spec_does_not_take_over_an_open_run(here: Path, stage: Runner, tmp_path: Path) -> None:
+def test_a_new_id_or_another_spec_does_not_take_over_an_open_run(
+    here: Path, stage: Runner, tmp_path: Path
+) -> None:
     spec, other = tmp_path / "spec.json", tmp_path / "other.json"
     spec.write_text('{"a": 1}')
     other.write_text('{"a": 2}')
@@ -272,7 +368,10 @@ def test_a_new_id_or_another_spec_does_not_take_over_an_open_run(here: Path, sta
 
 
 def test_a_stage_that_is_done_keeps_its_receipt(here: Path, stage: Runner) -> None:
-    told = {name: receipt(here, stage(name, "--run_id", "once")) for name in ("ingest", "transform", "validate", "promote")}
+    told = {
+        name: receipt(here, stage(name, "--run_id", "once"))
+        for name in ("ingest", "transform", "validate", "promote")
+    }
     before = tree(here / "data" / "work" / ID / "runs" / "once")
     for name, first in told.items():
         again = stage(name, "--run_id", "once")
@@ -283,10 +382,16 @@ def test_a_stage_that_is_done_keeps_its_receipt(here: Path, stage: Runner) -> No
 def test_a_stage_of_a_retired_dataset_asks_nobody(here: Path, stage: Runner) -> None:
     change_entry(here, ID, {"retired": "replaced"})
     said = stage("ingest", "--run_id", "late")
-    assert said.code == 2 and f"{ID} is retired: replaced" in said.err and not (here / "data" / "raw").exists()
+    assert (
+        said.code == 2
+        and f"{ID} is retired: replaced" in said.err
+        and not (here / "data" / "raw").exists()
+    )
 
 
-def test_a_promotion_that_waited_gets_its_receipt_when_it_is_done(here: Path, stage: Runner) -> None:
+def test_a_promotion_that_waited_gets_its_receipt_when_it_is_done(
+    here: Path, stage: Runner
+) -> None:
     change_entry(here, ID, {"approvals": 1})
     stage("ingest", "--run_id", "waits")
     stage("validate", "--run_id", "waits")
@@ -313,29 +418,52 @@ def test_a_dry_run_changes_nothing_outside_work(here: Path, stage: Runner, name:
     assert said.code == 0, said
     assert tree(here, without=("data/work/",)) == before
     told = receipt(here, said)
-    assert told["dry_run"] is True and told["state"] == {"promote": "COMMITTED", "validate": "PROPOSED"}.get(name, "CLAIMED")
+    assert told["dry_run"] is True and told["state"] == {
+        "promote": "COMMITTED",
+        "validate": "PROPOSED",
+    }.get(name, "CLAIMED")
     assert stage("validate", "--run_id", "kept").code == 0, "the real run is where it was"
 
 
-@pytest.mark.parametrize(("args", "code"), [((), 0), (("--frobnicate",), 2), (("--since", "2026-01-01"), 2), (("--run_id", "../x"), 2)])
-def test_with_log_json_every_line_is_an_object(here: Path, args: tuple[str, ...], code: int) -> None:
-    command = [sys.executable, str(here / "scripts" / "connectors" / ID / "ingest.py"), "--log_json", *args]
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [((), 0), (("--frobnicate",), 2), (("--since", "2026-01-01"), 2), (("--run_id", "../x"), 2)],
+)
+def test_with_log_json_every_line_is_an_object(
+    here: Path, args: tuple[str, ...], code: int
+) -> None:
+    command = [
+        sys.executable,
+        str(here / "scripts" / "connectors" / ID / "ingest.py"),
+        "--log_json",
+        *args,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
     assert done.returncode == code and lines and all(isinstance(line, dict) for line in lines)
     if not code:
-        assert json.loads(done.stdout)["event"] == "stage.done" and {"run.claimed", "source.answered"} <= {line["event"] for line in lines}
+        assert json.loads(done.stdout)["event"] == "stage.done" and {
+            "run.claimed",
+            "source.answered",
+        } <= {line["event"] for line in lines}
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_help_parser_and_documented_table_agree(here: Path, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(here / "scripts" / "connectors" / ID / f"{name}.py"), "--help"], capture_output=True, text=True, check=True
+        [sys.executable, str(here / "scripts" / "connectors" / ID / f"{name}.py"), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     shown = set(re.findall(r"^ +(--[a-z_-]+)", done.stdout, re.M))
     table = (here / "scripts" / "connectors" / "README.md").read_text()
     documented = set(re.findall(r"^\| `(--[a-z_-]+)`", table, re.M))
-    taken = {action.option_strings[0] for action in parser_of(name)._actions if action.option_strings[0].startswith("--")}
+    taken = {
+        action.option_strings[0]
+        for action in parser_of(name)._actions
+        if action.option_strings[0].startswith("--")
+    }
     assert shown == taken == documented - ({"--run_id"} if name == "backfill" else {"--batch"})
     assert flags_table() in table
     wanted = {
@@ -355,7 +483,7 @@ def test_help_parser_and_documented_table_agree(here: Path, name: str) -> None:
     assert {flag.lstrip("-") for flag, _ in FLAGS} >= wanted
 
 
-# ---- backfill --------------------------------------------------------------------------------------------------------
+# ---- backfill ------------------------------------------------------------------------------------
 def summary(here: Path) -> dict[str, Any]:
     (path,) = (here / "data" / "work" / ID / "backfills").glob("*.json")
     found: dict[str, Any] = json.loads(path.read_text())
@@ -375,24 +503,34 @@ def rows(here: Path) -> int:
     return int(pq.read_metadata(newest / f"{ID}.parquet").num_rows)
 
 
-def test_a_backfill_is_one_run_per_batch_and_a_restart_skips_what_is_done(here: Path, stage: Runner) -> None:
+def test_a_backfill_is_one_run_per_batch_and_a_restart_skips_what_is_done(
+    here: Path, stage: Runner
+) -> None:
     source = here / "inbox" / ID / "levels.csv"
     said = stage("backfill", *WINDOW)
     assert said.code == 0 and said.out.startswith("3 batches of 10d")
     done = summary(here)
-    assert [b["state"] for b in done["batches"]] == ["COMMITTED"] * 3 and len({b["run_id"] for b in done["batches"]}) == 3
+    assert [b["state"] for b in done["batches"]] == ["COMMITTED"] * 3 and len(
+        {b["run_id"] for b in done["batches"]}
+    ) == 3
     assert done["window"] == "2026-01-01T00:00:00Z/2026-01-31T00:00:00Z" and rows(here) == 30
     source.unlink()
     again = stage("backfill", *WINDOW)
-    assert again.code == 0 and summary(here)["batches"] == done["batches"], "nothing is asked for twice"
+    assert again.code == 0 and summary(here)["batches"] == done["batches"], (
+        "nothing is asked for twice"
+    )
 
 
 def test_a_backfill_that_broke_off_goes_on_where_it_stopped(here: Path, stage: Runner) -> None:
     source = here / "inbox" / ID / "levels.csv"
     whole = source.read_text()
-    source.write_text(whole + "S0,2026-01-15,99.5\n")  # two readings of one day, in the second batch
+    # two readings of one day, in the second batch
+    source.write_text(whole + "S0,2026-01-15,99.5\n")
     broken = stage("backfill", *WINDOW)
-    assert broken.code == 1 and [b["state"] for b in summary(here)["batches"]] == ["COMMITTED", "FAILED"]
+    assert broken.code == 1 and [b["state"] for b in summary(here)["batches"]] == [
+        "COMMITTED",
+        "FAILED",
+    ]
     source.write_text(whole)
     assert stage("backfill", *WINDOW).code == 0
     assert [b["state"] for b in summary(here)["batches"]] == ["COMMITTED"] * 3 and rows(here) == 30
@@ -418,15 +556,23 @@ def test_a_backfill_killed_in_the_middle_is_started_again(here: Path, stage: Run
         child.kill()
         child.wait()
     assert stage("backfill", *WINDOW).code == 0
-    assert {b["window"] for b in summary(here)["batches"]} == set(batches("2026-01-01", "2026-01-31", "10d", dt.UTC)) and rows(here) == 30
+    assert {b["window"] for b in summary(here)["batches"]} == set(
+        batches("2026-01-01", "2026-01-31", "10d", dt.UTC)
+    ) and rows(here) == 30
 
 
-def test_a_backfill_without_a_window_or_with_a_pointless_one_is_refused(here: Path, stage: Runner) -> None:
+def test_a_backfill_without_a_window_or_with_a_pointless_one_is_refused(
+    here: Path, stage: Runner
+) -> None:
     assert stage("backfill").code == 2
     assert stage("backfill", "--since", "7d", "--until", "2026-01-01").code == 2
     assert stage("backfill", *WINDOW, "--run_id", "x").code == 2
     planned = stage("backfill", *WINDOW, "--dry-run")
-    assert planned.code == 0 and planned.out.count("/2026") == 3 and not (here / "data" / "work" / ID).exists()
+    assert (
+        planned.code == 0
+        and planned.out.count("/2026") == 3
+        and not (here / "data" / "work" / ID).exists()
+    )
     change_entry(here, ID, {"merge": None})
     replaced = stage("backfill", *WINDOW)
     assert replaced.code == 2 and "upsert" in replaced.err
@@ -440,6 +586,9 @@ def test_batches_of_days_follow_the_registered_time_zone() -> None:
         "2026-03-08T06:00:00Z/2026-03-09T05:00:00Z",
         "2026-03-09T05:00:00Z/2026-03-10T05:00:00Z",
     ]
-    assert batches("2026-01-01", "2026-01-03", "36h", chicago)[-1] == "2026-01-02T12:00:00Z/2026-01-03T00:00:00Z"
+    assert (
+        batches("2026-01-01", "2026-01-03", "36h", chicago)[-1]
+        == "2026-01-02T12:00:00Z/2026-01-03T00:00:00Z"
+    )
     with pytest.raises(UsageError):
         batches("2026-01-01", "2026-01-03", "0", chicago)

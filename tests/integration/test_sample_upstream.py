@@ -1,4 +1,6 @@
-"""The sample upstream, over real HTTP on the loopback: validators, ranges, revisions and every misbehaviour."""
+"""The sample upstream, over real HTTP on the loopback: validators, ranges, revisions and every
+misbehaviour.
+"""
 
 import csv
 import hashlib
@@ -26,9 +28,21 @@ WEATHER, GAUGES, QUAKES = DATASETS
 EVERY = pytest.mark.parametrize("dataset", DATASETS, ids=lambda d: d.dataset)
 # The ETags of revisions 0, 1 and 2: a change here is a change of the published sample.
 PINNED = {
-    "ks_weather_stations": ("a19f5ee230ba394c09197f75435ec226", "61216cef0f18f2dda82ce7c1c23b6f4d", "05c06635358049e404306d72adffc710"),
-    "ks_stream_gauges": ("086dce6049656e71154c6f93c2bc3a5f", "389a91ff4ffecfeedb48c6b01f5ec0ea", "52d962433e865256ad624b8374aa89fd"),
-    "ks_earthquakes": ("55ad4ebbc0990c8431a53837649199ea", "e199694f6ecb310dc0e3593f1b99b8fc", "0b44bae9f06b42ac54a01a8e0a2a9f0a"),
+    "ks_weather_stations": (
+        "a19f5ee230ba394c09197f75435ec226",
+        "61216cef0f18f2dda82ce7c1c23b6f4d",
+        "05c06635358049e404306d72adffc710",
+    ),
+    "ks_stream_gauges": (
+        "086dce6049656e71154c6f93c2bc3a5f",
+        "389a91ff4ffecfeedb48c6b01f5ec0ea",
+        "52d962433e865256ad624b8374aa89fd",
+    ),
+    "ks_earthquakes": (
+        "55ad4ebbc0990c8431a53837649199ea",
+        "e199694f6ecb310dc0e3593f1b99b8fc",
+        "0b44bae9f06b42ac54a01a8e0a2a9f0a",
+    ),
 }
 
 
@@ -44,7 +58,13 @@ class Reply:
         return self.headers["ETag"] or ""
 
 
-def read(connection: http.client.HTTPConnection, path: str, headers: dict[str, str], method: str, payload: bytes | None) -> Reply:
+def read(
+    connection: http.client.HTTPConnection,
+    path: str,
+    headers: dict[str, str],
+    method: str,
+    payload: bytes | None,
+) -> Reply:
     connection.request(method, path, body=payload, headers=headers)
     response = connection.getresponse()
     try:
@@ -60,7 +80,14 @@ class Client:
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(urlsplit(self.upstream.url).netloc, timeout=60)
 
-    def get(self, path: str, headers: dict[str, str] | None = None, *, method: str = "GET", payload: bytes | None = None) -> Reply:
+    def get(
+        self,
+        path: str,
+        headers: dict[str, str] | None = None,
+        *,
+        method: str = "GET",
+        payload: bytes | None = None,
+    ) -> Reply:
         connection = self.connect()
         try:
             return read(connection, path, headers or {}, method, payload)
@@ -81,7 +108,11 @@ def rows(dataset: SampleDataset, raw: bytes) -> list[dict[str, Any]]:
     if dataset is WEATHER:
         return list(csv.DictReader(io.StringIO(raw.decode(), newline="")))
     document = json.loads(raw)
-    return document["observations"] if dataset is GAUGES else [f["properties"] for f in document["features"]]
+    return (
+        document["observations"]
+        if dataset is GAUGES
+        else [f["properties"] for f in document["features"]]
+    )
 
 
 def keys(dataset: SampleDataset, raw: bytes) -> list[tuple[Any, ...]]:
@@ -95,13 +126,18 @@ def keys(dataset: SampleDataset, raw: bytes) -> list[tuple[Any, ...]]:
 def test_a_dataset_has_unique_keys_and_its_columns(client: Client, dataset: SampleDataset) -> None:
     raw = client.get(dataset.path).body
     found = keys(dataset, raw)
-    assert len(set(found)) == len(found) == {"csv": 600, "json": 400, "geojson": 150}[dataset.format]
+    assert (
+        len(set(found)) == len(found) == {"csv": 600, "json": 400, "geojson": 150}[dataset.format]
+    )
     assert all(row[dataset.time_column].startswith("2025-") for row in rows(dataset, raw))
     assert dataset.host.endswith(".sample.kfm.example")
 
 
 def test_the_documents_are_ijson_with_missing_values(client: Client) -> None:
-    gauges, quakes = canonical.loads(client.get(GAUGES.path).body), canonical.loads(client.get(QUAKES.path).body)
+    gauges, quakes = (
+        canonical.loads(client.get(GAUGES.path).body),
+        canonical.loads(client.get(QUAKES.path).body),
+    )
     assert any(row["discharge_m3s"] is None for row in gauges["observations"])
     assert all(feature["id"] == feature["properties"]["event_id"] for feature in quakes["features"])
     assert any(row["temperature_c"] == "" for row in rows(WEATHER, client.get(WEATHER.path).body))
@@ -121,20 +157,31 @@ def test_revisions_add_change_and_remove_rows(client: Client, dataset: SampleDat
     zero, one, two = (sample_upstream.body(dataset.dataset, revision) for revision in (0, 1, 2))
     assert set(keys(dataset, zero)) < set(keys(dataset, one))
     assert set(keys(dataset, one)) - set(keys(dataset, two))
-    before, after = dict(zip(keys(dataset, zero), rows(dataset, zero))), dict(zip(keys(dataset, one), rows(dataset, one)))
+    before, after = (
+        dict(zip(keys(dataset, zero), rows(dataset, zero))),
+        dict(zip(keys(dataset, one), rows(dataset, one))),
+    )
     assert 0 < sum(before[key] != after[key] for key in before) <= 5
-    assert sample_upstream.body(dataset.dataset, MAX_REVISION) != sample_upstream.body(dataset.dataset, MAX_REVISION - 1)
+    assert sample_upstream.body(dataset.dataset, MAX_REVISION) != sample_upstream.body(
+        dataset.dataset, MAX_REVISION - 1
+    )
 
 
 @EVERY
-def test_going_back_to_a_revision_gives_its_bytes_back(client: Client, dataset: SampleDataset) -> None:
+def test_going_back_to_a_revision_gives_its_bytes_back(
+    client: Client, dataset: SampleDataset
+) -> None:
     first = client.get(dataset.path)
     client.upstream.control("*", revision=1)
     changed = client.get(dataset.path, {"If-None-Match": first.etag})
     client.upstream.control("*", revision=0)
     again = client.get(dataset.path, {"If-None-Match": changed.etag})
     assert (changed.status, again.status) == (200, 200)
-    assert (again.body, again.etag, again.headers["Last-Modified"]) == (first.body, first.etag, first.headers["Last-Modified"])
+    assert (again.body, again.etag, again.headers["Last-Modified"]) == (
+        first.body,
+        first.etag,
+        first.headers["Last-Modified"],
+    )
     assert changed.headers["Last-Modified"] != first.headers["Last-Modified"]
 
 
@@ -144,14 +191,22 @@ def test_a_window_is_half_open(client: Client, dataset: SampleDataset) -> None:
     times = sorted({row[dataset.time_column] for row in rows(dataset, whole.body)})
     since, until = times[1], times[4]
     part = client.get(f"{dataset.path}?since={since}&until={until}")
-    expected = [row for row in rows(dataset, whole.body) if since <= row[dataset.time_column] < until]
+    expected = [
+        row for row in rows(dataset, whole.body) if since <= row[dataset.time_column] < until
+    ]
     assert rows(dataset, part.body) == expected
     assert part.etag != whole.etag
-    assert client.get(f"{dataset.path}?since={since[:-1]}%2B00:00&until={until[:-1]}+00:00").body == part.body
+    assert (
+        client.get(f"{dataset.path}?since={since[:-1]}%2B00:00&until={until[:-1]}+00:00").body
+        == part.body
+    )
     assert rows(dataset, client.get(f"{dataset.path}?until={times[0]}").body) == []
 
 
-@pytest.mark.parametrize("query", ["since=yesterday", "until=2025-06-01T00:00:00", "since=2030-01-01T00:00:00Z&until=never"])
+@pytest.mark.parametrize(
+    "query",
+    ["since=yesterday", "until=2025-06-01T00:00:00", "since=2030-01-01T00:00:00Z&until=never"],
+)
 def test_a_bad_window_is_refused(client: Client, query: str) -> None:
     assert client.get(f"{GAUGES.path}?{query}").status == 400
 
@@ -169,7 +224,9 @@ def test_get_and_head_carry_the_same_headers(client: Client, dataset: SampleData
     assert (head.status, head.body) == (200, b"")
     assert (
         full.headers["Content-Type"].split(";")[0]
-        == {"csv": "text/csv", "json": "application/json", "geojson": "application/geo+json"}[dataset.format]
+        == {"csv": "text/csv", "json": "application/json", "geojson": "application/geo+json"}[
+            dataset.format
+        ]
     )
 
 
@@ -187,17 +244,29 @@ def test_an_unchanged_body_is_304(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "first", "last"),
-    [("0-9", 0, 10), ("100-", 100, None), ("-7", -7, None), ("100-99999999", 100, None), ("5-5", 5, 6), ("-99999999", 0, None)],
+    [
+        ("0-9", 0, 10),
+        ("100-", 100, None),
+        ("-7", -7, None),
+        ("100-99999999", 100, None),
+        ("5-5", 5, 6),
+        ("-99999999", 0, None),
+    ],
 )
 def test_a_range_is_that_part(client: Client, asked: str, first: int, last: int | None) -> None:
     whole = client.get(GAUGES.path)
     part = client.get(GAUGES.path, {"Range": f"bytes={asked}"})
     assert (part.status, part.body, part.etag) == (206, whole.body[first:last], whole.etag)
     start = first % len(whole.body) if first else 0
-    assert part.headers["Content-Range"] == f"bytes {start}-{start + len(part.body) - 1}/{len(whole.body)}"
+    assert (
+        part.headers["Content-Range"]
+        == f"bytes {start}-{start + len(part.body) - 1}/{len(whole.body)}"
+    )
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,4-5", "bytes=-", "bytes=9-1", "lines=0-1", "bytes=a-b"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=0-1,4-5", "bytes=-", "bytes=9-1", "lines=0-1", "bytes=a-b"]
+)
 def test_an_odd_range_is_ignored(client: Client, asked: str) -> None:
     assert client.get(GAUGES.path, {"Range": asked}).status == 200
 
@@ -222,7 +291,10 @@ def test_if_range_guards_against_joining_two_states(client: Client) -> None:
 def test_one_connection_serves_many_requests(client: Client) -> None:
     connection = client.connect()
     try:
-        replies = [read(connection, path, {}, "GET", None) for path in (WEATHER.path, "/nothing", GAUGES.path, "/")]
+        replies = [
+            read(connection, path, {}, "GET", None)
+            for path in (WEATHER.path, "/nothing", GAUGES.path, "/")
+        ]
         first = connection.sock
         replies.append(read(connection, "/_control", {}, "POST", b'{"dataset":"*"}'))
         assert connection.sock is first is not None
@@ -241,13 +313,20 @@ def test_other_paths_are_a_problem_document(client: Client) -> None:
 def test_the_root_describes_what_there_is(client: Client) -> None:
     described = json.loads(client.get("/").body)
     assert described == client.upstream.describe() == sample_upstream.describe(client.upstream.url)
-    assert [client.get(urlsplit(d["url"]).path).status for d in described["datasets"]] == [200, 200, 200]
+    assert [client.get(urlsplit(d["url"]).path).status for d in described["datasets"]] == [
+        200,
+        200,
+        200,
+    ]
 
 
 def test_requests_are_remembered_up_to_a_bound(client: Client) -> None:
     client.get(WEATHER.path + "?a=1")
     client.get("/nothing", method="HEAD")
-    assert client.upstream.requests == [("GET", WEATHER.path + "?a=1", 200), ("HEAD", "/nothing", 404)]
+    assert client.upstream.requests == [
+        ("GET", WEATHER.path + "?a=1", 200),
+        ("HEAD", "/nothing", 404),
+    ]
     assert client.upstream._shared.log.maxlen == 10_000
 
 
@@ -265,7 +344,10 @@ def test_control_sets_mode_and_revision(client: Client) -> None:
         "ks_stream_gauges": {"mode": "ok", "revision": 0},
         "ks_earthquakes": {"mode": "ok", "revision": 2},
     }
-    assert client.upstream.control("*", mode="lying")["ks_stream_gauges"] == {"mode": "lying", "revision": 0}
+    assert client.upstream.control("*", mode="lying")["ks_stream_gauges"] == {
+        "mode": "lying",
+        "revision": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -287,7 +369,9 @@ def test_control_sets_mode_and_revision(client: Client) -> None:
         (["*"], "object"),
     ],
 )
-def test_a_wrong_order_is_refused_and_changes_nothing(client: Client, order: Any, says: str) -> None:
+def test_a_wrong_order_is_refused_and_changes_nothing(
+    client: Client, order: Any, says: str
+) -> None:
     before = client.upstream._shared.snapshot()
     reply = client.order(order)
     assert reply.status == 400
@@ -316,12 +400,19 @@ def test_control_raises_in_python() -> None:
 
 def in_mode(client: Client, dataset: SampleDataset, mode: str | int, **headers: str) -> Reply:
     client.upstream.control(dataset.dataset, mode=mode)
-    return client.get(dataset.path, {name.replace("_", "-"): value for name, value in headers.items()})
+    return client.get(
+        dataset.path, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
 
 
 @EVERY
-@pytest.mark.parametrize(("mode", "status", "retry"), [("429", 429, "1"), (429, 429, "1"), ("503", 503, None), (503, 503, None)])
-def test_refusals(client: Client, dataset: SampleDataset, mode: str | int, status: int, retry: str | None) -> None:
+@pytest.mark.parametrize(
+    ("mode", "status", "retry"),
+    [("429", 429, "1"), (429, 429, "1"), ("503", 503, None), (503, 503, None)],
+)
+def test_refusals(
+    client: Client, dataset: SampleDataset, mode: str | int, status: int, retry: str | None
+) -> None:
     reply = in_mode(client, dataset, mode)
     assert (reply.status, reply.headers["Retry-After"], reply.etag) == (status, retry, "")
 
@@ -331,7 +422,11 @@ def test_truncated_declares_more_than_it_sends(client: Client, dataset: SampleDa
     whole = sample_upstream.body(dataset.dataset)
     for _ in range(2):
         reply = in_mode(client, dataset, "truncated")
-        assert (reply.status, reply.whole, int(reply.headers["Content-Length"])) == (200, False, len(whole))
+        assert (reply.status, reply.whole, int(reply.headers["Content-Length"])) == (
+            200,
+            False,
+            len(whole),
+        )
         assert reply.body == whole[: len(whole) // 2]
 
 
@@ -348,7 +443,10 @@ def test_truncated_once_can_be_resumed(client: Client, dataset: SampleDataset) -
 
 @EVERY
 def test_lying_is_a_web_page_and_empty_is_nothing(client: Client, dataset: SampleDataset) -> None:
-    lie, empty = in_mode(client, dataset, "lying", If_None_Match="*"), in_mode(client, dataset, "empty", If_None_Match="*")
+    lie, empty = (
+        in_mode(client, dataset, "lying", If_None_Match="*"),
+        in_mode(client, dataset, "empty", If_None_Match="*"),
+    )
     assert (lie.status, lie.headers["Content-Type"].split(";")[0]) == (200, "text/html")
     assert b"<html>" in lie.body
     assert (empty.status, empty.body, empty.headers["Content-Length"]) == (200, b"", "0")
@@ -376,7 +474,9 @@ def test_a_weak_etag_validates_but_joins_no_ranges(client: Client, dataset: Samp
     weak = in_mode(client, dataset, "weak_etag")
     assert weak.etag == f"W/{strong}"
     assert in_mode(client, dataset, "weak_etag", If_None_Match=weak.etag).status == 304
-    assert in_mode(client, dataset, "weak_etag", Range="bytes=1-2", If_Range=weak.etag).status == 200
+    assert (
+        in_mode(client, dataset, "weak_etag", Range="bytes=1-2", If_Range=weak.etag).status == 200
+    )
 
 
 @EVERY
@@ -411,7 +511,10 @@ def test_bad_rows_are_few_and_bad(client: Client, dataset: SampleDataset) -> Non
 
 @EVERY
 def test_duplicates_are_equal_or_conflicting(client: Client, dataset: SampleDataset) -> None:
-    equal, conflicting = (in_mode(client, dataset, mode).body for mode in ("duplicates_equal", "duplicates_conflicting"))
+    equal, conflicting = (
+        in_mode(client, dataset, mode).body
+        for mode in ("duplicates_equal", "duplicates_conflicting")
+    )
     for raw, same in ((equal, True), (conflicting, False)):
         twice = [key for key, count in Counter(keys(dataset, raw)).items() if count == 2]
         assert len(twice) == 4
@@ -507,7 +610,9 @@ def test_a_port_in_use_is_a_usage_error(client: Client) -> None:
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_prints_one_line_and_ends_on_a_signal(ending: signal.Signals) -> None:
     program = "from kfm.samples.upstream import serve_forever; serve_forever(0)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         described = json.loads(process.stdout.readline())
         connection = http.client.HTTPConnection(urlsplit(described["url"]).netloc, timeout=60)

@@ -1,4 +1,6 @@
-"""Schedulers at work: two of them, killed and frozen, over both clock changes; and the commands people use."""
+"""Schedulers at work: two of them, killed and frozen, over both clock changes; and the commands
+people use.
+"""
 
 import contextlib
 import datetime as dt
@@ -26,7 +28,14 @@ from kfm.model.schedule import Schedule
 from tests.conftest import Said, until
 from tests.services import schema_url, shared_server
 
-ENTRY = msgspec.convert({"dataset_id": "d", "title": "D", "source": {"url": "https://example.org/t.csv", "format": "csv"}}, DatasetEntry)
+ENTRY = msgspec.convert(
+    {
+        "dataset_id": "d",
+        "title": "D",
+        "source": {"url": "https://example.org/t.csv", "format": "csv"},
+    },
+    DatasetEntry,
+)
 HOURS = 50  # 48, and the hours by which a day is longer where clocks change
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -37,7 +46,9 @@ def at(text: str) -> dt.datetime:
 
 def table(name: str, **more: Any) -> Timetable:
     return resolve(
-        name, Schedule(dataset=name, **{"time_zone": "America/Chicago", **more}), msgspec.structs.replace(ENTRY, dataset_id=name)
+        name,
+        Schedule(dataset=name, **{"time_zone": "America/Chicago", **more}),
+        msgspec.structs.replace(ENTRY, dataset_id=name),
     )
 
 
@@ -84,7 +95,9 @@ class Place:
         return World(self.clock, self.store(), name, 15.0)
 
     def lapse(self) -> None:
-        """The lease of a leader that died or froze runs out. No lock file tells a server that its holder is dead."""
+        """The lease of a leader that died or froze runs out. No lock file tells a server that its
+        holder is dead.
+        """
         if self.kind == "postgres":
             import psycopg
 
@@ -110,7 +123,11 @@ class World:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    where = tmp_path / "ledger" / "s.sqlite" if request.param == "sqlite" else schema_url(shared_server())
+    where = (
+        tmp_path / "ledger" / "s.sqlite"
+        if request.param == "sqlite"
+        else schema_url(shared_server())
+    )
     found = Place(request.param, where, Clock("2026-03-07T06:00:00Z"))
     yield found
     for store in found.opened:
@@ -136,9 +153,13 @@ class Worker:
             self.worked.append((job.dataset_id, job.win))
             self.reasons.append(job.reason)
             if job.win == self._bad:
-                self._store.transaction(lambda tx, j=job: tx.queue.fail(self._token, j, "it always fails", retry=False))
+                self._store.transaction(
+                    lambda tx, j=job: tx.queue.fail(self._token, j, "it always fails", retry=False)
+                )
             else:
-                self._store.transaction(lambda tx, j=job: tx.queue.finish(self._token, j, "succeeded"))
+                self._store.transaction(
+                    lambda tx, j=job: tx.queue.finish(self._token, j, "succeeded")
+                )
 
 
 @pytest.mark.parametrize(
@@ -151,16 +172,42 @@ class Worker:
         )),
     ],
 )  # fmt: skip
-def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: Place, zone: str, change: str, length: float) -> None:
-    """Two schedulers, ticks dropped at random, leaders killed in and between transactions, one window that always fails."""
+def test_two_days_over_a_clock_change_visit_every_window_and_double_none(
+    place: Place, zone: str, change: str, length: float
+) -> None:
+    """Two schedulers, ticks dropped at random, leaders killed in and between transactions, one
+    window that always fails.
+    """
     chance = random.Random(change)
-    begins = dt.datetime.fromisoformat(change).replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC) - DAY
+    begins = (
+        dt.datetime.fromisoformat(change).replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC) - DAY
+    )
     place.clock.moment = begins
     start = rfc3339(begins)
     tables = [
-        table("hours", time_zone=zone, cadence="0 * * * *" if length % 1 == 0 else "*/30 * * * *", windows="1h", start=start),
-        table("days", time_zone=zone, cadence="daily", windows="1d", start=rfc3339(begins - DAY), revisit=("6h",)),
-        table("nights", time_zone=zone, cadence="30 2 * * *", windows="1d", start=rfc3339(begins - DAY), jitter="40m"),
+        table(
+            "hours",
+            time_zone=zone,
+            cadence="0 * * * *" if length % 1 == 0 else "*/30 * * * *",
+            windows="1h",
+            start=start,
+        ),
+        table(
+            "days",
+            time_zone=zone,
+            cadence="daily",
+            windows="1d",
+            start=rfc3339(begins - DAY),
+            revisit=("6h",),
+        ),
+        table(
+            "nights",
+            time_zone=zone,
+            cadence="30 2 * * *",
+            windows="1d",
+            start=rfc3339(begins - DAY),
+            jitter="40m",
+        ),
         table("quarters", time_zone=zone, cadence="15m", windows="15m", start=start, jitter="40m"),
     ]
     bad = f"{rfc3339(begins + 20 * HOUR)}/{rfc3339(begins + 21 * HOUR)}"
@@ -172,7 +219,9 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
             raise Killed
 
     names = iter(range(10**6))
-    schedulers = [Scheduler(place.world(f"s{next(names)}"), lambda: tables, held=held) for _ in range(2)]
+    schedulers = [
+        Scheduler(place.world(f"s{next(names)}"), lambda: tables, held=held) for _ in range(2)
+    ]
     kills = 0
     for _ in range(HOURS * 12):
         place.clock.step(dt.timedelta(minutes=5))
@@ -189,7 +238,9 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
                 kills += 1
                 schedulers[number]._world.store.abandon()
                 place.lapse()
-                schedulers[number] = Scheduler(place.world(f"s{next(names)}"), lambda: tables, held=held)
+                schedulers[number] = Scheduler(
+                    place.world(f"s{next(names)}"), lambda: tables, held=held
+                )
         deadly["on"] = False
         if chance.random() < 0.7:
             worker.work()
@@ -207,14 +258,19 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
     hours = [(at(w[21:]) - at(w[:20])).total_seconds() / 3600 for w in days]
     assert hours == [24, 24, length]
     for win in days:
-        assert seen.pop(("days", win)) == 1 + (at(win[21:]) + 6 * HOUR <= ends), f"{win}: once, and once more six hours after its end"
+        assert seen.pop(("days", win)) == 1 + (at(win[21:]) + 6 * HOUR <= ends), (
+            f"{win}: once, and once more six hours after its end"
+        )
     assert {seen.pop((n, w)) for n, w in list(seen) if n == "nights"} == {1}
     quarters = [seen.pop((n, w)) for n, w in list(seen) if n == "quarters"]
     assert set(quarters) == {1} and HOURS * 4 - 4 <= len(quarters) <= HOURS * 4
     assert not seen
     store = worker._store
     (failing,) = store.read(lambda tx: tx.schedule.failing("hours"))
-    assert (failing.slot, failing.error) == (bad, "it always fails") and failing.fails == failing.puts > 2
+    assert (failing.slot, failing.error) == (
+        bad,
+        "it always fails",
+    ) and failing.fails == failing.puts > 2
     assert store.read(lambda tx: tx.schedule.counts("hours")) == {"done": HOURS - 1, "failed": 1}
     assert all(re.match(r"cron:scheduler@s\d+ ", reason) for reason in worker.reasons)
 
@@ -225,7 +281,9 @@ def _until_led(schedulers: list[Scheduler]) -> None:
 
 
 def test_one_leads_and_the_other_takes_over_when_it_dies(place: Place) -> None:
-    one, two = (Scheduler(place.world(n), lambda: [table("d", cadence="daily")]) for n in ("one", "two"))
+    one, two = (
+        Scheduler(place.world(n), lambda: [table("d", cadence="daily")]) for n in ("one", "two")
+    )
     assert one.tick().leads and not two.tick().leads
     one._world.store.abandon()
     place.lapse()
@@ -245,10 +303,15 @@ def test_a_frozen_leader_that_wakes_up_writes_nothing(place: Place) -> None:
 
     scheduler = Scheduler(one, frozen)
     assert scheduler.tick().leads is False
-    assert one.store.read(lambda tx: tx.jobs.listing()) == [] and one.store.read(lambda tx: tx.schedule.get("d")) is None
+    assert (
+        one.store.read(lambda tx: tx.jobs.listing()) == []
+        and one.store.read(lambda tx: tx.schedule.get("d")) is None
+    )
 
 
-def test_a_clock_that_jumps_forward_catches_up_and_one_that_goes_back_doubles_nothing(place: Place) -> None:
+def test_a_clock_that_jumps_forward_catches_up_and_one_that_goes_back_doubles_nothing(
+    place: Place,
+) -> None:
     tables = [
         table("all", cadence="daily", windows="1d", start="2026-03-01"),
         table("latest", cadence="daily", windows="1d", start="2026-03-01", catch_up="latest"),
@@ -265,7 +328,10 @@ def test_a_clock_that_jumps_forward_catches_up_and_one_that_goes_back_doubles_no
 
 @pytest.mark.parametrize("policy", ["latest", "none"])
 def test_after_a_tick_ten_years_ahead_the_coming_windows_are_put(place: Place, policy: str) -> None:
-    scheduler = Scheduler(place.world("one"), lambda: [table("d", cadence="daily", windows="1d", start="2026-03-01", catch_up=policy)])
+    scheduler = Scheduler(
+        place.world("one"),
+        lambda: [table("d", cadence="daily", windows="1d", start="2026-03-01", catch_up=policy)],
+    )
     assert scheduler.tick().puts == 1
     now, place.clock.moment = place.clock.moment, at("2036-03-07T06:00:00Z")
     assert scheduler.tick().skips > 3600
@@ -279,15 +345,23 @@ def test_after_a_tick_ten_years_ahead_the_coming_windows_are_put(place: Place, p
 
 
 def test_a_long_past_that_is_left_out_keeps_no_other_schedule_waiting(place: Place) -> None:
-    tables = [table("a", cadence="1h", windows="1m", start="1976-01-01", catch_up="latest"), table("b", cadence="daily")]
+    tables = [
+        table("a", cadence="1h", windows="1m", start="1976-01-01", catch_up="latest"),
+        table("b", cadence="daily"),
+    ]
     world = place.world("one")
     done = Scheduler(world, lambda: tables).tick()
     assert (done.puts, done.more) == (60 + 1, False) and done.skips > 26_000_000
-    assert world.store.read(lambda tx: tx.schedule.counts("a")) == {"open": 60, "skipped": done.skips}
+    assert world.store.read(lambda tx: tx.schedule.counts("a")) == {
+        "open": 60,
+        "skipped": done.skips,
+    }
     assert len(world.store.read(lambda tx: tx.schedule.since("a", 0))) == 61
 
 
-def test_a_job_and_its_row_are_one_transaction(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_and_its_row_are_one_transaction(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = place.world("one")
     scheduler = Scheduler(world, lambda: [table("d", cadence="daily")])
     from kfm.store.schedule import ScheduleView
@@ -304,7 +378,10 @@ def test_a_job_and_its_row_are_one_transaction(place: Place, monkeypatch: pytest
 
 
 def test_windows_cut_anew_are_looked_at_from_their_start(place: Place) -> None:
-    world, tables = place.world("one"), [table("d", cadence="daily", windows="1d", start="2026-03-05")]
+    world, tables = (
+        place.world("one"),
+        [table("d", cadence="daily", windows="1d", start="2026-03-05")],
+    )
     scheduler = Scheduler(world, lambda: tables)
     assert scheduler.tick().puts == 2
     tables[0] = table("d", cadence="daily", windows="1d", start="2026-03-01")
@@ -315,7 +392,11 @@ def test_windows_cut_anew_are_looked_at_from_their_start(place: Place) -> None:
 
 def test_a_host_that_asks_to_be_left_alone_lengthens_the_wait(place: Place) -> None:
     until: list[dt.datetime | None] = [None]
-    scheduler = Scheduler(place.world("one"), lambda: [table("d", cadence="real-time", interval="1m")], held=lambda dataset: until[0])
+    scheduler = Scheduler(
+        place.world("one"),
+        lambda: [table("d", cadence="real-time", interval="1m")],
+        held=lambda dataset: until[0],
+    )
     assert scheduler.tick().puts == 1
     until[0] = place.clock.moment + dt.timedelta(minutes=30)
     place.clock.step(dt.timedelta(minutes=5))
@@ -331,7 +412,9 @@ def test_the_same_event_twice_is_one_and_postpones_the_poll(place: Place) -> Non
     place.clock.step(5 * HOUR)
 
     def heard() -> bool:
-        answer: bool = world.store.transaction(lambda tx: on_event(tx, found, "abc", place.clock.now(), "hook"))
+        answer: bool = world.store.transaction(
+            lambda tx: on_event(tx, found, "abc", place.clock.now(), "hook")
+        )
         return answer
 
     assert heard() and not heard()
@@ -365,8 +448,14 @@ def test_checkpoints_are_kept_in_the_store(place: Place) -> None:
 
 def test_pool_and_priority_of_a_schedule_are_those_of_its_jobs(place: Place) -> None:
     world = place.world("one")
-    maintenance = resolve("tidy", Schedule(job_type="maintenance.gc", parameters={"apply": True}, cadence="daily"), None)
-    Scheduler(world, lambda: [table("d", cadence="daily", pool="slow", priority=7), maintenance]).tick()
+    maintenance = resolve(
+        "tidy",
+        Schedule(job_type="maintenance.gc", parameters={"apply": True}, cadence="daily"),
+        None,
+    )
+    Scheduler(
+        world, lambda: [table("d", cadence="daily", pool="slow", priority=7), maintenance]
+    ).tick()
     jobs = {j.job_type: j for j in world.store.read(lambda tx: tx.jobs.listing())}
     assert (jobs["ingest.pull_source"].pool, jobs["ingest.pull_source"].priority) == ("slow", 7)
     assert msgspec.json.decode(jobs["maintenance.gc"].envelope)["parameters"] == {"apply": True}
@@ -378,30 +467,38 @@ def test_what_lies_below_the_checkpoint_is_not_looked_at_again(tmp_path: Path) -
     world = place.world("one")
     scheduler = Scheduler(world, lambda: [found])
     floor = to_ms(place.clock.moment)
-    world.store.transaction(lambda tx: tx.schedule.set_checkpoint("floor/d", f"{floor} {to_ms(found.start)}/300/{found.zone}/"))
+    world.store.transaction(
+        lambda tx: tx.schedule.set_checkpoint(
+            "floor/d", f"{floor} {to_ms(found.start)}/300/{found.zone}/"
+        )
+    )
     assert scheduler.tick().puts == 0, "a hundred thousand windows without a row"
     place.clock.step(dt.timedelta(minutes=5))
     assert scheduler.tick().puts == 1
     world.store.abandon()
 
 
-# ---- the commands -----------------------------------------------------------------------------------------------------------------
+# ---- the commands --------------------------------------------------------------------------------
 def test_a_registered_cadence_is_enough_to_be_scheduled(kfm: Callable[..., Said], ws: Path) -> None:
     assert kfm("dataset", "new", "trees", "--url", "https://example.org/trees.csv").code == 0
     entry = ws / "data/registry/trees.yml"
     assert "cadence: daily" in entry.read_text()
     entry.write_text(entry.read_text().replace("cadence: daily\n", ""))
     said = kfm("doctor", "--json")
-    assert said.code == 1 and [(f["code"], f["where"]) for f in said.json["findings"] if "schedule" in f["code"]] == [
-        ("schedule.missing", "data/registry/trees.yml")
-    ]
+    assert said.code == 1 and [
+        (f["code"], f["where"]) for f in said.json["findings"] if "schedule" in f["code"]
+    ] == [("schedule.missing", "data/registry/trees.yml")]
     with (ws / "data/registry/trees.yml").open("a") as file:
         file.write("cadence: daily\n")
     assert not [f for f in kfm("doctor", "--json").json["findings"] if "schedule" in f["code"]]
-    assert [s["cadence"] for s in kfm("schedule", "list", "trees", "--json").json["schedules"]] == ["daily"]
+    assert [s["cadence"] for s in kfm("schedule", "list", "trees", "--json").json["schedules"]] == [
+        "daily"
+    ]
 
 
-def test_a_backfill_plan_is_enough_for_the_doctor_and_a_retired_dataset_needs_none(kfm: Callable[..., Said], ws: Path) -> None:
+def test_a_backfill_plan_is_enough_for_the_doctor_and_a_retired_dataset_needs_none(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     for name in ("trees", "stumps"):
         assert kfm("dataset", "new", name, "--url", "https://example.org/trees.csv").code == 0
         entry = ws / f"data/registry/{name}.yml"
@@ -410,8 +507,12 @@ def test_a_backfill_plan_is_enough_for_the_doctor_and_a_retired_dataset_needs_no
     plans.mkdir(parents=True, exist_ok=True)
     (plans / "old_trees.yml").write_text("dataset: trees\n")
     assert kfm("dataset", "retire", "stumps", "--reason", "gone").code == 0
-    assert not [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "schedule.missing"]
-    (bad,) = [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "backfill.invalid"]
+    assert not [
+        f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "schedule.missing"
+    ]
+    (bad,) = [
+        f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "backfill.invalid"
+    ]
     assert bad["where"] == "backfills/old_trees.yml" and "`since`" in bad["what"]
     (plans / "old_trees.yml").write_text(
         "dataset: trees\nsince: 2020-01-01\nuntil: 2021-01-01\npartitioning: {window: 366d}\nexpected_runtime: 1h\n"
@@ -420,16 +521,24 @@ def test_a_backfill_plan_is_enough_for_the_doctor_and_a_retired_dataset_needs_no
     assert not [f for f in kfm("doctor", "--json").json["findings"] if "backfill" in f["code"]]
 
 
-def test_a_schedule_that_cannot_be_read_stops_its_dataset_and_no_other(kfm: Callable[..., Said], ws: Path) -> None:
+def test_a_schedule_that_cannot_be_read_stops_its_dataset_and_no_other(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     path = ws / "pipelines/orchestration/schedules/ks_earthquakes.yml"
     path.write_text("dataset: ks_earthquakes\ncadence: 0 0 6 * * *\n")
     said = kfm("scheduler", "--once", "--json")
-    assert said.code == 1 and "seconds" in said.json["problems"][0]["what"] and said.json["puts"] == 3
-    assert "ks_earthquakes" not in [s["dataset"] for s in kfm("schedule", "list", "--json").json["schedules"]]
+    assert (
+        said.code == 1 and "seconds" in said.json["problems"][0]["what"] and said.json["puts"] == 3
+    )
+    assert "ks_earthquakes" not in [
+        s["dataset"] for s in kfm("schedule", "list", "--json").json["schedules"]
+    ]
     assert "schedule.invalid" in [f["code"] for f in kfm("doctor", "--json").json["findings"]]
 
 
-def test_every_file_that_says_something_wrong_is_told_with_its_line_and_stops_no_other(kfm: Callable[..., Said], ws: Path) -> None:
+def test_every_file_that_says_something_wrong_is_told_with_its_line_and_stops_no_other(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     folder = ws / "pipelines/orchestration/schedules"
     wrong = {
         "a": ("dataset: ks_sand\n", "line 1: there is no dataset"), "b": ("job_type: repair\ncadence: daily\n", "line 1: job_type is 'repair'"),
@@ -445,9 +554,13 @@ def test_every_file_that_says_something_wrong_is_told_with_its_line_and_stops_no
     assert (said.code, said.json["puts"]) == (1, 4)
     told = {p["file"]: p for p in said.json["problems"]}
     for name, (_, what) in wrong.items():
-        assert told[f"schedules/{name}.yml"]["what"].startswith(what) and told[f"schedules/{name}.yml"]["remedy"].startswith("Expected ")
+        assert told[f"schedules/{name}.yml"]["what"].startswith(what) and told[
+            f"schedules/{name}.yml"
+        ]["remedy"].startswith("Expected ")
     assert "does not exist" in told["schedules/h.yml"]["what"]
-    assert sum(f["code"] == "schedule.invalid" for f in kfm("doctor", "--json").json["findings"]) == 8
+    assert (
+        sum(f["code"] == "schedule.invalid" for f in kfm("doctor", "--json").json["findings"]) == 8
+    )
 
 
 def test_people_list_run_pause_and_resume(kfm: Callable[..., Said]) -> None:
@@ -460,12 +573,20 @@ def test_people_list_run_pause_and_resume(kfm: Callable[..., Said]) -> None:
     assert kfm("scheduler", "--once", "--json").json["puts"] == 1
     assert kfm("scheduler", "--once", "--json").json["puts"] == 0
     assert len(kfm("schedule", "run", "ks_stream_gauges", "--json").json["jobs"]) == 1
-    assert kfm("schedule", "event", "ks_stream_gauges", "--digest", "x", "--json").json["status"] == "heard"
-    assert kfm("schedule", "event", "ks_stream_gauges", "--digest", "x", "--json").json["status"] == "heard_before"
+    assert (
+        kfm("schedule", "event", "ks_stream_gauges", "--digest", "x", "--json").json["status"]
+        == "heard"
+    )
+    assert (
+        kfm("schedule", "event", "ks_stream_gauges", "--digest", "x", "--json").json["status"]
+        == "heard_before"
+    )
     assert "ks_stream_gauges" in kfm("schedule", "run", "ks_stream_gauge").err, "the nearest name"
 
 
-def test_a_window_that_people_run_before_its_end_is_visited_after_it(kfm: Callable[..., Said], ws: Path) -> None:
+def test_a_window_that_people_run_before_its_end_is_visited_after_it(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     from kfm.cli.scheduler import Tables
     from kfm.workspace.folder import open_workspace
     from kfm.workspace.wiring import open_world
@@ -475,7 +596,9 @@ def test_a_window_that_people_run_before_its_end_is_visited_after_it(kfm: Callab
     source = re.sub(r"(?m)^(\s+)url:", r"\1time_column: day\n\1url:", entry.read_text(), count=1)
     entry.write_text(source)
     now = dt.datetime.now(dt.UTC)
-    (ws / "pipelines/orchestration/schedules/trees.yml").write_text(f"dataset: trees\nwindows: 1d\nstart: {now.date()}\n")
+    (ws / "pipelines/orchestration/schedules/trees.yml").write_text(
+        f"dataset: trees\nwindows: 1d\nstart: {now.date()}\n"
+    )
     said = kfm("schedule", "run", "trees", "--window", str(now.date()), "--json")
     assert said.code == 0 and said.json["window"].startswith(str(now.date()))
     workspace = open_workspace(ws)
@@ -486,7 +609,9 @@ def test_a_window_that_people_run_before_its_end_is_visited_after_it(kfm: Callab
         scheduler.release()
 
 
-def test_the_host_of_a_dataset_that_asked_to_be_left_alone_is_left_alone(kfm: Callable[..., Said], ws: Path) -> None:
+def test_the_host_of_a_dataset_that_asked_to_be_left_alone_is_left_alone(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     from kfm.fetch.polite import Manners
     from kfm.model.dataset import Polite
 
@@ -494,29 +619,49 @@ def test_the_host_of_a_dataset_that_asked_to_be_left_alone_is_left_alone(kfm: Ca
     (ws / "ledger/hosts").mkdir(parents=True, exist_ok=True)
     Manners(ws / "ledger/hosts", Polite()).answered("trees.example", 429, 3600)
     assert kfm("scheduler", "--once", "--json").json["puts"] == 4
-    assert [j["dataset_id"] for j in kfm("jobs", "list", "--dataset", "trees", "--json").json["jobs"]] == []
+    assert [
+        j["dataset_id"] for j in kfm("jobs", "list", "--dataset", "trees", "--json").json["jobs"]
+    ] == []
     (ws / "ledger/hosts/trees.example.json").write_text("{")
-    assert kfm("scheduler", "--once", "--json").json["puts"] == 1, "what cannot be read holds nobody"
+    assert kfm("scheduler", "--once", "--json").json["puts"] == 1, (
+        "what cannot be read holds nobody"
+    )
 
 
-def test_polling_leaves_the_files_of_the_workspace_alone(kfm: Callable[..., Said], ws: Path) -> None:
+def test_polling_leaves_the_files_of_the_workspace_alone(
+    kfm: Callable[..., Said], ws: Path
+) -> None:
     subprocess.run(
-        "git init -q . && git add -A && git -c user.name=t -c user.email=t@example.org commit -qm t", shell=True, cwd=ws, check=True
+        "git init -q . && git add -A && git -c user.name=t -c user.email=t@example.org commit -qm t",
+        shell=True,
+        cwd=ws,
+        check=True,
     )
     assert kfm("scheduler", "--once").code == 0
-    assert subprocess.run(["git", "status", "--short"], cwd=ws, capture_output=True, text=True, check=True).stdout == ""
+    assert (
+        subprocess.run(
+            ["git", "status", "--short"], cwd=ws, capture_output=True, text=True, check=True
+        ).stdout
+        == ""
+    )
 
 
 def test_a_second_process_takes_over_within_a_lease_when_the_first_is_killed(ws: Path) -> None:
-    (ws / "kfm.yml").write_text(re.sub(r"lease_seconds: \d+", "lease_seconds: 2", (ws / "kfm.yml").read_text()))
+    (ws / "kfm.yml").write_text(
+        re.sub(r"lease_seconds: \d+", "lease_seconds: 2", (ws / "kfm.yml").read_text())
+    )
     command = [sys.executable, "-m", "kfm", "-w", str(ws), "scheduler"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     processes = []
     try:
         for _ in range(2):
-            processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))
+            processes.append(
+                subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+            )
             if len(processes) == 1:
-                assert "scheduler.leads" in str(processes[0].stderr and processes[0].stderr.readline())
+                assert "scheduler.leads" in str(
+                    processes[0].stderr and processes[0].stderr.readline()
+                )
         processes[0].send_signal(signal.SIGKILL)
         processes[0].wait()
         assert "scheduler.leads" in str(processes[1].stderr and processes[1].stderr.readline())

@@ -59,20 +59,27 @@ def opened_text(workspace: Path, hit: Hit) -> Any:
 
 def test_every_citation_opens_on_the_passage_itself(shelf: Path) -> None:
     found = ask(shelf, "boat oak school oxen flour snow", limit=50)
-    assert {h.text for h in found.hits} == {" ".join(p.split()) for t in TEXTS.values() for p in t.split("\n\n")}
+    assert {h.text for h in found.hits} == {
+        " ".join(p.split()) for t in TEXTS.values() for p in t.split("\n\n")
+    }
     for hit in found.hits:
         cited = hit.citation
         assert opened_text(shelf, hit) == hit.text
         assert TEXTS[str(cited.document_id)][slice(*(cited.characters or ()))] == hit.text
         line = json.loads((shelf / cited.file).read_text().splitlines()[cited.row - 1])
         assert (line["anchor"], line["paragraph"]) == (cited.anchor, cited.paragraph)
-        assert cited.address == f"kfm://dataset/papers@{cited.version_id}/{cited.document_id}#p{cited.paragraph}"
+        assert (
+            cited.address
+            == f"kfm://dataset/papers@{cited.version_id}/{cited.document_id}#p{cited.paragraph}"
+        )
 
 
 def test_the_command_of_a_citation_hands_the_file_out(shelf: Path, tmp_path: Path) -> None:
     hit = ask(shelf, "ferryman's boat").hits[0]
     assert main(["-w", str(shelf), *hit.citation.get.split()[1:], "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / Path(hit.citation.file).name).read_bytes() == (shelf / hit.citation.file).read_bytes()
+    assert (tmp_path / "out" / Path(hit.citation.file).name).read_bytes() == (
+        shelf / hit.citation.file
+    ).read_bytes()
 
 
 def test_words_and_meaning_both_find(shelf: Path) -> None:
@@ -85,7 +92,9 @@ def test_words_and_meaning_both_find(shelf: Path) -> None:
 def test_a_question_is_never_a_query_language(shelf: Path, text: str) -> None:
     found = ask(shelf, text)
     assert len(found.hits) <= 6 and found.searched == ("papers",)
-    assert [h.text for h in ask(shelf, text + " ferryman").hits][:1] == [TEXTS["letter"].split("\n\n")[0]]
+    assert [h.text for h in ask(shelf, text + " ferryman").hits][:1] == [
+        TEXTS["letter"].split("\n\n")[0]
+    ]
 
 
 def test_only_the_beginning_of_an_endless_question_counts(shelf: Path) -> None:
@@ -94,17 +103,36 @@ def test_only_the_beginning_of_an_endless_question_counts(shelf: Path) -> None:
     assert len(question(" ".join(map(str, range(10_000))))) <= 64
 
 
-def test_a_withdrawn_record_is_gone_at_once_and_stays_gone(ws: Path, kfm: Callable[..., Said]) -> None:
+def test_a_withdrawn_record_is_gone_at_once_and_stays_gone(
+    ws: Path, kfm: Callable[..., Said]
+) -> None:
     assert kfm("run", "ks_weather_stations").code == 0
     index(ws, "ks_weather_stations")
     assert "Topeka 1" in ask(ws, "Topeka 1").hits[0].text
-    assert kfm("withdraw", "--yes", "ks_weather_stations", "--record", "name=Topeka 1", "--reason", "asked for").code == 0
+    assert (
+        kfm(
+            "withdraw",
+            "--yes",
+            "ks_weather_stations",
+            "--record",
+            "name=Topeka 1",
+            "--reason",
+            "asked for",
+        ).code
+        == 0
+    )
     found = ask(ws, "Topeka 1", "ks_weather_stations")
-    assert found.hits == () and "no index" in found.not_searched[0].reason, "the index of the version before is not asked"
+    assert found.hits == () and "no index" in found.not_searched[0].reason, (
+        "the index of the version before is not asked"
+    )
     index(ws, "ks_weather_stations")
     found = ask(ws, "Topeka 1", limit=200)
     assert found.hits and not [h.text for h in found.hits if "Topeka 1 " in h.text]
-    left = [p for p in (ws / "data/work/ks_weather_stations/index").rglob("*") if p.is_file() and b"Topeka 1 " in p.read_bytes()]
+    left = [
+        p
+        for p in (ws / "data/work/ks_weather_stations/index").rglob("*")
+        if p.is_file() and b"Topeka 1 " in p.read_bytes()
+    ]
     assert left == [], "nor does it lie in an index any more"
 
 
@@ -113,14 +141,20 @@ def test_a_withdrawn_dataset_or_one_without_a_licence_gives_nothing(papers: Path
     said = entry.read_text()
     entry.write_text(said.replace("CC0-1.0", "NOASSERTION"))
     found = ask(papers, "ferryman")
-    assert (found.hits, found.searched, [n.dataset_id for n in found.not_searched]) == ((), (), ["papers"])
+    assert (found.hits, found.searched, [n.dataset_id for n in found.not_searched]) == (
+        (),
+        (),
+        ["papers"],
+    )
     entry.write_text(said)
     assert ask(papers, "ferryman").hits
     assert main(["-w", str(papers), "withdraw", "--yes", "papers", "--reason", "asked for"]) == 0
     assert ask(papers, "ferryman").hits == ()
 
 
-def test_a_dataset_whose_label_became_stricter_gives_nothing(ws: Path, kfm: Callable[..., Said]) -> None:
+def test_a_dataset_whose_label_became_stricter_gives_nothing(
+    ws: Path, kfm: Callable[..., Said]
+) -> None:
     assert kfm("run", "ks_earthquakes").code == 0
     index(ws, "ks_earthquakes")
     assert ask(ws, "Salina").hits
@@ -141,7 +175,9 @@ def test_after_a_rollback_the_index_of_what_was_left_is_not_asked(papers: Path) 
     assert "ferryman" in ask(papers, "bridge ferryman").hits[0].text
 
 
-def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(
+    papers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def late(*args: Any) -> Any:
         monkeypatch.setattr("kfm.upkeep.search.find", find)
         publish(papers, {**TEXTS, "letter": "The bridge is finished."})
@@ -152,7 +188,9 @@ def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(papers: Path, 
     assert ask(papers, "bridge").hits[0].text == "The bridge is finished."
 
 
-def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_builds_it(tmp_path: Path) -> None:
+def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_builds_it(
+    tmp_path: Path,
+) -> None:
     from kfm.model.job import Request
 
     workspace, kind = library(tmp_path), "index.build_embeddings"
@@ -160,23 +198,36 @@ def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_buil
     none = ask(workspace, "boat").not_searched[0]
     assert "no index" in none.reason and none.next == build
     with open_world(open_workspace(workspace)) as world:
-        job = world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type=kind, dataset_id="papers")))
+        job = world.store.transaction(
+            lambda tx: tx.jobs.submit(Request(job_type=kind, dataset_id="papers"))
+        )
         alone = ask(workspace, "boat").not_searched[0]
         assert "no worker runs" in alone.reason and alone.next == build
         token = world.store.transaction(lambda tx: tx.leases.take("worker/me", "me", 60))
         assert "waits" in ask(workspace, "boat").not_searched[0].reason
         assert world.store.transaction(lambda tx: tx.queue.claim_one(token, job.job_id))
         assert ask(workspace, "boat").not_searched[0].reason == "Its index is being built."
-        world.store.transaction(lambda tx: (tx.queue.release(token, [job]), tx.leases.release(token)))
-    assert main(["-w", str(workspace), *build.split()[1:]]) == 0, "the command that was named builds it"
+        world.store.transaction(
+            lambda tx: (tx.queue.release(token, [job]), tx.leases.release(token))
+        )
+    assert main(["-w", str(workspace), *build.split()[1:]]) == 0, (
+        "the command that was named builds it"
+    )
     assert ask(workspace, "boat").not_searched == ()
 
 
-def test_words_alone_still_find_where_there_are_no_vectors(shelf: Path, without_vectors: None) -> None:  # noqa: F811
+def test_words_alone_still_find_where_there_are_no_vectors(
+    shelf: Path,
+    without_vectors: None,  # noqa: F811
+) -> None:
     found = ask(shelf, "ferryman's boat")
     assert (found.ranking, found.hits[0].citation.document_id) == ("words", "letter")
     assert "kfm[search]" in found.note
-    assert [len(ask(shelf, text).hits) for text in ("zebulon", "millers", "livestock")] == [1, 1, 0], "accents and endings do not matter"
+    assert [len(ask(shelf, text).hits) for text in ("zebulon", "millers", "livestock")] == [
+        1,
+        1,
+        0,
+    ], "accents and endings do not matter"
 
 
 def test_an_index_of_words_alone_is_searched_by_words_and_says_so(tmp_path: Path) -> None:
@@ -186,7 +237,9 @@ def test_an_index_of_words_alone_is_searched_by_words_and_says_so(tmp_path: Path
     assert (len(found.hits), found.ranking) == (1, "words") and "no embeddings" in found.note
 
 
-def test_a_damaged_index_is_an_integrity_error_that_names_the_job(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_index_is_an_integrity_error_that_names_the_job(
+    papers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (path,) = (papers / "data/work/papers/index").rglob("search.sqlite")
     os.chmod(path, 0o644)
     with sqlite3.connect(path) as db:
@@ -210,19 +263,32 @@ def beside(papers: Path, rows: str) -> None:
     assert index(papers, "levels").status == "succeeded"
 
 
-def test_a_damaged_index_hides_no_other_and_is_named_with_what_builds_it_anew(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_index_hides_no_other_and_is_named_with_what_builds_it_anew(
+    papers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     beside(papers, "site\nferry landing\n")
     (path,) = (papers / "data/work/papers/index").rglob("search.sqlite")
     os.chmod(path, 0o644)
     path.write_bytes(path.read_bytes()[:3000])
     found = ask(papers, "ferry")
-    assert [h.citation.dataset_id for h in found.hits] == ["levels"] and found.searched == ("levels",)
+    assert [h.citation.dataset_id for h in found.hits] == ["levels"] and found.searched == (
+        "levels",
+    )
     (damaged,) = found.not_searched
-    assert damaged.dataset_id == "papers" and damaged.next == "kfm worker run-job index.build_embeddings --dataset kfm://dataset/papers"
+    assert (
+        damaged.dataset_id == "papers"
+        and damaged.next
+        == "kfm worker run-job index.build_embeddings --dataset kfm://dataset/papers"
+    )
     capsys.readouterr()
     assert main(["-w", str(papers), "search", "ferry"]) == 0
-    assert "cannot be read" in (said := capsys.readouterr().err) and "worker run-job index.build_embeddings" in said
-    assert main(["-w", str(papers), "search", "ferry", "--dataset", "papers"]) == 6, "nothing else was asked"
+    assert (
+        "cannot be read" in (said := capsys.readouterr().err)
+        and "worker run-job index.build_embeddings" in said
+    )
+    assert main(["-w", str(papers), "search", "ferry", "--dataset", "papers"]) == 6, (
+        "nothing else was asked"
+    )
 
 
 def test_the_command_prints_passages_with_their_address(
@@ -240,7 +306,9 @@ def test_the_command_prints_passages_with_their_address(
     assert main(["-w", str(shelf), "search", "x", "--dataset", "paper"]) == 2
 
 
-def test_the_address_of_a_citation_opens_on_the_whole_passage(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_address_of_a_citation_opens_on_the_whole_passage(
+    papers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     beside(papers, "site\nferry landing\n")
     hits = ask(papers, "boat oak school oxen flour snow ferry", limit=50).hits
     assert {h.citation.dataset_id for h in hits} == {"papers", "levels"}, "paragraphs and rows"
@@ -251,7 +319,9 @@ def test_the_address_of_a_citation_opens_on_the_whole_passage(papers: Path, caps
         assert (opened["text"], opened["citation"]["address"]) == (hit.text, hit.citation.address)
     old = next(h.citation.address for h in hits if h.citation.document_id)
     publish(papers, {**TEXTS, "letter": "The bridge is finished." + " It is long." * 100})
-    assert main(["-w", str(papers), "search", old]) == 0, "also when another version is official by now"
+    assert main(["-w", str(papers), "search", old]) == 0, (
+        "also when another version is official by now"
+    )
     assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p1"]) == 0
     assert "…" not in capsys.readouterr().out.rpartition("The bridge")[2], "all of it"
     assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p99"]) == 2
@@ -259,7 +329,9 @@ def test_the_address_of_a_citation_opens_on_the_whole_passage(papers: Path, caps
     assert main(["-w", str(papers), "search", old]) == 3
 
 
-def test_a_row_of_a_table_is_found_and_cited_by_its_place(ws: Path, kfm: Callable[..., Said]) -> None:
+def test_a_row_of_a_table_is_found_and_cited_by_its_place(
+    ws: Path, kfm: Callable[..., Said]
+) -> None:
     import pyarrow.parquet as pq
 
     assert kfm("run", "ks_earthquakes").code == 0
@@ -270,7 +342,7 @@ def test_a_row_of_a_table_is_found_and_cited_by_its_place(ws: Path, kfm: Callabl
     assert hit.citation.address.endswith(f"ks_earthquakes.parquet#r{hit.citation.row}")
 
 
-# ---- the recorded treaties ------------------------------------------------------------------------------------------------------------
+# ---- the recorded treaties -----------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def treaties(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workspace = tmp_path_factory.mktemp("treaties") / "ws"
@@ -291,11 +363,18 @@ def plain(workspace: Path) -> Callable[[str], list[tuple[str, int]]]:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     db = sqlite3.connect(":memory:")
     db.execute("CREATE VIRTUAL TABLE t USING fts5 (text, tokenize='porter unicode61')")
-    db.executemany("INSERT INTO t (rowid, text) VALUES (?, ?)", [(n, r["text"]) for n, r in enumerate(rows)])
+    db.executemany(
+        "INSERT INTO t (rowid, text) VALUES (?, ?)", [(n, r["text"]) for n, r in enumerate(rows)]
+    )
 
     def best(text: str) -> list[tuple[str, int]]:
         asked = " OR ".join(f'"{w}"' for w in question(text))
-        found = [n for (n,) in db.execute("SELECT rowid FROM t WHERE t MATCH ? ORDER BY rank LIMIT 10", (asked,))]
+        found = [
+            n
+            for (n,) in db.execute(
+                "SELECT rowid FROM t WHERE t MATCH ? ORDER BY rank LIMIT 10", (asked,)
+            )
+        ]
         return [(rows[n]["document_id"], rows[n]["paragraph"]) for n in found]
 
     return best
@@ -303,11 +382,16 @@ def plain(workspace: Path) -> Callable[[str], list[tuple[str, int]]]:
 
 def recall(answers: dict[str, list[tuple[str, int]]], depth: int) -> float:
     wanted = [(p["question"], p["document_id"], p["paragraph"]) for p in PAIRS]
-    return sum(any(d == doc and number in (None, n) for d, n in answers[q][:depth]) for q, doc, number in wanted) / len(wanted)
+    return sum(
+        any(d == doc and number in (None, n) for d, n in answers[q][:depth])
+        for q, doc, number in wanted
+    ) / len(wanted)
 
 
 @pytest.mark.needs_shared
-@pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+)
 def test_forty_questions_find_their_paragraphs_better_than_by_words_alone(treaties: Path) -> None:
     assert len(PAIRS) == 40 and len({p["kind"] for p in PAIRS}) == 7
     words, hybrid, by_words = plain(treaties), {}, {}
@@ -315,7 +399,9 @@ def test_forty_questions_find_their_paragraphs_better_than_by_words_alone(treati
         for text in (p["question"] for p in PAIRS):
             hits = search(world, text, ["ks_treaties"]).hits
             assert all(opened_text(treaties, h) == h.text for h in hits)
-            hybrid[text] = [(str(h.citation.document_id), int(h.citation.paragraph or 0)) for h in hits]
+            hybrid[text] = [
+                (str(h.citation.document_id), int(h.citation.paragraph or 0)) for h in hits
+            ]
             by_words[text] = words(text)
     assert recall(hybrid, 10) >= max(0.9, recall(by_words, 10))
     for depth in (1, 5):

@@ -1,4 +1,6 @@
-"""Datasets worked side by side: what comes of it is what one after the other gives, and all are stopped together."""
+"""Datasets worked side by side: what comes of it is what one after the other gives, and all are
+stopped together.
+"""
 
 import json
 import os
@@ -27,7 +29,9 @@ JOIN = ENTRY + "source: {{kind: join, format: parquet, datasets: [trees, kinds],
 
 
 def made(folder: Path) -> Path:
-    """Two datasets, one joined from them whose name comes first, and one whose file is not there."""
+    """Two datasets, one joined from them whose name comes first, and one whose file is not
+    there.
+    """
     make_workspace(folder, sample=False)
     (folder / "inbox").mkdir()
     for name in ("trees", "kinds"):
@@ -38,11 +42,18 @@ def made(folder: Path) -> Path:
 
 
 def ran(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "kfm", "-w", str(folder), *args], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "kfm", "-w", str(folder), *args],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def alike(text: str) -> Any:
-    """A document without what two runs of the same never share: their ids and times, and the digests of records that tell these."""
+    """A document without what two runs of the same never share: their ids and times, and the
+    digests of records that tell these.
+    """
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", text)
     text = re.sub(r'(\.json": ?)"sha256:[0-9a-f]{64}"', r'\1"DIGEST"', text)
     return json.loads(re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text))
@@ -66,9 +77,16 @@ def lines(said: str) -> list[str]:
 def test_side_by_side_gives_what_one_after_the_other_gives(tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     shutil.copytree(one, tmp_path / "many")
-    after, beside = ran(one, "run", "--all", "--at-once", "1"), ran(tmp_path / "many", "run", "--all", "--at-once", "3")
-    assert (after.returncode, beside.returncode) == (4, 4), "one fails, and the others are made all the same"
-    assert lines(after.stdout) == lines(beside.stdout) == ["kinds", "trees", "both", "missing"], beside.stdout + beside.stderr
+    after, beside = (
+        ran(one, "run", "--all", "--at-once", "1"),
+        ran(tmp_path / "many", "run", "--all", "--at-once", "3"),
+    )
+    assert (after.returncode, beside.returncode) == (4, 4), (
+        "one fails, and the others are made all the same"
+    )
+    assert lines(after.stdout) == lines(beside.stdout) == ["kinds", "trees", "both", "missing"], (
+        beside.stdout + beside.stderr
+    )
     assert [re.sub(r"  [\d.]+ s$", "", line) for line in after.stdout.splitlines()] == [
         re.sub(r"  [\d.]+ s$", "", line) for line in beside.stdout.splitlines()
     ]
@@ -81,7 +99,7 @@ def test_side_by_side_gives_what_one_after_the_other_gives(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-# ---- stopped, killed ---------------------------------------------------------------------------------------------------
+# ---- stopped, killed -----------------------------------------------------------------------------
 class Held:
     """An upstream that lets whoever asks wait, and a command that asks it twice at once."""
 
@@ -107,7 +125,12 @@ class Held:
         return line.recv(4096).split()[1].decode().strip("/"), line
 
     def workers(self) -> set[int]:
-        return {int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()}
+        return {
+            int(pid)
+            for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+            .read_text()
+            .split()
+        }
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -124,30 +147,46 @@ def held(tmp_path: Path) -> Iterator[Held]:
     found.close()
 
 
-@pytest.mark.parametrize(("number", "everyone", "code"), [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)])
-def test_a_signal_stops_all_of_them_where_they_can_go_on(held: Held, number: int, everyone: bool, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "everyone", "code"), [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)]
+)
+def test_a_signal_stops_all_of_them_where_they_can_go_on(
+    held: Held, number: int, everyone: bool, code: int
+) -> None:
     workers = held.workers()
     assert len(workers) == 2
-    (os.killpg if everyone else os.kill)(held.process.pid, number)  # Ctrl-C reaches all who stand before the terminal
+    # Ctrl-C reaches all who stand before the terminal
+    (os.killpg if everyone else os.kill)(held.process.pid, number)
     out, err = held.process.communicate(timeout=120)
     assert (held.process.returncode, out) == (code, "")
     assert err.count("kfm resume") == 1 and "Traceback" not in err, err
     assert [line.recv(1) for line in held.asked.values()] == [b"", b""], "nobody asks any more"
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     workspace = open_workspace(held.ws)
-    leases = [target.partition_lease for name in held.asked for target in targets_of(workspace, name)]
+    leases = [
+        target.partition_lease for name in held.asked for target in targets_of(workspace, name)
+    ]
     with open_world(workspace) as world:
         assert world.store.read(lambda tx: all(tx.leases.is_free(lease) for lease in leases))
 
 
 def test_where_a_process_dies_the_others_go_on(held: Held) -> None:
-    of = {name: next(pid for pid in held.workers() if _talks(pid, line)) for name, line in held.asked.items()}
+    of = {
+        name: next(pid for pid in held.workers() if _talks(pid, line))
+        for name, line in held.asked.items()
+    }
     os.kill(of["kinds"], signal.SIGKILL)
     body = b"id,trees\na,1\n"
-    held.asked["trees"].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: text/csv\r\n\r\n" % len(body) + body)
+    held.asked["trees"].sendall(
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: text/csv\r\n\r\n" % len(body)
+        + body
+    )
     out, err = held.process.communicate(timeout=120)
     assert held.process.returncode == 1 and lines(out) == ["kinds", "trees"], err
-    assert "gone: it was killed by SIGKILL" in out.splitlines()[0] and "new version" in out.splitlines()[1]
+    assert (
+        "gone: it was killed by SIGKILL" in out.splitlines()[0]
+        and "new version" in out.splitlines()[1]
+    )
     assert "kfm resume" in err
 
 
@@ -156,10 +195,12 @@ def _talks(pid: int, line: socket.socket) -> bool:
     port = f":{line.getpeername()[1]:04X}"
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(port)}
-    return any(os.readlink(fd) in inodes for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink())
+    return any(
+        os.readlink(fd) in inodes for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()
+    )
 
 
-# ---- the order ---------------------------------------------------------------------------------------------------------
+# ---- the order -----------------------------------------------------------------------------------
 def test_what_is_made_from_others_comes_after_them() -> None:
     made_from = {"a": ("c", "b"), "c": ("d", "gone")}
     found = inputs_first(["a", "b", "c", "d"], lambda name: made_from.get(name, ()))

@@ -1,4 +1,6 @@
-"""Signals: how each run ended, how stale the data is, how long work waits for its pool, how large what came out is."""
+"""Signals: how each run ended, how stale the data is, how long work waits for its pool, how large
+what came out is.
+"""
 
 import datetime as dt
 import itertools
@@ -41,14 +43,24 @@ NEWEST = dt.datetime(2026, 1, 2, 6, 30, tzinfo=dt.UTC)
 
 def signals(ws: Path, name: str, **wanted: Any) -> list[dict[str, Any]]:
     """The lines of one signal in the order they were told, each as its schema has it."""
-    valid = jsonschema_rs.validator_for(json.loads((SCHEMAS / "telemetry" / "signal.json").read_text()))
-    found = [json.loads(line) for p in sorted((ws / "ledger" / "logs").glob("signals-*")) for line in p.read_text().splitlines()]
+    valid = jsonschema_rs.validator_for(
+        json.loads((SCHEMAS / "telemetry" / "signal.json").read_text())
+    )
+    found = [
+        json.loads(line)
+        for p in sorted((ws / "ledger" / "logs").glob("signals-*"))
+        for line in p.read_text().splitlines()
+    ]
     for line in found:
         valid.validate(line)
-    return [line for line in found if line["signal"] == name and all(line.get(k) == v for k, v in wanted.items())]
+    return [
+        line
+        for line in found
+        if line["signal"] == name and all(line.get(k) == v for k, v in wanted.items())
+    ]
 
 
-# ---- run.lifecycle -----------------------------------------------------------------------------------------------------
+# ---- run.lifecycle -------------------------------------------------------------------------------
 def lifecycle(ws: Path, job_id: str) -> list[Any]:
     return [line["value"] for line in signals(ws, "run.lifecycle", job_id=job_id)]
 
@@ -73,11 +85,13 @@ def test_every_ending_has_its_lifecycle(workers: Workers) -> None:  # noqa: F811
 
 
 def test_a_run_asked_for_by_hand_has_the_same_lifecycle(kfm: Kfm, ws: Path) -> None:
-    (job, *_) = kfm("worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{QUAKES}", "--json").json["jobs"]
+    (job, *_) = kfm(
+        "worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{QUAKES}", "--json"
+    ).json["jobs"]
     assert lifecycle(ws, job["job_id"]) == ["queued", "started", "succeeded"]
 
 
-# ---- freshness.delta_minutes -------------------------------------------------------------------------------------------
+# ---- freshness.delta_minutes ---------------------------------------------------------------------
 class At(SystemClock):
     """A wall clock that stands where a test puts it."""
 
@@ -95,7 +109,9 @@ def here(tmp_path: Path) -> Path:
     make_workspace(folder, sample=False)
     (folder / "data" / "registry" / f"{ID}.yml").write_text(ENTRY)
     (folder / "inbox").mkdir()
-    (folder / "inbox" / "levels.csv").write_text("site,at,level\nS1,2026-01-01T00:00:00Z,1.5\n" + f"S2,{NEWEST:%Y-%m-%dT%H:%M:%SZ},2.5\n")
+    (folder / "inbox" / "levels.csv").write_text(
+        "site,at,level\nS1,2026-01-01T00:00:00Z,1.5\n" + f"S2,{NEWEST:%Y-%m-%dT%H:%M:%SZ},2.5\n"
+    )
     return folder
 
 
@@ -116,18 +132,34 @@ def test_freshness_follows_the_newest_event_and_the_clock(here: Path) -> None:
     assert delta(here, NEWEST + dt.timedelta(days=8)) == 0, "measured against what is promised now"
 
 
-def test_a_worker_tells_how_fresh_a_dataset_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-w", str(here), "worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}"]) == 0
+def test_a_worker_tells_how_fresh_a_dataset_is(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "-w",
+                str(here),
+                "worker",
+                "run-job",
+                "ingest.pull_source",
+                "--dataset",
+                f"kfm://dataset/{ID}",
+            ]
+        )
+        == 0
+    )
     (told,) = signals(here, "freshness.delta_minutes")
     moment = dt.datetime.fromisoformat(told["timestamp"])
     assert told["target_minutes"] == 1440 and told["dataset_id"] == ID
-    assert told["value"] in (delta(here, moment), delta(here, moment - dt.timedelta(minutes=1)))  # the minute may have turned
+    # the minute may have turned
+    assert told["value"] in (delta(here, moment), delta(here, moment - dt.timedelta(minutes=1)))
     capsys.readouterr()
     main(["-w", str(here), "status", "--json"])
     assert abs(json.loads(capsys.readouterr().out)["freshness"][ID] - told["value"]) < 60
 
 
-# ---- pool.wait_ms and pools ----------------------------------------------------------------------------------------------
+# ---- pool.wait_ms and pools ----------------------------------------------------------------------
 def narrow(ws: Path) -> None:
     with (ws / "kfm.yml").open("a") as config:
         config.write("\npools: {narrow: {slots: 1}}\n")
@@ -137,7 +169,15 @@ def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F
     narrow(workers.ws)
 
     def put(tx: Any) -> list[str]:  # all at the same moment
-        asked = [Request(job_type="test.nap", pool="narrow", event=f"e{n}", parameters={"mark": f"n{n}", "hold": True}) for n in range(3)]
+        asked = [
+            Request(
+                job_type="test.nap",
+                pool="narrow",
+                event=f"e{n}",
+                parameters={"mark": f"n{n}", "hold": True},
+            )
+            for n in range(3)
+        ]
         return [tx.jobs.submit(request).job_id for request in asked]
 
     jobs = workers.store.transaction(put)
@@ -155,35 +195,69 @@ def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F
     assert 'kfm_pool_wait_ms_total{pool="narrow"}' in workers.kfm("worker", "metrics").stdout
 
 
-def test_a_dataset_declares_freshness_pool_and_partitions_and_its_pool_is_honoured_under_load(workers: Workers) -> None:  # noqa: F811
+def test_a_dataset_declares_freshness_pool_and_partitions_and_its_pool_is_honoured_under_load(
+    workers: Workers,  # noqa: F811
+) -> None:
     ws = workers.ws
     narrow(ws)
-    declared = {"freshness": "2h", "pool": "narrow", "merge": "partition", "partitions": ["a", "b", "c"], "cadence": "daily"}
+    declared = {
+        "freshness": "2h",
+        "pool": "narrow",
+        "merge": "partition",
+        "partitions": ["a", "b", "c"],
+        "cadence": "daily",
+    }
     (ws / "inbox").mkdir()
     for name in declared["partitions"]:
         (ws / "inbox" / f"{name}.csv").write_text("site,at,level\nS1,2026-01-01T00:00:00Z,1.5\n")
     (ws / "data" / "registry" / f"{ID}.yml").write_text(ENTRY)
-    change_entry(ws, ID, {**declared, "source": {"format": "csv", "url": "file:///inbox/{partition}.csv", "time_column": "at"}})
+    change_entry(
+        ws,
+        ID,
+        {
+            **declared,
+            "source": {
+                "format": "csv",
+                "url": "file:///inbox/{partition}.csv",
+                "time_column": "at",
+            },
+        },
+    )
     schema = json.loads((SCHEMAS / "config" / "dataset.json").read_text())
     assert declared.keys() <= schema["$defs"]["DatasetEntry"]["properties"].keys()
     cut = [[t.partition for t in targets_of(open_workspace(ws), ID)] for _ in range(2)]
     assert cut == [["a", "b", "c"]] * 2
     assert workers.kfm("schedule", "run", ID).returncode == 0
     jobs = workers.store.read(lambda tx: tx.jobs.listing(dataset_id=ID))
-    assert {(j.partition, j.pool) for j in jobs} == {("a", "narrow"), ("b", "narrow"), ("c", "narrow")}
-    both = [workers.start("--concurrency=3", "--until-idle", "--name", name) for name in ("one", "two")]
+    assert {(j.partition, j.pool) for j in jobs} == {
+        ("a", "narrow"),
+        ("b", "narrow"),
+        ("c", "narrow"),
+    }
+    both = [
+        workers.start("--concurrency=3", "--until-idle", "--name", name) for name in ("one", "two")
+    ]
     assert [w.wait(300) for w in both] == [0, 0]
     spans = sorted((j.started_at, j.ended_at) for j in workers.store.read(lambda tx: tx.jobs.listing(dataset_id=ID, job_type="ingest.pull_source")))  # fmt: skip
-    assert len(spans) == 3 and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
+    assert len(spans) == 3 and all(
+        before[1] <= after[0] for before, after in itertools.pairwise(spans)
+    ), spans
 
 
-# ---- artifact.size_bytes -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["ingest.pull_source", "transform.build_tiles", "validate.qa_dataset"])
+# ---- artifact.size_bytes -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "kind", ["ingest.pull_source", "transform.build_tiles", "validate.qa_dataset"]
+)
 def test_size_and_name_of_an_artifact_are_those_of_the_file(kfm: Kfm, ws: Path, kind: str) -> None:
     if kind != "ingest.pull_source":
         kfm("run", QUAKES)
-    assert kfm("worker", "run-job", kind, "--dataset", f"kfm://dataset/{QUAKES}", "--no-follow").code == 0
-    told = {line["uri"]: line["value"] for line in signals(ws, "artifact.size_bytes", job_type=kind)}
+    assert (
+        kfm("worker", "run-job", kind, "--dataset", f"kfm://dataset/{QUAKES}", "--no-follow").code
+        == 0
+    )
+    told = {
+        line["uri"]: line["value"] for line in signals(ws, "artifact.size_bytes", job_type=kind)
+    }
     version = kfm("status", "--json").json["datasets"][0]["version_id"]
     name, data = f"kfm://dataset/{QUAKES}@{version}", ws / "data"
     files = {

@@ -1,4 +1,6 @@
-"""Parts of a backfill wait STAGED and become one version: the same bytes as a straight run, whatever is killed on the way."""
+"""Parts of a backfill wait STAGED and become one version: the same bytes as a straight run,
+whatever is killed on the way.
+"""
 
 import datetime as dt
 import json
@@ -67,7 +69,9 @@ def day(number: int) -> str:
 
 
 class Observations:
-    """Hourly rows of two stations; `changed[(station, hour)]` is what upstream says now, None when it has no such row any more."""
+    """Hourly rows of two stations; `changed[(station, hour)]` is what upstream says now, None when
+    it has no such row any more.
+    """
 
     def __init__(self) -> None:
         self.changed: dict[tuple[str, int], float | None] = {}
@@ -90,15 +94,21 @@ class Observations:
     def body(self, path: str) -> str:
         asked = {k: v[0] for k, v in parse_qs(urlsplit(path).query).items()}
         since, until = (
-            dt.datetime.fromisoformat(asked.get(k, d)) for k, d in (("since", "2025-01-01T00:00:00Z"), ("until", "2025-01-09T00:00:00Z"))
+            dt.datetime.fromisoformat(asked.get(k, d))
+            for k, d in (("since", "2025-01-01T00:00:00Z"), ("until", "2025-01-09T00:00:00Z"))
         )
         stations = [asked["station"]] if "station" in asked else ["one", "two"]
         lines = ["station,at,value"]
-        for hour in range(int((since - START).total_seconds() // 3600), int((until - START).total_seconds() // 3600)):
+        for hour in range(
+            int((since - START).total_seconds() // 3600),
+            int((until - START).total_seconds() // 3600),
+        ):
             for station in stations:
                 value = self.changed.get((station, hour), float(hour % 24))
                 if value is not None:
-                    lines.append(f"{station},{START + dt.timedelta(hours=hour):%Y-%m-%dT%H:%M:%SZ},{value}")
+                    lines.append(
+                        f"{station},{START + dt.timedelta(hours=hour):%Y-%m-%dT%H:%M:%SZ},{value}"
+                    )
         return "\n".join(lines) + "\n"
 
     @contextmanager
@@ -124,7 +134,12 @@ def workspace_at(folder: Path, up: Observations, more: str = "") -> Path:
     for name, merge, url, extra in (
         ("obs", "upsert", f"{up.url}/obs?since={{since}}&until={{until}}", ""),
         ("whole", "replace", f"{up.url}/obs?since={{since}}&until={{until}}", ""),
-        ("tiles", "partition", f"{up.url}/tiles?station={{partition}}", "partitions: [one, two, three]"),
+        (
+            "tiles",
+            "partition",
+            f"{up.url}/tiles?station={{partition}}",
+            "partitions: [one, two, three]",
+        ),
     ):
         text = ENTRY.format(name=name, merge=merge, url=url, more=f"{extra}\n{more}")
         (folder / "data" / "registry" / f"{name}.yml").write_text(text)
@@ -133,13 +148,17 @@ def workspace_at(folder: Path, up: Observations, more: str = "") -> Path:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[World]:
-    """The world of a workspace with the transform in this process: the bytes are the same, and hundreds of parts take no minute."""
+    """The world of a workspace with the transform in this process: the bytes are the same, and
+    hundreds of parts take no minute.
+    """
     with open_world(open_workspace(folder)) as world:
         world.transform = world.merge = lambda job, scratch, on_event: run_inline(job, scratch)
         yield world
 
 
-def targets(folder: Path, name: str = "obs", windows: tuple[str, ...] = ("",), staged: str = "") -> list[Target]:
+def targets(
+    folder: Path, name: str = "obs", windows: tuple[str, ...] = ("",), staged: str = ""
+) -> list[Target]:
     found = [t for w in windows for t in targets_of(open_workspace(folder), name, win=w)]
     return [replace(t, staged=staged) for t in found]
 
@@ -167,9 +186,15 @@ def assembled(world: World, target: Target, run_ids: tuple[str, ...] = ()) -> Ou
 
 
 def version(folder: Path, outcome: Outcome) -> dict[str, bytes]:
-    """Every file of a version that speaks of its data; the attestation and the checksums over it name the inputs of a run."""
+    """Every file of a version that speaks of its data; the attestation and the checksums over it
+    name the inputs of a run.
+    """
     base = folder / "data" / "processed" / outcome.dataset_id / str(outcome.version_id)
-    return {p.name: p.read_bytes() for p in base.iterdir() if p.name not in ("attestation.json", "checksums.sha256")}
+    return {
+        p.name: p.read_bytes()
+        for p in base.iterdir()
+        if p.name not in ("attestation.json", "checksums.sha256")
+    }
 
 
 def states(world: World, name: str = "obs") -> list[str]:
@@ -187,24 +212,42 @@ def test_a_staged_run_ends_with_its_part_and_its_job_done(tmp_path: Path, up: Ob
         found = stage(world, target)
         row = world.store.read(lambda tx: tx.runs.get(found.run_id))
         job = world.store.read(lambda tx: tx.jobs.get("obs", "", DAYS[0]))
-        assert (found.state, found.exit_code, row.state, row.backfill, job.state) == ("STAGED", 0, "STAGED", "bf", "ended")
+        assert (found.state, found.exit_code, row.state, row.backfill, job.state) == (
+            "STAGED",
+            0,
+            "STAGED",
+            "bf",
+            "ended",
+        )
         assert world.store.read(lambda tx: tx.leases.is_free(target.partition_lease))
         assert world.store.read(lambda tx: tx.runs.staged_counts("obs")) == {"bf": 1}
         again = stage(world, target)
-        assert (again.state, again.reason, again.names) == ("NOOP", "already staged", f"run {found.run_id}")
+        assert (again.state, again.reason, again.names) == (
+            "NOOP",
+            "already staged",
+            f"run {found.run_id}",
+        )
     assert not (folder / "data" / "processed").exists()
     receipt = json.loads(next((folder / "receipts").rglob(f"{found.run_id}.json")).read_text())
     assert receipt["status"] == "succeeded"
-    assert json.loads((folder / f"data/work/obs/runs/{found.run_id}/run_record.json").read_text())["backfill"] == "bf"
+    assert (
+        json.loads((folder / f"data/work/obs/runs/{found.run_id}/run_record.json").read_text())[
+            "backfill"
+        ]
+        == "bf"
+    )
 
 
-def test_the_version_is_that_of_a_straight_run_and_of_one_window_after_the_other(tmp_path: Path, up: Observations) -> None:
+def test_the_version_is_that_of_a_straight_run_and_of_one_window_after_the_other(
+    tmp_path: Path, up: Observations
+) -> None:
     made = []
     for name in ("staged", "straight", "each"):
         folder = workspace_at(tmp_path / name, up)
         with opened(folder) as world:
             if name == "staged":
-                for target in reversed(targets(folder, windows=DAYS, staged="bf")):  # the order of staging does not matter
+                # the order of staging does not matter
+                for target in reversed(targets(folder, windows=DAYS, staged="bf")):
                     assert stage(world, target).state == "STAGED"
                 outcome = assembled(world, target)
                 assert states(world) == ["COMMITTED"] * 5
@@ -217,7 +260,9 @@ def test_the_version_is_that_of_a_straight_run_and_of_one_window_after_the_other
     assert set(made[0][1]) >= {"obs.parquet", "version.json", "dcat.json"}
 
 
-def test_changed_new_and_removed_rows_reach_the_base_as_a_straight_run_would_bring_them(tmp_path: Path, up: Observations) -> None:
+def test_changed_new_and_removed_rows_reach_the_base_as_a_straight_run_would_bring_them(
+    tmp_path: Path, up: Observations
+) -> None:
     made = []
     for name in ("staged", "straight"):
         up.changed = {}
@@ -235,25 +280,34 @@ def test_changed_new_and_removed_rows_reach_the_base_as_a_straight_run_would_bri
     assert made[0] == made[1]
 
 
-def test_partitions_take_their_places_as_if_each_had_been_run(tmp_path: Path, up: Observations) -> None:
+def test_partitions_take_their_places_as_if_each_had_been_run(
+    tmp_path: Path, up: Observations
+) -> None:
     made, heads = [], []
     for name in ("staged", "each"):
         folder = workspace_at(tmp_path / name, up)
         with opened(folder) as world:
-            for target in sorted(targets(folder, "tiles", staged="bf" if name == "staged" else ""), key=lambda t: t.partition):
+            for target in sorted(
+                targets(folder, "tiles", staged="bf" if name == "staged" else ""),
+                key=lambda t: t.partition,
+            ):
                 outcome = stage(world, target) if name == "staged" else run_target(world, target)
             if name == "staged":
                 outcome = assembled(world, target)
             head = world.store.transaction(lambda tx: world.channel("tiles").head(tx))
             heads.append(head.contents)
-            assert {stage(world, t).reason for t in targets(folder, "tiles", staged="bf")} == {"unchanged"}
+            assert {stage(world, t).reason for t in targets(folder, "tiles", staged="bf")} == {
+                "unchanged"
+            }
         made.append((outcome.version_id, version(folder, outcome)))
     assert made[0] == made[1]
     assert heads[0] == heads[1]
     assert len(heads[0]) == 3
 
 
-def test_windows_that_were_assembled_are_known_as_if_each_had_been_run(tmp_path: Path, up: Observations) -> None:
+def test_windows_that_were_assembled_are_known_as_if_each_had_been_run(
+    tmp_path: Path, up: Observations
+) -> None:
     heads = []
     for name in ("staged", "each"):
         folder = workspace_at(tmp_path / name, up)
@@ -263,11 +317,15 @@ def test_windows_that_were_assembled_are_known_as_if_each_had_been_run(tmp_path:
             if name == "staged":
                 assembled(world, target)
             heads.append(world.store.transaction(lambda tx: world.channel("obs").head(tx)).contents)
-            assert {run_target(world, t).reason for t in targets(folder, windows=DAYS)} == {"unchanged"}
+            assert {run_target(world, t).reason for t in targets(folder, windows=DAYS)} == {
+                "unchanged"
+            }
     assert heads[0] == heads[1]
 
 
-def test_the_evidence_of_an_assembled_version_names_every_input_once(tmp_path: Path, up: Observations) -> None:
+def test_the_evidence_of_an_assembled_version_names_every_input_once(
+    tmp_path: Path, up: Observations
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         for target in targets(folder, windows=DAYS, staged="bf"):
@@ -281,7 +339,9 @@ def test_the_evidence_of_an_assembled_version_names_every_input_once(tmp_path: P
     assert len({i["checksum"] for i in receipt["inputs"]}) == 4
     assert len(json.loads(lineage[0]["record"])["inputs"]) == 4
     assert (row.rows_read, row.rows_written) == (192, 192)
-    report = json.loads((folder / f"data/work/obs/runs/{outcome.run_id}/validation_report.json").read_text())
+    report = json.loads(
+        (folder / f"data/work/obs/runs/{outcome.run_id}/validation_report.json").read_text()
+    )
     books = next(c["value"] for c in report["sections"]["schema"] if c["check"] == "books")
     assert books["read"] == books["written"] == 192
 
@@ -310,7 +370,9 @@ def test_a_newer_part_supersedes_the_older_one(tmp_path: Path, up: Observations)
         assert assembled(world, target).state == "COMMITTED"
 
 
-def test_an_ordinary_run_of_the_same_window_supersedes_the_part(tmp_path: Path, up: Observations) -> None:
+def test_an_ordinary_run_of_the_same_window_supersedes_the_part(
+    tmp_path: Path, up: Observations
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     (target,) = targets(folder, windows=DAYS[:1], staged="bf")
     with opened(folder) as world:
@@ -335,7 +397,11 @@ def test_what_a_later_run_of_an_overlapping_window_made_official_is_not_overwrit
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         part = targets(folder, name, windows=(DAYS[0] if name == "obs" else "",), staged="bf")[0]
-        other = targets(folder, name, windows=(day(6),), staged="bf")[0] if name == "obs" else targets(folder, name, staged="bf")[1]
+        other = (
+            targets(folder, name, windows=(day(6),), staged="bf")[0]
+            if name == "obs"
+            else targets(folder, name, staged="bf")[1]
+        )
         staged = [stage(world, t).run_id for t in (replace(part, win=DAYS[0]), other)]
         up.changed = {("one", 3): 99.0}
         assert run_target(world, replace(part, staged="", win=win)).state == "COMMITTED"
@@ -343,10 +409,14 @@ def test_what_a_later_run_of_an_overlapping_window_made_official_is_not_overwrit
         assert isinstance(found, PartsGone) and found.state == "NOOP"
         rows = world.store.read(lambda tx: [tx.runs.get(run_id) for run_id in staged])
         assert [r.state for r in rows] == ["SUPERSEDED", "STAGED"] and "overlaps" in rows[0].reason
-        assert assembled(world, part).state == "COMMITTED", "the others, when all that is there is asked for"
+        assert assembled(world, part).state == "COMMITTED", (
+            "the others, when all that is there is asked for"
+        )
 
 
-def test_parts_stay_when_the_head_moved_and_are_assembled_again(tmp_path: Path, up: Observations) -> None:
+def test_parts_stay_when_the_head_moved_and_are_assembled_again(
+    tmp_path: Path, up: Observations
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     first, second = targets(folder, windows=DAYS[:2], staged="bf")
     with opened(folder) as world:
@@ -366,7 +436,9 @@ def test_parts_stay_when_the_head_moved_and_are_assembled_again(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("how", ["rollback", "withdraw"])
-def test_what_was_rolled_back_or_withdrawn_is_not_assembled(tmp_path: Path, up: Observations, how: str) -> None:
+def test_what_was_rolled_back_or_withdrawn_is_not_assembled(
+    tmp_path: Path, up: Observations, how: str
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         parts = {t.partition: t for t in targets(folder, "tiles", staged="bf")}
@@ -375,14 +447,21 @@ def test_what_was_rolled_back_or_withdrawn_is_not_assembled(tmp_path: Path, up: 
         if how == "rollback":
             rollback(world, "tiles", None, "test")
             found = stage(world, parts["one"])
-            assert (found.state, found.reason) == ("NOOP", "this content was rolled back by generation 3")
+            assert (found.state, found.reason) == (
+                "NOOP",
+                "this content was rolled back by generation 3",
+            )
             return
         up.changed = {("one", 3): 99.0}
         stage(world, parts["one"])
         stage(world, parts["three"])
         withdraw_whole(world, "tiles", "one", "test")
         assert assembled(world, parts["one"]).state == "COMMITTED"
-        rows = {r.partition: r.state for r in world.store.read(lambda tx: tx.runs.recent("tiles", 10)) if r.backfill and r.partition}
+        rows = {
+            r.partition: r.state
+            for r in world.store.read(lambda tx: tx.runs.recent("tiles", 10))
+            if r.backfill and r.partition
+        }
         assert rows == {"one": "SUPERSEDED", "three": "COMMITTED"}
         head = world.store.transaction(lambda tx: world.channel("tiles").head(tx))
     assert not (folder / f"data/processed/tiles/{head.version_id}/one.parquet").exists()
@@ -403,11 +482,15 @@ def test_a_denied_set_is_named_and_its_parts_stay(tmp_path: Path, up: Observatio
 def test_a_row_without_a_backfill_keeps_its_checksum() -> None:
     row = dict.fromkeys(LedgerRow.__struct_fields__, "")
     old = {k: v for k, v in row.items() if k != "backfill"}
-    assert ledger_sum(row) == ids.digest(canonical.dumps(list(old.values()))).removeprefix("sha256:")
+    assert ledger_sum(row) == ids.digest(canonical.dumps(list(old.values()))).removeprefix(
+        "sha256:"
+    )
     assert ledger_sum(row) != ledger_sum({**row, "backfill": "bf"})
 
 
-def test_reindex_closes_what_is_staged_and_keeps_what_was_assembled(tmp_path: Path, up: Observations) -> None:
+def test_reindex_closes_what_is_staged_and_keeps_what_was_assembled(
+    tmp_path: Path, up: Observations
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         for target in targets(folder, windows=DAYS[:2], staged="bf"):
@@ -420,14 +503,18 @@ def test_reindex_closes_what_is_staged_and_keeps_what_was_assembled(tmp_path: Pa
     with opened(folder) as world:
         assert states(world) == ["COMMITTED", "COMMITTED", "COMMITTED", "SUPERSEDED"]
         assert world.store.transaction(lambda tx: world.channel("obs").head(tx)).contents == before
-        assert {run_target(world, t).reason for t in targets(folder, windows=DAYS[:2])} == {"unchanged"}
+        assert {run_target(world, t).reason for t in targets(folder, windows=DAYS[:2])} == {
+            "unchanged"
+        }
 
 
 GRAVE: list[Any] = []
 
 
 def _kill_at(world: World, steps: Any, number: int) -> bool:
-    """Advance `number` durable operations, then drop everything as a kill would; False when it had ended by then."""
+    """Advance `number` durable operations, then drop everything as a kill would; False when it had
+    ended by then.
+    """
     for _ in range(number):
         try:
             next(steps)
@@ -439,11 +526,15 @@ def _kill_at(world: World, steps: Any, number: int) -> bool:
 
 
 @pytest.mark.parametrize("name", ["obs", pytest.param("tiles", marks=pytest.mark.drill)])
-def test_a_kill_between_any_two_operations_gives_the_same_version(tmp_path: Path, up: Observations, name: str) -> None:
+def test_a_kill_between_any_two_operations_gives_the_same_version(
+    tmp_path: Path, up: Observations, name: str
+) -> None:
     windows = DAYS[:2] if name == "obs" else ("",)
     straight = workspace_at(tmp_path / "straight", up)
     with opened(straight) as world:
-        for target in sorted(targets(straight, name, windows=windows), key=lambda t: (t.win, t.partition)):
+        for target in sorted(
+            targets(straight, name, windows=windows), key=lambda t: (t.win, t.partition)
+        ):
             wanted = run_target(world, target)
     ready = workspace_at(tmp_path / "ready", up)
     todo = targets(ready, name, windows=windows, staged="bf")
@@ -465,8 +556,14 @@ def test_a_kill_between_any_two_operations_gives_the_same_version(tmp_path: Path
             while outcome is None or outcome.state == "PROPOSED":
                 left = drive(promote(world, name), no_wait)
                 outcome = left or drive(assemble_staged(world, todo[0], "bf"), no_wait)
-            generations = world.store.transaction(lambda tx: (world.channel(name).head(tx), tx.index.generations(name))[1])
-            rows = [r for r in world.store.read(lambda tx: tx.runs.recent(name, 100)) if r.state != "SUPERSEDED"]
+            generations = world.store.transaction(
+                lambda tx: (world.channel(name).head(tx), tx.index.generations(name))[1]
+            )
+            rows = [
+                r
+                for r in world.store.read(lambda tx: tx.runs.recent(name, 100))
+                if r.state != "SUPERSEDED"
+            ]
         assert len(generations) == 1, number
         assert generations[0].version_id == wanted.version_id
         assert version(folder, wanted) == version(straight, wanted)
@@ -481,7 +578,9 @@ def _all(world: World, target: Target) -> Any:
     yield from promote(world, target.dataset_id)
 
 
-def test_readers_know_what_is_staged(tmp_path: Path, up: Observations, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readers_know_what_is_staged(
+    tmp_path: Path, up: Observations, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         found = stage(world, targets(folder, windows=DAYS[:1], staged="bf")[0])
@@ -494,13 +593,25 @@ def test_readers_know_what_is_staged(tmp_path: Path, up: Observations, capsys: p
     assert "STAGED" in said("runs", "obs")
     assert "STAGED" in said("wal", found.run_id)
     assert f"Run {found.run_id} of obs ended STAGED" in said("explain", found.run_id)
-    status = next(d for d in json.loads(said("status", "--json"))["datasets"] if d["dataset_id"] == "obs")
-    assert (status["state"], status["reason"], status["next"]) == ("waiting", "1 parts wait to be assembled", "kfm backfill status")
+    status = next(
+        d for d in json.loads(said("status", "--json"))["datasets"] if d["dataset_id"] == "obs"
+    )
+    assert (status["state"], status["reason"], status["next"]) == (
+        "waiting",
+        "1 parts wait to be assembled",
+        "kfm backfill status",
+    )
     assert json.loads(said("resume", "--json")) == {"runs": [], "waiting": 0, "acts": []}
-    assert not [f for f in json.loads(said("doctor", "--json"))["findings"] if f["code"].startswith(("run.", "journal.", "ledger."))]
+    assert not [
+        f
+        for f in json.loads(said("doctor", "--json"))["findings"]
+        if f["code"].startswith(("run.", "journal.", "ledger."))
+    ]
 
 
-def test_an_interrupted_assemble_is_resumed_by_the_command(tmp_path: Path, up: Observations, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_assemble_is_resumed_by_the_command(
+    tmp_path: Path, up: Observations, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         for target in targets(folder, windows=DAYS[:2], staged="bf"):
@@ -519,14 +630,19 @@ def test_forked_children_write_the_bytes_of_started_ones(tmp_path: Path, up: Obs
     made = []
     for name in ("started", "forked"):
         folder = workspace_at(tmp_path / name, up)
-        with open_world(open_workspace(folder)) as world, world.warm() if name == "forked" else kept_cold():
+        with (
+            open_world(open_workspace(folder)) as world,
+            world.warm() if name == "forked" else kept_cold(),
+        ):
             for target in targets(folder, windows=DAYS[:2], staged="bf"):
                 assert stage(world, target).state == "STAGED"
             made.append(version(folder, assembled(world, target)))
     assert made[0] == made[1]
 
 
-def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(tmp_path: Path) -> None:
+def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.csv").write_text("station,value\n" + "one,1\n")
     table = InputFile(source_id="source", path=str(tmp_path / "a.csv"), digest="")
     job = Read(dataset_id="obs", format="csv", inputs=(table,), artifact="obs.parquet")
@@ -545,7 +661,9 @@ def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(t
         os.kill(pids[0], 0)
 
 
-def test_a_run_that_is_about_to_transform_forks_its_children_from_one_that_ends_with_it(tmp_path: Path, up: Observations) -> None:
+def test_a_run_that_is_about_to_transform_forks_its_children_from_one_that_ends_with_it(
+    tmp_path: Path, up: Observations
+) -> None:
     """In a process of its own: the children of the one that runs the tests are forked already."""
     folder = workspace_at(tmp_path / "ws", up)
     code = """
@@ -569,13 +687,21 @@ try:
 except ChildProcessError:
     print("nobody is left")
 """
-    told = subprocess.run([sys.executable, "-c", code, folder, day(0)], stdout=subprocess.PIPE, text=True, check=True)
-    assert told.stdout.split("\n")[:-1] == ["False False", "COMMITTED", "nobody is left"], "nor is loaded what private records need"
+    told = subprocess.run(
+        [sys.executable, "-c", code, folder, day(0)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert told.stdout.split("\n")[:-1] == ["False False", "COMMITTED", "nobody is left"], (
+        "nor is loaded what private records need"
+    )
 
 
 @pytest.mark.parametrize("hours", [24, 36], ids=["apart", "overlapping"])
-def test_parts_that_share_keys_or_time_come_out_as_if_merged_one_by_one(tmp_path: Path, up: Observations, hours: int) -> None:
-    """Each part is looked at later than the one before it: what upstream changed or took away in between shows."""
+def test_parts_that_share_keys_or_time_come_out_as_if_merged_one_by_one(
+    tmp_path: Path, up: Observations, hours: int
+) -> None:
+    """Each part is looked at later than the one before it: what upstream changed or took away in
+    between shows.
+    """
     made = []
     for name in ("staged", "each"):
         up.changed = {}
@@ -584,10 +710,14 @@ def test_parts_that_share_keys_or_time_come_out_as_if_merged_one_by_one(tmp_path
             run_target(world, targets(folder, windows=(day(0),))[0])
             for number in range(3):
                 at = START + dt.timedelta(days=number)
-                window = f"{at:%Y-%m-%dT%H:%M:%SZ}/{at + dt.timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+                window = (
+                    f"{at:%Y-%m-%dT%H:%M:%SZ}/{at + dt.timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+                )
                 up.changed[("one", 24 * number + 20)] = 50.0 + number
                 up.changed[("two", 24 * number + 4)] = None
-                (target,) = targets(folder, windows=(window,), staged="bf" if name == "staged" else "")
+                (target,) = targets(
+                    folder, windows=(window,), staged="bf" if name == "staged" else ""
+                )
                 outcome = stage(world, target) if name == "staged" else run_target(world, target)
             if name == "staged":
                 outcome = assembled(world, target)

@@ -1,4 +1,6 @@
-"""The kill switch: nothing new of what is off begins, whichever way it is asked for; who, when and why is recorded and shown."""
+"""The kill switch: nothing new of what is off begins, whichever way it is asked for; who, when and
+why is recorded and shown.
+"""
 
 import json
 import sys
@@ -84,20 +86,30 @@ WAYS: dict[str, Callable[[Path, Kfm], int]] = {
     "kfm run --force": lambda here, kfm: kfm("run", ID, "--force", "--reason", "now").code,
     "kfm run --dry-run": lambda here, kfm: kfm("run", ID, "--dry-run").code,
     "kfm propose": lambda here, kfm: kfm("propose", ID).code,
-    "python -m updater": lambda here, kfm: updater_cli.main(["run", "--config", str(here / "updater.yml")]),
-    "run-job": lambda here, kfm: kfm("worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}").code,
+    "python -m updater": lambda here, kfm: updater_cli.main(
+        ["run", "--config", str(here / "updater.yml")]
+    ),
+    "run-job": lambda here, kfm: (
+        kfm("worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}").code
+    ),
     "kfm backfill": lambda here, kfm: kfm("backfill", "start", ID, *SPAN, "--inline").code,
     "kfm backfill, a version per partition": lambda here, kfm: (
         kfm("backfill", "start", ID, *SPAN, "--assemble-every", "1", "--inline").code
     ),
     "ingest.py": lambda here, kfm: script(here, "ingest"),
-    "ingest.py into another tree": lambda here, kfm: script(here, "ingest", "--work_dir", str(here.parent / "else" / "work")),
-    "backfill.py": lambda here, kfm: script(here, "backfill", "--since", "2026-01-01", "--until", "2026-01-03"),
+    "ingest.py into another tree": lambda here, kfm: script(
+        here, "ingest", "--work_dir", str(here.parent / "else" / "work")
+    ),
+    "backfill.py": lambda here, kfm: script(
+        here, "backfill", "--since", "2026-01-01", "--until", "2026-01-03"
+    ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_of_what_is_off_begins_whichever_way_it_is_asked_for(here: Path, kfm: Kfm, up: Upstream, way: str) -> None:
+def test_nothing_of_what_is_off_begins_whichever_way_it_is_asked_for(
+    here: Path, kfm: Kfm, up: Upstream, way: str
+) -> None:
     assert kfm("switch", "off", f"http_file.{ID}", "--reason", "upstream asked us to").code == 0
     assert WAYS[way](here, kfm) == 3
     assert up.asked == [] and runs(here) == []
@@ -111,14 +123,18 @@ def test_a_worker_leaves_it_in_the_queue_until_it_is_on(here: Path, kfm: Kfm, up
     kfm("jobs", "put", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}")
     kfm("switch", "off", ID, "--reason", "upstream asked us to")
     assert kfm("worker", "run", "--until-idle").code == 0
-    assert [j.state for j in seen(here, lambda tx: tx.jobs.listing(dataset_id=ID))] == ["queued"] and up.asked == []
+    assert [j.state for j in seen(here, lambda tx: tx.jobs.listing(dataset_id=ID))] == [
+        "queued"
+    ] and up.asked == []
     kfm("switch", "on", ID)
     assert kfm("worker", "run", "--until-idle").code == 0
     assert [r.state for r in runs(here)] == ["COMMITTED"]
 
 
 @pytest.mark.parametrize("name", [ID, "ingest.pull_source"])
-def test_a_job_that_was_taken_just_before_is_given_back_untried(here: Path, kfm: Kfm, up: Upstream, name: str) -> None:
+def test_a_job_that_was_taken_just_before_is_given_back_untried(
+    here: Path, kfm: Kfm, up: Upstream, name: str
+) -> None:
     kfm("jobs", "put", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}")
     off = [sys.executable, "-m", "kfm", "-w", str(here), "switch", "off", name, "--reason", "now"]
     late = f"import subprocess; subprocess.run({off!r}, stdin=subprocess.DEVNULL, check=True, stdout=2)\nfrom kfm.workspace.job_process import main\nmain()"
@@ -135,7 +151,9 @@ def test_a_job_that_was_taken_just_before_is_given_back_untried(here: Path, kfm:
 def test_asking_a_schedule_is_refused_and_puts_nothing(here: Path, kfm: Kfm) -> None:
     kfm("switch", "off", ID, "--reason", "upstream asked us to")
     said = kfm("schedule", "run", ID)
-    assert said.code == 3 and "upstream asked us to" in said.err and f"kfm switch on {ID}" in said.err
+    assert (
+        said.code == 3 and "upstream asked us to" in said.err and f"kfm switch on {ID}" in said.err
+    )
     assert seen(here, lambda tx: tx.jobs.listing(dataset_id=ID)) == []
     kfm("switch", "on", ID)
     assert kfm("schedule", "run", ID).code == 0
@@ -144,14 +162,20 @@ def test_asking_a_schedule_is_refused_and_puts_nothing(here: Path, kfm: Kfm) -> 
 
 def test_others_go_on(here: Path, kfm: Kfm, up: Upstream) -> None:
     entry = (here / "data" / "registry" / f"{ID}.yml").read_text()
-    (here / "data" / "registry" / "other.yml").write_text(entry.replace("dataset_id: levels", "dataset_id: other"))
+    (here / "data" / "registry" / "other.yml").write_text(
+        entry.replace("dataset_id: levels", "dataset_id: other")
+    )
     kfm("switch", "off", ID, "--reason", "upstream asked us to")
     said = kfm("run", "--all", "--json")
     assert {r["dataset_id"]: r["exit_code"] for r in said.json["runs"]} == {ID: 3, "other": 0}
 
 
-def test_a_run_that_waited_for_its_lease_does_not_begin_after_the_switch(here: Path, up: Upstream) -> None:
-    """The check is in the transaction that takes job and lease, so there is no moment between them."""
+def test_a_run_that_waited_for_its_lease_does_not_begin_after_the_switch(
+    here: Path, up: Upstream
+) -> None:
+    """The check is in the transaction that takes job and lease, so there is no moment between
+    them.
+    """
     workspace = open_workspace(here)
     with open_world(workspace) as world:
         (target,) = targets_of(workspace, ID)
@@ -163,7 +187,9 @@ def test_a_run_that_waited_for_its_lease_does_not_begin_after_the_switch(here: P
     assert up.asked == []
 
 
-def test_a_batch_stops_at_once_and_what_it_did_is_kept(here: Path, kfm: Kfm, up: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_stops_at_once_and_what_it_did_is_kept(
+    here: Path, kfm: Kfm, up: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = backfill._part
 
     def then_off(world: World, *rest: Any) -> Any:
@@ -182,7 +208,9 @@ def test_a_batch_stops_at_once_and_what_it_did_is_kept(here: Path, kfm: Kfm, up:
     assert len(up.asked) == 2, "what was staged before is not asked for again"
 
 
-def test_what_is_staged_is_not_assembled_while_it_is_off(here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_staged_is_not_assembled_while_it_is_off(
+    here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assemble = backfill.assemble
 
     def off_first(world: World, *rest: Any) -> Any:
@@ -198,24 +226,38 @@ def test_what_is_staged_is_not_assembled_while_it_is_off(here: Path, kfm: Kfm, m
     assert {r.state for r in runs(here)} == {"COMMITTED"}
 
 
-def test_a_type_of_job_can_be_switched_off_for_all_datasets(here: Path, kfm: Kfm, up: Upstream) -> None:
+def test_a_type_of_job_can_be_switched_off_for_all_datasets(
+    here: Path, kfm: Kfm, up: Upstream
+) -> None:
     kfm("switch", "off", "ingest.pull_source", "--reason", "an incident")
     assert kfm("run", ID).code == 3 and script(here, "ingest") == 3 and up.asked == []
 
 
-def test_who_when_and_why_is_recorded_and_shown(here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_when_and_why_is_recorded_and_shown(
+    here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOGNAME", "rstone")
     assert kfm("switch", "off", ID).code == 2  # without a reason
     kfm("switch", "off", ID, "--reason", "upstream asked us to")
     (switch,) = kfm("switch", "list", "--json").json["switches"]
-    assert (switch["name"], switch["by_whom"], switch["reason"]) == (ID, "user:rstone", "upstream asked us to")
+    assert (switch["name"], switch["by_whom"], switch["reason"]) == (
+        ID,
+        "user:rstone",
+        "upstream asked us to",
+    )
     (shown,) = [a for a in kfm("status", "--json").json["attention"] if a["kind"] == "off"]
     assert shown["what"] == ID and shown["next"] == f"kfm switch on {ID}"
-    assert "upstream asked us to" in shown["why"] and "user:rstone" in shown["why"] and switch["at"][:19] in shown["why"]
+    assert (
+        "upstream asked us to" in shown["why"]
+        and "user:rstone" in shown["why"]
+        and switch["at"][:19] in shown["why"]
+    )
     assert "upstream asked us to" in kfm("status").out
     kfm("switch", "on", ID, "--reason", "settled")
     assert [a for a in kfm("status", "--json").json["attention"] if a["kind"] == "off"] == []
-    lines = [json.loads(line) for line in (here / "ledger" / "switches.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (here / "ledger" / "switches.jsonl").read_text().splitlines()
+    ]
     assert [(x["name"], x["state"], x["by"], x["reason"]) for x in lines] == [
         (ID, "off", "user:rstone", "upstream asked us to"), (ID, "on", "user:rstone", "settled"),
     ]  # fmt: skip

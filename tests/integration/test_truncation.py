@@ -1,8 +1,10 @@
-"""Every format and every shipped kind, cut at any byte, however it is sent: none of it becomes official unless the format calls it whole.
+"""Every format and every shipped kind, cut at any byte, however it is sent: none of it becomes
+official unless the format calls it whole.
 
-A whole and honest answer is published first. Then the same answer is cut at a random byte (the seed is in the name of the case) and sent in
-one of six ways. What may happen: it is refused and kept, it failed on the way, a person is asked, or nothing changes. Where kfm takes it, an
-independent look at the bytes must find a whole file within the guard on change.
+A whole and honest answer is published first. Then the same answer is cut at a random byte (the seed
+is in the name of the case) and sent in one of six ways. What may happen: it is refused and kept, it
+failed on the way, a person is asked, or nothing changes. Where kfm takes it, an independent look at
+the bytes must find a whole file within the guard on change.
 """
 
 import csv
@@ -36,26 +38,39 @@ Body = Callable[[str, bytes], bytes]  # (target, what was sent along) -> the who
 
 @dataclass
 class Case:
-    """A source that is well: how it is registered, what it says, and what its format calls whole."""
+    """A source that is well: how it is registered, what it says, and what its format calls
+    whole.
+    """
 
     source: dict[str, Any]
     says: dict[str, Body]  # path below the upstream -> what it says there
-    whole: Callable[[bytes, bool], int | None] = lambda body, ended: None  # how many records a whole file holds; None: it is not whole
+    # how many records a whole file holds; None: it is not whole
+    whole: Callable[[bytes, bool], int | None] = lambda body, ended: None
     mapping: dict[str, Any] | None = None
     more: dict[str, Any] = field(default_factory=dict)
     guarded: bool = True  # a snapshot of now may shrink
-    words: tuple[str, ...] = ()  # added to `kfm run`, where a source says of itself that nothing changed
+    # added to `kfm run`, where a source says of itself that nothing changed
+    words: tuple[str, ...] = ()
 
 
-# -- what each format calls whole; a last line without its end counts only where upstream said where the body ends
+# -- what each format calls whole; a last line without its end counts only where upstream said where
+# the body ends
 
 
 def lines(cells: Callable[[str], int], head: int) -> Callable[[bytes, bool], int | None]:
     """Lines of one width each."""
 
     def whole(body: bytes, ended: bool) -> int | None:
-        found = [line for line in body.decode("utf-8", "replace").splitlines() if not line.startswith("#")]
-        return len(found) - head if len(set(map(cells, found))) == 1 and (ended or body.endswith(b"\n")) else None
+        found = [
+            line
+            for line in body.decode("utf-8", "replace").splitlines()
+            if not line.startswith("#")
+        ]
+        return (
+            len(found) - head
+            if len(set(map(cells, found))) == 1 and (ended or body.endswith(b"\n"))
+            else None
+        )
 
     return whole
 
@@ -65,7 +80,11 @@ def table(body: bytes, ended: bool) -> int | None:
         found = list(csv.reader(io.StringIO(body.decode("utf-8")), strict=True))
     except (csv.Error, UnicodeDecodeError):
         return None
-    return len(found) - 1 if len(set(map(len, found))) == 1 and (ended or body.endswith(b"\n")) else None
+    return (
+        len(found) - 1
+        if len(set(map(len, found))) == 1 and (ended or body.endswith(b"\n"))
+        else None
+    )
 
 
 def document(body: bytes, ended: bool) -> int | None:
@@ -78,7 +97,11 @@ def document(body: bytes, ended: bool) -> int | None:
 
 def ndjson(body: bytes, ended: bool) -> int | None:
     try:
-        return len([json.loads(line) for line in body.splitlines()]) if ended or body.endswith(b"\n") else None
+        return (
+            len([json.loads(line) for line in body.splitlines()])
+            if ended or body.endswith(b"\n")
+            else None
+        )
     except ValueError:
         return None
 
@@ -107,20 +130,37 @@ def of(host: str, path: str = "") -> Body:
 
 
 def rows(kind: str) -> bytes:
-    found = [{"id": n, "name": f"station {n}", "depth_m": round(3 + n * 0.37, 2)} for n in range(1000, 1000 + ROWS)]
+    found = [
+        {"id": n, "name": f"station {n}", "depth_m": round(3 + n * 0.37, 2)}
+        for n in range(1000, 1000 + ROWS)
+    ]
     if kind == "json":
         return json.dumps(found).encode()
     if kind == "ndjson":
         return "".join(f"{json.dumps(r)}\n" for r in found).encode()
     if kind == "text":
-        return "".join(f"ARTICLE {r['id']}. The parties agree on point {r['id']}, {r['depth_m']} metres deep.\n\n" for r in found).encode()
+        return "".join(
+            f"ARTICLE {r['id']}. The parties agree on point {r['id']}, {r['depth_m']} metres deep.\n\n"
+            for r in found
+        ).encode()
     if kind == "geojson":
         place = {"type": "Point", "coordinates": [-98.0, 38.0]}
         return json.dumps(
-            {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": place, "properties": r} for r in found]}
+            {
+                "type": "FeatureCollection",
+                "features": [
+                    {"type": "Feature", "geometry": place, "properties": r} for r in found
+                ],
+            }
         ).encode()
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(found[0]), lineterminator="\n", delimiter=";" if kind == "txt" else ",", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.DictWriter(
+        out,
+        list(found[0]),
+        lineterminator="\n",
+        delimiter=";" if kind == "txt" else ",",
+        quoting=csv.QUOTE_NONNUMERIC,
+    )
     writer.writeheader()
     writer.writerows(found)
     return out.getvalue().encode()
@@ -138,7 +178,16 @@ def quakes(kind: str) -> bytes:
     said = json.loads(of("earthquake.usgs.gov", "/")("/", b""))
     first = said["features"][0]
     said["features"] = [
-        {**first, "id": f"us{n:05}", "properties": {**first["properties"], "code": f"{n:05}", "net": "us", "ids": f",us{n:05},"}}
+        {
+            **first,
+            "id": f"us{n:05}",
+            "properties": {
+                **first["properties"],
+                "code": f"{n:05}",
+                "net": "us",
+                "ids": f",us{n:05},",
+            },
+        }
         for n in range(ROWS)
     ]
     said["metadata"]["count"] = ROWS
@@ -162,7 +211,10 @@ def picture(folder: Path) -> bytes:
 
 def grid(folder: Path, form: Any) -> bytes:
     with netCDF4.Dataset(folder / f"{form}.nc", "w", format=form) as out:
-        for axis, unit, values in (("lat", "degrees_north", np.linspace(40, 37, 16)), ("lon", "degrees_east", np.linspace(-102, -95, 18))):
+        for axis, unit, values in (
+            ("lat", "degrees_north", np.linspace(40, 37, 16)),
+            ("lon", "degrees_east", np.linspace(-102, -95, 18)),
+        ):
             out.createDimension(axis, len(values))
             variable = out.createVariable(axis, "f8", (axis,))
             variable.units, variable[:] = unit, values
@@ -173,11 +225,16 @@ def grid(folder: Path, form: Any) -> bytes:
 
 def layer(target: str, sent: bytes) -> bytes:
     query = dict(parse_qsl(urlsplit(target).query))
-    return of("services.kansasgis.org", "/layer/0/query" if "where" in query else "/layer/0")(target, sent)
+    return of("services.kansasgis.org", "/layer/0/query" if "where" in query else "/layer/0")(
+        target, sent
+    )
 
 
 def cases(folder: Path) -> dict[str, Case]:
-    columns = [{"from": n, "to": n, "type": t} for n, t in (("id", "integer"), ("name", "string"), ("depth_m", "number"))]
+    columns = [
+        {"from": n, "to": n, "type": t}
+        for n, t in (("id", "integer"), ("name", "string"), ("depth_m", "number"))
+    ]
     key = {"business_key": ["id"]}
     noaa = "www.ncei.noaa.gov"
     return {
@@ -230,7 +287,8 @@ class Site:
 
     def __init__(self, stand: Stand, name: str, case: Case) -> None:
         self.name, self.case, self._stand = name, case, stand
-        self.cut: tuple[str, Callable[[bytes], bytes]] | None = None  # which answer, and how it is sent instead
+        # which answer, and how it is sent instead
+        self.cut: tuple[str, Callable[[bytes], bytes]] | None = None
         self.asked: dict[str, bytes] = {}
         for path, body in case.says.items():
             stand.speaker.says[path or f"/{name}"] = self._sayer(body)
@@ -240,7 +298,11 @@ class Site:
             whole = body(target, sent).replace(b"UPSTREAM", self._stand.speaker.url.encode())
             which = f"{target} {hashlib.sha256(sent).hexdigest()}"
             self.asked[which] = whole
-            return self.cut[1](whole) if self.cut is not None and self.cut[0] == which else sent_with(whole, len(whole))
+            return (
+                self.cut[1](whole)
+                if self.cut is not None and self.cut[0] == which
+                else sent_with(whole, len(whole))
+            )
 
         return say
 
@@ -248,7 +310,11 @@ class Site:
         """Register it and make the whole answer official."""
         source = dict(self.case.source)
         for place in (source, source.get("options", {})):
-            place |= {k: self._stand.speaker.url + v for k, v in place.items() if k in ("url", "counties_url")}
+            place |= {
+                k: self._stand.speaker.url + v
+                for k, v in place.items()
+                if k in ("url", "counties_url")
+            }
         if self.case.mapping is not None:
             folder = self._stand.ws / "scripts" / "connectors" / self.name
             folder.mkdir(parents=True)
@@ -263,7 +329,11 @@ def sent_with(body: bytes, length: int | None, *fields: str) -> bytes:
 
 
 def chunked(body: bytes) -> bytes:
-    return sent_with(b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (body[:100], body[100:]) if p), None, "Transfer-Encoding: chunked")
+    return sent_with(
+        b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (body[:100], body[100:]) if p),
+        None,
+        "Transfer-Encoding: chunked",
+    )
 
 
 WAYS: dict[str, Callable[[bytes, int], bytes]] = {  # how an answer that is cut at a byte is sent
@@ -287,7 +357,16 @@ SOURCES = (
     "csv", "json", "ndjson", "geojson", "delimited", "delimited_txt", "nwis", "ghcnd", "ghcnd_stations", "quakes", "quakes_csv", "shapefile", "documents", "usgs_ogc",
     "arcgis", "stac", "nws", "tif", "netcdf", "netcdf4", "grib2",
 )  # fmt: skip
-BY_LINE = ("csv", "ndjson", "delimited", "delimited_txt", "nwis", "ghcnd", "quakes_csv", "documents")
+BY_LINE = (
+    "csv",
+    "ndjson",
+    "delimited",
+    "delimited_txt",
+    "nwis",
+    "ghcnd",
+    "quakes_csv",
+    "documents",
+)
 
 
 EVERY_RUN = {  # and all others in the drill
@@ -309,7 +388,9 @@ def some(*names: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple[Stand, Site]]]:
+def sites(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], tuple[Stand, Site]]]:
     known = cases(tmp_path_factory.mktemp("samples"))
     assert tuple(known) == SOURCES
     made: dict[str, Site] = {}
@@ -319,8 +400,11 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
             if name not in made:
                 made[name] = Site(stand, name, known[name])
                 made[name].publish()
-            elif official(stand, name)[0] != stand.good[name]["version_id"]:  # an earlier case failed
-                assert stand("run", name, "--accept-change", "--reason", "back to the whole").code == 0
+            elif official(stand, name)[0] != stand.good[name]["version_id"]:
+                # an earlier case failed
+                assert (
+                    stand("run", name, "--accept-change", "--reason", "back to the whole").code == 0
+                )
             return stand, made[name]
 
         yield site
@@ -328,12 +412,18 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 
 def official(stand: Stand, name: str) -> tuple[str, dict[str, str]]:
     """The version people get, and every byte of it."""
-    version = next(d for d in stand("status", "--json").json["datasets"] if d["dataset_id"] == name)["version_id"]
+    version = next(
+        d for d in stand("status", "--json").json["datasets"] if d["dataset_id"] == name
+    )["version_id"]
     return version, tree(stand.ws / "data" / "processed" / name / version)
 
 
-def look(stand: Stand, site: Site, which: str, sent: bytes, body: bytes, ended: bool, why: str) -> int:
-    """Run it once with that answer; see that nothing wrong became official, and that the honest answer is the official one afterwards."""
+def look(
+    stand: Stand, site: Site, which: str, sent: bytes, body: bytes, ended: bool, why: str
+) -> int:
+    """Run it once with that answer; see that nothing wrong became official, and that the honest
+    answer is the official one afterwards.
+    """
     before = official(stand, site.name)
     served: list[str] = []
     site.cut = (which, lambda _: served.append(which) or sent)  # type: ignore[func-returns-value]
@@ -344,15 +434,21 @@ def look(stand: Stand, site: Site, which: str, sent: bytes, body: bytes, ended: 
     assert outcome["exit_code"] in (0, 1, 4, 7), told
     if official(stand, site.name)[0] != before[0]:
         count = site.case.whole(body, ended)
-        assert outcome["exit_code"] == 0 and count is not None, f"what is not whole became official; {told}"
+        assert outcome["exit_code"] == 0 and count is not None, (
+            f"what is not whole became official; {told}"
+        )
         had = site.case.whole(site.asked[which], True)
-        assert not site.case.guarded or had is None or had - count <= max(10, had * 0.2), f"too much changed unseen; {told}"
+        assert not site.case.guarded or had is None or had - count <= max(10, had * 0.2), (
+            f"too much changed unseen; {told}"
+        )
         assert stand.run(site.name)["exit_code"] in (0, 7), "the whole answer again"
     else:
         assert official(stand, site.name) == before, told
         assert outcome["exit_code"] or outcome["state"] == "NOOP" or site.case.words, told
     if outcome["exit_code"] in (1, 7):
-        assert hashlib.sha256(body).hexdigest() in tree(stand.ws / "data").values(), f"its bytes were not kept; {told}"
+        assert hashlib.sha256(body).hexdigest() in tree(stand.ws / "data").values(), (
+            f"its bytes were not kept; {told}"
+        )
     if outcome["exit_code"]:
         assert outcome["reason"] and outcome["remedy"], told
     return int(outcome["exit_code"])
@@ -370,24 +466,43 @@ def test_an_answer_cut_anywhere_is_never_taken_for_the_whole(
     sent = WAYS[way](whole, at)
     body = sent.partition(b"\r\n\r\n")[2] if way.startswith("gzip") else whole[:at]
     ended = way in ("an honest length", "chunks that end")
-    code = look(stand, site, which, sent, body, ended, f"{source} sent with {way}, cut at {at} of {len(whole)} bytes")
+    code = look(
+        stand,
+        site,
+        which,
+        sent,
+        body,
+        ended,
+        f"{source} sent with {way}, cut at {at} of {len(whole)} bytes",
+    )
     if way in ("the length of the whole", "chunks without an end") or way.startswith("gzip"):
-        assert code == 4 or (code == 0 and site.case.words), "transport knows that it is not whole, or it did not matter"
+        assert code == 4 or (code == 0 and site.case.words), (
+            "transport knows that it is not whole, or it did not matter"
+        )
 
 
 @pytest.mark.parametrize("source", some("csv", "ghcnd"))
-def test_an_answer_cut_between_two_records_waits_for_a_person(sites: Callable[[str], tuple[Stand, Site]], source: str) -> None:
+def test_an_answer_cut_between_two_records_waits_for_a_person(
+    sites: Callable[[str], tuple[Stand, Site]], source: str
+) -> None:
     """By its format's own rules half of the lines are a whole file: only the guard knows better."""
     stand, site = sites(source)
     which = max(site.asked, key=lambda w: len(site.asked[w]))
     whole = site.asked[which]
-    at = whole.index(b"\n", random.Random(source).randrange(len(whole) * 2 // 5, len(whole) * 3 // 5)) + 1
+    at = (
+        whole.index(
+            b"\n", random.Random(source).randrange(len(whole) * 2 // 5, len(whole) * 3 // 5)
+        )
+        + 1
+    )
     why = f"{source} cut after a line, at {at} of {len(whole)}"
     assert look(stand, site, which, sent_with(whole[:at], at), whole[:at], True, why) in (1, 7)
 
 
 @pytest.mark.parametrize("source", some("delimited", "nwis"))
-def test_an_answer_cut_inside_its_last_record_is_refused(sites: Callable[[str], tuple[Stand, Site]], source: str) -> None:
+def test_an_answer_cut_inside_its_last_record_is_refused(
+    sites: Callable[[str], tuple[Stand, Site]], source: str
+) -> None:
     """Nothing but the missing end of the line tells: the guard lets it pass."""
     stand, site = sites(source)
     which = max(site.asked, key=lambda w: len(site.asked[w]))
@@ -398,7 +513,9 @@ def test_an_answer_cut_inside_its_last_record_is_refused(sites: Callable[[str], 
     assert look(stand, site, which, sent_with(whole[:at], None), whole[:at], False, why) == 1
 
 
-def test_after_everything_the_honest_answers_are_official_and_verified(sites: Callable[[str], tuple[Stand, Site]]) -> None:
+def test_after_everything_the_honest_answers_are_official_and_verified(
+    sites: Callable[[str], tuple[Stand, Site]],
+) -> None:
     stand, _ = sites("csv")
     assert stand.run("csv")["exit_code"] == 0
     assert official(stand, "csv")[0] == stand.good["csv"]["version_id"]

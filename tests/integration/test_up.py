@@ -1,4 +1,6 @@
-"""One command keeps everything fresh, on a file and on a server, and makes the same versions on both."""
+"""One command keeps everything fresh, on a file and on a server, and makes the same versions on
+both.
+"""
 
 import json
 import os
@@ -14,7 +16,9 @@ from tests.services import schema_url, shared_server
 
 def run(ws: Path, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "kfm", *args, "-w", str(ws)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **env}, timeout=120
+    )
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
@@ -22,7 +26,9 @@ def test_up_brings_a_new_workspace_up_to_date_and_stops_when_idle(ws: Path, stor
     env = {"KFM_TEST_STORE": schema_url(shared_server())} if store == "postgres" else {}
     if env:
         told = (ws / "kfm.yml").read_text()
-        (ws / "kfm.yml").write_text(re.sub(r"(?m)^store:.*\n", "", told) + "store: env:KFM_TEST_STORE\n")
+        (ws / "kfm.yml").write_text(
+            re.sub(r"(?m)^store:.*\n", "", told) + "store: env:KFM_TEST_STORE\n"
+        )
     said = run(ws, "up", "--upstream", "sample", "--until-idle", **env)
     assert said.returncode == 0, said.stderr
     found = json.loads(run(ws, "status", "--json", **env).stdout)

@@ -1,4 +1,6 @@
-"""Types of jobs that tests control, offered to the processes of workers as an installed package would."""
+"""Types of jobs that tests control, offered to the processes of workers as an installed package
+would.
+"""
 
 import os
 import signal
@@ -77,14 +79,20 @@ class Workers:
         self.ws, self._folder = ws, folder
         package = folder / "package"
         (package / "kfmnap-1.dist-info").mkdir(parents=True)
-        (package / "kfmnap-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: kfmnap\nVersion: 1\n")
-        (package / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap\ntest.calm = kfmnap:CALM\n")
+        (package / "kfmnap-1.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: kfmnap\nVersion: 1\n"
+        )
+        (package / "kfmnap-1.dist-info" / "entry_points.txt").write_text(
+            "[kfm.jobs]\ntest.nap = kfmnap\ntest.calm = kfmnap:CALM\n"
+        )
         (package / "kfmnap.py").write_text(MODULE)
         self.marks = folder / "marks"
         self.marks.touch()
         self.env = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(package), os.environ.get("PYTHONPATH")])
+            ),
             "KFM_TEST_MARKS": str(self.marks),
         }
         self.store = SqliteStore(ws / "ledger" / "idempotency.sqlite", SystemClock())
@@ -92,7 +100,9 @@ class Workers:
 
     def kfm(self, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "kfm", *args, "-w", str(self.ws)]
-        return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=300)
+        return subprocess.run(
+            command, capture_output=True, text=True, env={**self.env, **env}, timeout=300
+        )
 
     def start(self, *args: str, **env: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "workers", "run", "-w", str(self.ws), *args]
@@ -107,13 +117,20 @@ class Workers:
             if name not in ("pool", "priority")
             for f in ("--set", f"{name}={value}")
         ]
-        more = [f for name in ("pool", "priority") if name in parameters for f in (f"--{name}", str(parameters[name]))]
+        more = [
+            f
+            for name in ("pool", "priority")
+            if name in parameters
+            for f in (f"--{name}", str(parameters[name]))
+        ]
         said = self.kfm("jobs", "put", "test.nap", *sets, *more)
         assert said.returncode == 0, said.stderr
         return said.stdout.strip()
 
     def lines(self, word: str) -> list[str]:
-        return [line.split()[1] for line in self.marks.read_text().splitlines() if line.startswith(word)]
+        return [
+            line.split()[1] for line in self.marks.read_text().splitlines() if line.startswith(word)
+        ]
 
     def pids(self) -> list[int]:
         return [int(line.split()[2]) for line in self.marks.read_text().splitlines()]

@@ -1,4 +1,6 @@
-"""backfill.run_parts: a batch ends with its parts staged, a repeat finds them, and a denied version leaves them where they are."""
+"""backfill.run_parts: a batch ends with its parts staged, a repeat finds them, and a denied version
+leaves them where they are.
+"""
 
 import json
 from pathlib import Path
@@ -27,7 +29,9 @@ def here(tmp_path: Path) -> Path:
 def begin(here: Path) -> str:
     workspace = open_workspace(here)
     with open_world(workspace) as world:
-        row, _ = backfill.start(world, "history", _plan(here), targets_of(workspace, ID)[0], "system")
+        row, _ = backfill.start(
+            world, "history", _plan(here), targets_of(workspace, ID)[0], "system"
+        )
     return row.backfill_id
 
 
@@ -36,7 +40,12 @@ def worked(here: Path, **given: Any) -> JobResult:
     workspace, kind = open_workspace(here), job_type(TYPE)
     with open_world(workspace) as world:
         (job, *_) = world.store.read(lambda tx: tx.jobs.listing(job_type=TYPE))
-        return work(kind, context_of(workspace, world, job, str(ids.new_run_id()), parameters_of(kind, given), "live"))
+        return work(
+            kind,
+            context_of(
+                workspace, world, job, str(ids.new_run_id()), parameters_of(kind, given), "live"
+            ),
+        )
 
 
 def receipt(here: Path, result: JobResult) -> dict[str, Any]:
@@ -52,11 +61,17 @@ def test_happy_a_batch_is_staged_then_assembled_and_the_receipts_name_the_parts(
     parts = receipt(here, first)["outputs"]
     assert len(parts) == 2 and all((here / "data" / p["id"]).is_file() for p in parts)
     second = worked(here, backfill_id=name, assemble=True)
-    assert second.status == "succeeded" and receipt(here, second)["outputs"][0]["id"] == f"kfm://dataset/{ID}@{told(here)['version_id']}"
+    assert (
+        second.status == "succeeded"
+        and receipt(here, second)["outputs"][0]["id"]
+        == f"kfm://dataset/{ID}@{told(here)['version_id']}"
+    )
 
 
 @pytest.mark.job(TYPE)
-def test_retry_a_batch_that_lost_its_worker_makes_nothing_twice(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_a_batch_that_lost_its_worker_makes_nothing_twice(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = begin(here)
     with monkeypatch.context() as patched:
         patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 1e9)  # only the ledger knows
@@ -68,9 +83,16 @@ def test_retry_a_batch_that_lost_its_worker_makes_nothing_twice(here: Path, monk
     before = {(r.run_id, r.part) for r in ledger(here)}
     (here / "inbox" / "levels.csv").unlink()  # nobody is asked again
     again = worked(here, backfill_id=name, first=0, count=2)
-    assert again.status == "succeeded" and {(r.run_id, r.part) for r in ledger(here)} == before and len(before) == 2
+    assert (
+        again.status == "succeeded"
+        and {(r.run_id, r.part) for r in ledger(here)} == before
+        and len(before) == 2
+    )
     first = worked(here, backfill_id=name, assemble=True)
-    assert first.status == "succeeded" and worked(here, backfill_id=name, assemble=True).status == "skipped"
+    assert (
+        first.status == "succeeded"
+        and worked(here, backfill_id=name, assemble=True).status == "skipped"
+    )
     assert told(here)["generation"] == 1
 
 
@@ -83,7 +105,10 @@ def test_deny_the_receipt_says_so_the_parts_stay_and_it_is_not_tried_again(here:
     assert (denied.status, denied.retry, denied.exit_code) == ("failed", False, 3)
     said = receipt(here, denied)["provenance"]["policy_decisions"]
     assert said[0]["decision"] == "deny" and "licence" in said[0]["reason"]
-    assert sorted(r.state for r in ledger(here)) == ["REJECTED", "STAGED", "STAGED"] and not (here / "data" / "processed").exists()
+    assert (
+        sorted(r.state for r in ledger(here)) == ["REJECTED", "STAGED", "STAGED"]
+        and not (here / "data" / "processed").exists()
+    )
 
 
 def test_a_switched_off_dataset_is_not_worked(here: Path) -> None:

@@ -1,4 +1,6 @@
-"""The catalog keeps its own rules: every type is whole, documented and tested on its three paths."""
+"""The catalog keeps its own rules: every type is whole, documented and tested on its three
+paths.
+"""
 
 import importlib
 from dataclasses import replace
@@ -21,9 +23,14 @@ def paths_tried() -> dict[str, set[str]]:
         whole = getattr(module, "pytestmark", [])
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
-                marks = [*(whole if isinstance(whole, list) else [whole]), *getattr(test, "pytestmark", [])]
+                marks = [
+                    *(whole if isinstance(whole, list) else [whole]),
+                    *getattr(test, "pytestmark", []),
+                ]
                 for mark in [m for m in marks if m.name == "job"]:
-                    found.setdefault(mark.args[0], set()).update(word for word in ("happy", "retry", "deny") if word in name)
+                    found.setdefault(mark.args[0], set()).update(
+                        word for word in ("happy", "retry", "deny") if word in name
+                    )
     return found
 
 
@@ -40,7 +47,10 @@ def test_every_type_says_what_it_is(name: str) -> None:
     assert {kind.zone_in, kind.zone_out} <= {"Raw", "Work", "Processed", "Published"}
 
 
-@pytest.mark.parametrize("field", ["purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out"])
+@pytest.mark.parametrize(
+    "field",
+    ["purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out"],
+)
 def test_a_type_that_lacks_something_is_refused(field: str) -> None:
     with pytest.raises(UsageError, match=field):
         replace(job_type("ingest.pull_source"), **{field: () if field == "rules" else ""})

@@ -33,19 +33,30 @@ def ended_jobs(ws: Path) -> None:
     """Two jobs that ended: one cancelled, one that nobody could do."""
     with open_world(open_workspace(ws)) as world:
         for name, change in (("a", "cancelled"), ("b", "dead")):
-            job = world.store.transaction(lambda tx, n=name: tx.jobs.submit(Request(job_type="repair", dataset_id=QUAKES, event=n)))
+            job = world.store.transaction(
+                lambda tx, n=name: tx.jobs.submit(
+                    Request(job_type="repair", dataset_id=QUAKES, event=n)
+                )
+            )
             world.store.transaction(lambda tx, j=job: tx.jobs.cancel(j.job_id))
             if change == "dead":
-                world.store.transaction(lambda tx, j=job.job_id: tx.jobs._save(tx.jobs.of(j), outcome="dead"))
+                world.store.transaction(
+                    lambda tx, j=job.job_id: tx.jobs._save(tx.jobs.of(j), outcome="dead")
+                )
 
 
 def outcomes(ws: Path) -> list[str]:
     with open_world(open_workspace(ws)) as world:
-        return sorted(j.outcome for j in world.store.read(lambda tx: tx.jobs.listing(state="ended", job_type="repair")))
+        return sorted(
+            j.outcome
+            for j in world.store.read(lambda tx: tx.jobs.listing(state="ended", job_type="repair"))
+        )
 
 
 @pytest.mark.job(COMPACT)
-def test_happy_noops_are_packed_and_old_finished_jobs_forgotten(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_happy_noops_are_packed_and_old_finished_jobs_forgotten(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     kfm("run", QUAKES)
     kfm("run", QUAKES)
     ended_jobs(ws)
@@ -73,7 +84,12 @@ def polled(kfm: Kfm, ws: Path, times: int) -> list[Path]:
     assert kfm("run", QUAKES).code == 0
     before = set((ws / "receipts").rglob("*.json"))
     for _ in range(times):
-        assert kfm("worker", "run-job", INGEST, "--dataset", f"kfm://dataset/{QUAKES}", "--no-follow").code == 0
+        assert (
+            kfm(
+                "worker", "run-job", INGEST, "--dataset", f"kfm://dataset/{QUAKES}", "--no-follow"
+            ).code
+            == 0
+        )
     return sorted(set((ws / "receipts").rglob("*.json")) - before)
 
 
@@ -83,7 +99,9 @@ def test_receipts_of_looks_that_found_nothing_are_packed_by_the_day_and_still_fo
     loose = polled(kfm, ws, 3)
     texts = [path.read_bytes() for path in loose]
     assert len(loose) == 3
-    assert "receipts packed" not in worked(ws, COMPACT, prepare=later(1)).reason, "a job that began before midnight may still end"
+    assert "receipts packed" not in worked(ws, COMPACT, prepare=later(1)).reason, (
+        "a job that began before midnight may still end"
+    )
     assert "3 receipts packed" in worked(ws, COMPACT, prepare=later(2)).reason
     assert [path.exists() for path in loose] == [False] * 3
     assert [read_receipt(path) for path in loose] == texts
@@ -94,17 +112,24 @@ def test_receipts_of_looks_that_found_nothing_are_packed_by_the_day_and_still_fo
     assert kfm("verify").code == 6
 
 
-def test_a_receipt_that_was_changed_is_not_hidden_in_a_pack(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_receipt_that_was_changed_is_not_hidden_in_a_pack(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     first, second, third = polled(kfm, ws, 3)
     first.chmod(0o644)
     first.write_text(first.read_text().replace("skipped", "succeeded"))
     third.unlink()
     assert "1 receipts packed" in worked(ws, COMPACT, prepare=later(2)).reason
     assert first.exists() and not second.exists()
-    assert {p["what"] for p in kfm("verify", "--json").json["problems"]} == {"the receipt was changed", "the receipt is missing"}
+    assert {p["what"] for p in kfm("verify", "--json").json["problems"]} == {
+        "the receipt was changed",
+        "the receipt is missing",
+    }
 
 
-def test_a_compaction_that_is_killed_half_way_leaves_every_receipt_somewhere(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_compaction_that_is_killed_half_way_leaves_every_receipt_somewhere(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     loose = polled(kfm, ws, 2)
     texts = [path.read_bytes() for path in loose]
 

@@ -65,7 +65,14 @@ def publish(workspace: Path, texts: dict[str, str]) -> None:
     for name, text in texts.items():
         (folder / name).write_text(text)
         url = f"https://papers.example/{name}.txt"
-        entries.append({"method": "GET", "url": url, "file": name, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+        entries.append(
+            {
+                "method": "GET",
+                "url": url,
+                "file": name,
+                "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+        )
     (folder / "REPLAY.json").write_text(json.dumps({"entries": entries}))
     for_recordings(workspace)
     with pytest.MonkeyPatch.context() as patch:
@@ -77,15 +84,23 @@ def index(workspace: Path, dataset_id: str = "papers", **given: Any) -> JobResul
     """Work the job, as a worker would."""
     opened = open_workspace(workspace)
     with open_world(opened) as world:
-        job = world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type=JOB.name, dataset_id=dataset_id, parameters=given)))
-        result = work(JOB, context_of(opened, world, job, ids.new_run_id(), parameters_of(JOB, given), "live"))
+        job = world.store.transaction(
+            lambda tx: tx.jobs.submit(
+                Request(job_type=JOB.name, dataset_id=dataset_id, parameters=given)
+            )
+        )
+        result = work(
+            JOB, context_of(opened, world, job, ids.new_run_id(), parameters_of(JOB, given), "live")
+        )
         world.store.transaction(lambda tx: tx.jobs.cancel(job.job_id))
     return result
 
 
 def index_files(workspace: Path, dataset_id: str = "papers") -> dict[str, bytes]:
     folder = workspace / f"data/work/{dataset_id}/index"
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 @pytest.fixture
@@ -97,7 +112,9 @@ def without_vectors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @marked
-def test_happy_the_official_version_is_indexed_and_the_receipt_says_what_from(tmp_path: Path) -> None:
+def test_happy_the_official_version_is_indexed_and_the_receipt_says_what_from(
+    tmp_path: Path,
+) -> None:
     workspace = library(tmp_path)
     result = index(workspace)
     assert (result.status, result.error) == ("succeeded", "")
@@ -107,7 +124,9 @@ def test_happy_the_official_version_is_indexed_and_the_receipt_says_what_from(tm
     receipt = json.loads((workspace / result.receipt).read_text())
     version = made.parent.name
     assert receipt["inputs"][0]["id"] == f"kfm://dataset/papers@{version}"
-    assert receipt["outputs"] == [{"kind": "file", "id": output.id, "checksum": output.checksum, "zone": "Work"}]
+    assert receipt["outputs"] == [
+        {"kind": "file", "id": output.id, "checksum": output.checksum, "zone": "Work"}
+    ]
     assert [d["decision"] for d in receipt["provenance"]["policy_decisions"]] == ["allow"]
     with sqlite3.connect(made) as db:
         assert [t for (t,) in db.execute("SELECT text FROM passages")] == [
@@ -144,7 +163,9 @@ def test_deny_what_may_not_be_handed_out_is_not_indexed(tmp_path: Path) -> None:
 
 
 @marked
-def test_deny_without_word_vectors_unless_words_are_enough(tmp_path: Path, without_vectors: None) -> None:
+def test_deny_without_word_vectors_unless_words_are_enough(
+    tmp_path: Path, without_vectors: None
+) -> None:
     workspace = library(tmp_path)
     result = index(workspace)
     assert (result.status, result.exit_code) == ("failed", 2)
@@ -153,7 +174,9 @@ def test_deny_without_word_vectors_unless_words_are_enough(tmp_path: Path, witho
     embed.embedder.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed, "_WEIGHTS", "weights/l2_supercat_256.safetensors")
-        assert "words and meaning" in index(workspace).reason, "an index of words is made again once there are vectors"
+        assert "words and meaning" in index(workspace).reason, (
+            "an index of words is made again once there are vectors"
+        )
         assert index(workspace, embeddings=False).status == "skipped", "and then serves both"
 
 
@@ -168,7 +191,10 @@ def test_only_the_index_of_the_head_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_same_passages_make_the_same_file_whatever_their_number(tmp_path: Path) -> None:
-    some = [Passage(f"row {n} of many, {n % 7} horses", f"book {n % 3}", "t.parquet", n) for n in range(1, 2500)]
+    some = [
+        Passage(f"row {n} of many, {n % 7} horses", f"book {n % 3}", "t.parquet", n)
+        for n in range(1, 2500)
+    ]
     for name in ("a", "b"):
         assert build(iter(some), tmp_path / name) == len(some)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -177,8 +203,14 @@ def test_the_same_passages_make_the_same_file_whatever_their_number(tmp_path: Pa
 
 
 def test_a_word_is_as_rare_as_it_is_over_all_indexes(tmp_path: Path) -> None:
-    large = [Passage(f"day {n}, {'at the landing' if n % 3 else 'on the river'}", "", "t.parquet", n) for n in range(1, 60)]
-    small = [Passage("quicksilver landing", "", "t.parquet", 1), Passage("other", "", "t.parquet", 2)]
+    large = [
+        Passage(f"day {n}, {'at the landing' if n % 3 else 'on the river'}", "", "t.parquet", n)
+        for n in range(1, 60)
+    ]
+    small = [
+        Passage("quicksilver landing", "", "t.parquet", 1),
+        Passage("other", "", "t.parquet", 2),
+    ]
     for name, some in (("large", large), ("small", small)):
         build(some, tmp_path / name, embeddings=False)
     both = [tmp_path / "large", tmp_path / "small"]
@@ -186,7 +218,9 @@ def test_a_word_is_as_rare_as_it_is_over_all_indexes(tmp_path: Path) -> None:
         hits, _ = find(both, text, 3)
         assert (hits[0].file.name, hits[0].passage.row) == ("small", 1), text
     alone, _ = find(both[:1], "day 17", 100)
-    assert [h.passage.row for h in find(both, "day 17", 100)[0]] == [h.passage.row for h in alone], "and the order within one is its own"
+    assert [h.passage.row for h in find(both, "day 17", 100)[0]] == [
+        h.passage.row for h in alone
+    ], "and the order within one is its own"
 
 
 def test_rows_of_a_table_are_passages_of_their_text_columns(tmp_path: Path) -> None:
@@ -194,7 +228,12 @@ def test_rows_of_a_table_are_passages_of_their_text_columns(tmp_path: Path) -> N
     import pyarrow.parquet as pq
 
     table = pa.table(
-        {"name": ["Cheney Lake", None, "x" * 9000], "depth": [3.5, 1.0, 2.0], "kind": ["reservoir", None, "y"], "wkb": [b"1", b"2", b"3"]}
+        {
+            "name": ["Cheney Lake", None, "x" * 9000],
+            "depth": [3.5, 1.0, 2.0],
+            "kind": ["reservoir", None, "y"],
+            "wkb": [b"1", b"2", b"3"],
+        }
     )
     pq.write_table(table, tmp_path / "t.parquet")
     found = list(passages({"t.parquet": tmp_path / "t.parquet", "notes.txt": tmp_path / "none"}))

@@ -1,4 +1,6 @@
-"""Every type of job is worked by a worker from the queue and by run-job, and ends the same; no script is needed for any."""
+"""Every type of job is worked by a worker from the queue and by run-job, and ends the same; no
+script is needed for any.
+"""
 
 import json
 from collections.abc import Callable
@@ -37,8 +39,14 @@ def parameters(here: Path, kind: str) -> list[str]:
         return []
     workspace = open_workspace(here)
     with open_world(workspace) as world:
-        row, _ = backfill.start(world, "history", _plan(here), targets_of(workspace, ID)[0], "system", put=False)
-    return [flag for pair in (f"backfill_id={row.backfill_id}", "first=0", "count=1") for flag in ("--set", pair)]
+        row, _ = backfill.start(
+            world, "history", _plan(here), targets_of(workspace, ID)[0], "system", put=False
+        )
+    return [
+        flag
+        for pair in (f"backfill_id={row.backfill_id}", "first=0", "count=1")
+        for flag in ("--set", pair)
+    ]
 
 
 def receipts(here: Path, kind: str) -> list[dict[str, Any]]:
@@ -51,11 +59,16 @@ def test_a_type_is_worked_from_the_queue_and_by_run_job(here: Path, kfm: Kfm, ki
     job_id = kfm("jobs", "put", *asked).out.strip()
     assert kfm("worker", "run", "--until-idle").code == 0
     job = kfm("jobs", "show", job_id, "--json").json["job"]
-    assert (job["state"], job["job_type"]) == ("ended", kind) and job["outcome"] in ("succeeded", "skipped"), job
+    assert (job["state"], job["job_type"]) == ("ended", kind) and job["outcome"] in (
+        "succeeded",
+        "skipped",
+    ), job
     before = len(receipts(here, kind))
     alone = kfm("worker", "run-job", *asked, "--no-follow", "--json")
     (done,) = alone.json["jobs"]
-    assert alone.code == 0 and done["job_type"] == kind and done["status"] in ("succeeded", "skipped"), alone
+    assert (
+        alone.code == 0 and done["job_type"] == kind and done["status"] in ("succeeded", "skipped")
+    ), alone
     assert done["job_id"] == job_id, "the same work has the same id whichever way it is asked for"
     assert len(receipts(here, kind)) == before + 1 >= 2, "each working left its receipt"
 

@@ -1,4 +1,6 @@
-"""maintenance.gc: removes what retention no longer keeps, says so file by file, and is finished by whoever comes next."""
+"""maintenance.gc: removes what retention no longer keeps, says so file by file, and is finished by
+whoever comes next.
+"""
 
 import json
 import subprocess
@@ -37,15 +39,28 @@ worked(Path(sys.argv[1]), "maintenance.gc", apply=True, grace="0s")
 """
 
 
-def worked(ws: Path, name: str, dataset_id: str = QUAKES, prepare: Callable[[Any], None] = lambda world: None, **given: Any) -> JobResult:
+def worked(
+    ws: Path,
+    name: str,
+    dataset_id: str = QUAKES,
+    prepare: Callable[[Any], None] = lambda world: None,
+    **given: Any,
+) -> JobResult:
     """Work a job in this process, as a worker's child would."""
     workspace = open_workspace(ws)
     with open_world(workspace) as world:
-        request = Request(job_type=name, dataset_id=dataset_id, parameters=given, event=str(ids.new_run_id()))
+        request = Request(
+            job_type=name, dataset_id=dataset_id, parameters=given, event=str(ids.new_run_id())
+        )
         job = world.store.transaction(lambda tx: tx.jobs.submit(request))
         prepare(world)
         kind = job_type(name)
-        return work(kind, context_of(workspace, world, job, str(ids.new_run_id()), parameters_of(kind, given), "live"))
+        return work(
+            kind,
+            context_of(
+                workspace, world, job, str(ids.new_run_id()), parameters_of(kind, given), "live"
+            ),
+        )
 
 
 def receipt(ws: Path, result: JobResult) -> dict[str, Any]:
@@ -56,11 +71,18 @@ def receipt(ws: Path, result: JobResult) -> dict[str, Any]:
 def retain(ws: Path, dataset_id: str, text: str) -> None:
     path = ws / "data" / "registry" / f"{dataset_id}.yml"
     path.write_text(
-        "".join(f"{line}\n" for line in path.read_text().splitlines() if not line.startswith("retention:")) + f"retention: {text}\n"
+        "".join(
+            f"{line}\n"
+            for line in path.read_text().splitlines()
+            if not line.startswith("retention:")
+        )
+        + f"retention: {text}\n"
     )
 
 
-def revisions(kfm: Kfm, sample: SampleUpstream, *numbers: int, dataset_id: str = QUAKES) -> list[str]:
+def revisions(
+    kfm: Kfm, sample: SampleUpstream, *numbers: int, dataset_id: str = QUAKES
+) -> list[str]:
     """Make these revisions official one after the other; their versions."""
     made = []
     for number in numbers:
@@ -74,7 +96,9 @@ def versions(ws: Path) -> set[str]:
 
 
 @pytest.mark.job(GC)
-def test_happy_old_versions_go_and_the_receipt_lists_every_file(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_happy_old_versions_go_and_the_receipt_lists_every_file(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
     folder = ws / "data" / "processed" / QUAKES / made[0]
@@ -91,24 +115,37 @@ def test_happy_old_versions_go_and_the_receipt_lists_every_file(kfm: Kfm, ws: Pa
 
 
 @pytest.mark.job(GC)
-def test_retry_after_a_kill_between_two_removals_does_the_rest(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_retry_after_a_kill_between_two_removals_does_the_rest(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
-    whole = {str(p.relative_to(ws)) for p in (ws / "data" / "processed" / QUAKES / made[0]).iterdir()}
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(ws)], cwd=Path(__file__).parents[2], timeout=120, check=False)
+    whole = {
+        str(p.relative_to(ws)) for p in (ws / "data" / "processed" / QUAKES / made[0]).iterdir()
+    }
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(ws)],
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+        check=False,
+    )
     assert killed.returncode == -9
     left = {p for p in whole if (ws / p).exists()}
     assert left and left != whole
-    assert not (ws / "data" / "processed" / QUAKES / made[0] / "checksums.sha256").exists()  # no version without it
+    # no version without it
+    assert not (ws / "data" / "processed" / QUAKES / made[0] / "checksums.sha256").exists()
     result = worked(ws, GC, apply=True, grace="0s")
     assert versions(ws) == set(made[1:])
-    assert whole <= set(receipt(ws, result)["provenance"]["files"])  # also what the killed one removed
+    # also what the killed one removed
+    assert whole <= set(receipt(ws, result)["provenance"]["files"])
     again = worked(ws, GC, apply=True, grace="0s")
     assert (again.status, receipt(ws, again)["provenance"]["files"]) == ("skipped", {})
 
 
 @pytest.mark.job(GC)
-def test_deny_a_switched_off_job_removes_nothing(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_deny_a_switched_off_job_removes_nothing(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
 

@@ -15,11 +15,23 @@ DATASET = "kfm://dataset/ks_earthquakes"
 
 
 def receipts(ws: Path) -> list[dict[str, Any]]:
-    return [json.loads(p.read_text()) for p in sorted((ws / "receipts" / "ingest.pull_source").rglob("*.json"))]
+    return [
+        json.loads(p.read_text())
+        for p in sorted((ws / "receipts" / "ingest.pull_source").rglob("*.json"))
+    ]
 
 
 def run_job(workers: Workers) -> dict[str, Any]:
-    said = workers.kfm("worker", "run-job", "ingest.pull_source", "--dataset", DATASET, "--upstream", "sample", "--json")
+    said = workers.kfm(
+        "worker",
+        "run-job",
+        "ingest.pull_source",
+        "--dataset",
+        DATASET,
+        "--upstream",
+        "sample",
+        "--json",
+    )
     found: dict[str, Any] = json.loads(said.stdout)["jobs"][0]
     return found | {"exit": said.returncode}
 
@@ -57,7 +69,9 @@ def test_retry_path_does_it_once_however_often_it_is_delivered_and_killed(worker
     """Three deliveries, one kill in the middle: one generation, one committed run."""
     workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", DATASET)
     first = workers.start("--concurrency=1", "--upstream", "sample")
-    workers.until(lambda: workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")), "a run is claimed")
+    workers.until(
+        lambda: workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")), "a run is claimed"
+    )
     first.send_signal(signal.SIGKILL)
     first.wait()
     for _ in range(2):
@@ -74,13 +88,25 @@ def test_retry_path_does_it_once_however_often_it_is_delivered_and_killed(worker
 
 def test_deny_path_publishes_nothing_and_is_not_tried_again(workers: Workers) -> None:
     entry = workers.ws / "data/registry/ks_earthquakes.yml"
-    entry.write_text("\n".join(line for line in entry.read_text().splitlines() if not line.startswith("licence:")) + "\n")
+    entry.write_text(
+        "\n".join(
+            line for line in entry.read_text().splitlines() if not line.startswith("licence:")
+        )
+        + "\n"
+    )
     done = run_job(workers)
     assert (done["exit"], done["status"]) == (3, "failed")
     (receipt,) = receipts(workers.ws)
     assert "deny" in {d["decision"] for d in receipt["provenance"]["policy_decisions"]}
     assert not (workers.ws / "data/processed/ks_earthquakes").exists()
-    assert workers.store.read(lambda tx: tx.jobs.listing(state="queued", dataset_id="ks_earthquakes", job_type="ingest.pull_source")) == []
+    assert (
+        workers.store.read(
+            lambda tx: tx.jobs.listing(
+                state="queued", dataset_id="ks_earthquakes", job_type="ingest.pull_source"
+            )
+        )
+        == []
+    )
 
 
 def test_one_forced_command_beside_workers_makes_one_generation(workers: Workers) -> None:
@@ -89,18 +115,32 @@ def test_one_forced_command_beside_workers_makes_one_generation(workers: Workers
     run_job(workers)
     for _ in range(3):
         workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", DATASET)
-        assert workers.kfm("run", "ks_earthquakes", "--force", "--reason", "again", "--upstream", "sample").returncode == 0
-    workers.until(lambda: not workers.store.read(lambda tx: tx.jobs.listing(state="queued")), "the queue is empty")
+        assert (
+            workers.kfm(
+                "run", "ks_earthquakes", "--force", "--reason", "again", "--upstream", "sample"
+            ).returncode
+            == 0
+        )
+    workers.until(
+        lambda: not workers.store.read(lambda tx: tx.jobs.listing(state="queued")),
+        "the queue is empty",
+    )
     time.sleep(1)
-    forced = [r for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")) if r.forced]
+    forced = [
+        r for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")) if r.forced
+    ]
     assert len(forced) <= 3
     assert len(list((workers.ws / "data/catalog/channels/ks_earthquakes").iterdir())) <= 4
 
 
-def test_nothing_that_was_left_half_promoted_outlives_a_worker_that_stops_when_idle(workers: Workers) -> None:
+def test_nothing_that_was_left_half_promoted_outlives_a_worker_that_stops_when_idle(
+    workers: Workers,
+) -> None:
     leave_proposed(workers)
     assert workers.kfm("worker", "run", "--until-idle", "--upstream", "sample").returncode == 0
-    assert [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))] == ["COMMITTED"]
+    assert [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))] == [
+        "COMMITTED"
+    ]
 
 
 def test_a_switched_off_dataset_is_not_promoted(workers: Workers) -> None:
@@ -111,7 +151,14 @@ def test_a_switched_off_dataset_is_not_promoted(workers: Workers) -> None:
 
 
 def test_a_dead_workers_promote_is_finished_by_another(workers: Workers) -> None:
-    """Killed between PROPOSED and the generation: the job was acknowledged, and still nothing is left half done."""
+    """Killed between PROPOSED and the generation: the job was acknowledged, and still nothing is
+    left half done.
+    """
     leave_proposed(workers)
     workers.start("--concurrency=1", "--upstream", "sample")
-    workers.until(lambda: [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))] == ["COMMITTED"])
+    workers.until(
+        lambda: (
+            [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))]
+            == ["COMMITTED"]
+        )
+    )

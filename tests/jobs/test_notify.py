@@ -1,4 +1,6 @@
-"""notify: what people should know is told once here, and under one id elsewhere; of what may not be read nothing is told."""
+"""notify: what people should know is told once here, and under one id elsewhere; of what may not be
+read nothing is told.
+"""
 
 import json
 import threading
@@ -40,7 +42,9 @@ class Hook:
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook/not-for-everyone"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -70,7 +74,13 @@ def stale(world: Any) -> None:
 
 def restore_config(ws: Path) -> None:
     config = ws / "kfm.yml"
-    config.write_text("".join(f"{line}\n" for line in config.read_text().splitlines() if not line.startswith("notify:")))
+    config.write_text(
+        "".join(
+            f"{line}\n"
+            for line in config.read_text().splitlines()
+            if not line.startswith("notify:")
+        )
+    )
 
 
 def lines(ws: Path) -> list[dict[str, Any]]:
@@ -79,7 +89,9 @@ def lines(ws: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.job("notify")
-def test_happy_a_stale_dataset_is_told_to_the_log_and_the_webhook(kfm: Kfm, ws: Path, sample: SampleUpstream, hook: Hook) -> None:
+def test_happy_a_stale_dataset_is_told_to_the_log_and_the_webhook(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, hook: Hook
+) -> None:
     kfm("run", QUAKES)
     (ws / "releases" / QUAKES / "00000001.json").unlink()
     result = worked(ws, "notify", prepare=stale)
@@ -109,7 +121,9 @@ def test_retry_after_a_webhook_that_failed_tells_it_under_the_same_id_and_then_n
 
 
 @pytest.mark.job("notify")
-def test_deny_nothing_is_told_of_a_dataset_that_may_not_be_read(kfm: Kfm, ws: Path, sample: SampleUpstream, hook: Hook) -> None:
+def test_deny_nothing_is_told_of_a_dataset_that_may_not_be_read(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, hook: Hook
+) -> None:
     kfm("run", QUAKES)
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
     entry.write_text(entry.read_text().replace("sensitivity: public", "sensitivity: restricted"))
@@ -119,7 +133,9 @@ def test_deny_nothing_is_told_of_a_dataset_that_may_not_be_read(kfm: Kfm, ws: Pa
     assert (hook.told, lines(ws)) == ([], [])
 
 
-def test_a_denied_run_is_told_by_its_code_and_quotes_nothing(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_denied_run_is_told_by_its_code_and_quotes_nothing(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
     entry.write_text(entry.read_text().replace("licence: CC0-1.0\n", ""))
     kfm("run", QUAKES)
@@ -127,11 +143,25 @@ def test_a_denied_run_is_told_by_its_code_and_quotes_nothing(kfm: Kfm, ws: Path,
     assert [(n["kind"], n["reason"]) for n in lines(ws)] == [("denied", "licence.missing")]
 
 
-def test_the_log_of_the_api_that_is_called_has_the_id_of_worker_log_and_receipt(kfm: Kfm, ws: Path, hook: Hook) -> None:
-    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text() + "notify: {webhook: env:KFM_TEST_HOOK}\n")
+def test_the_log_of_the_api_that_is_called_has_the_id_of_worker_log_and_receipt(
+    kfm: Kfm, ws: Path, hook: Hook
+) -> None:
+    (ws / "kfm.yml").write_text(
+        (ws / "kfm.yml").read_text() + "notify: {webhook: env:KFM_TEST_HOOK}\n"
+    )
     assert kfm("propose", QUAKES).code == 7
-    done = kfm("worker", "run-job", "notify", "--dataset", f"kfm://dataset/{QUAKES}", "--json").json["jobs"][0]
+    done = kfm(
+        "worker", "run-job", "notify", "--dataset", f"kfm://dataset/{QUAKES}", "--json"
+    ).json["jobs"][0]
     assert done["status"] == "succeeded"
-    logged = [json.loads(line) for file in (ws / "ledger" / "logs").glob("workers-*.jsonl") for line in file.read_text().splitlines()]
+    logged = [
+        json.loads(line)
+        for file in (ws / "ledger" / "logs").glob("workers-*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     of_worker = {line["correlation_id"] for line in logged if line["job_id"] == done["job_id"]}
-    assert of_worker == set(hook.log) == {json.loads((ws / done["receipt"]).read_text())["correlation_id"]}
+    assert (
+        of_worker
+        == set(hook.log)
+        == {json.loads((ws / done["receipt"]).read_text())["correlation_id"]}
+    )

@@ -1,4 +1,6 @@
-"""Receipts: written once, whole, missed when they are gone, and good enough to do the same again with the same digests."""
+"""Receipts: written once, whole, missed when they are gone, and good enough to do the same again
+with the same digests.
+"""
 
 import json
 import shutil
@@ -22,7 +24,12 @@ from tests.jobs.test_embeddings import TEXTS, library, publish
 
 Kfm = Callable[..., Said]
 QUAKES, PAPERS = "ks_earthquakes", "papers"
-INGEST, QA, TILES, INDEX = "ingest.pull_source", "validate.qa_dataset", "transform.build_tiles", "index.build_embeddings"
+INGEST, QA, TILES, INDEX = (
+    "ingest.pull_source",
+    "validate.qa_dataset",
+    "transform.build_tiles",
+    "index.build_embeddings",
+)
 SCHEMA = Path(__file__).parents[2] / "schemas" / "receipts" / "receipt.json"
 
 
@@ -41,7 +48,16 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 
 def receipt_of(said: Callable[..., Said], ws: Path, kind: str, dataset_id: str) -> Path:
     """Work a job alone; the path of its receipt."""
-    done = said(ws, "worker", "run-job", kind, "--dataset", f"kfm://dataset/{dataset_id}", "--no-follow", "--json")
+    done = said(
+        ws,
+        "worker",
+        "run-job",
+        kind,
+        "--dataset",
+        f"kfm://dataset/{dataset_id}",
+        "--no-follow",
+        "--json",
+    )
     assert done.code == 0, done
     return ws / str(done.json["jobs"][0]["receipt"])
 
@@ -67,7 +83,9 @@ EVERY = pytest.mark.parametrize(("place", "kind"), [(k, k) for k in (INGEST, QA,
 
 
 @EVERY
-def test_a_receipt_is_enough_to_do_it_again_with_equal_digests(place: tuple[Path, str], kind: str, said: Callable[..., Said]) -> None:
+def test_a_receipt_is_enough_to_do_it_again_with_equal_digests(
+    place: tuple[Path, str], kind: str, said: Callable[..., Said]
+) -> None:
     ws, dataset_id = place
     path = receipt_of(said, ws, kind, dataset_id)
     assert json.loads(path.read_text())["outputs"]
@@ -101,7 +119,9 @@ def test_a_receipt_of_an_earlier_version_is_done_again_with_that_version(
     assert said(ws, "worker", "run-job", "--receipt", str(path), "--json").json["equal"]
 
 
-def test_an_index_of_an_earlier_version_does_not_push_out_that_of_the_official_one(tmp_path: Path, said: Callable[..., Said]) -> None:
+def test_an_index_of_an_earlier_version_does_not_push_out_that_of_the_official_one(
+    tmp_path: Path, said: Callable[..., Said]
+) -> None:
     ws = library(tmp_path)
     path = receipt_of(said, ws, INDEX, PAPERS)
     publish(ws, TEXTS | {"diary": TEXTS["diary"] + "\n\nIn spring the river rose."})
@@ -122,20 +142,37 @@ def test_what_is_no_receipt_is_refused(ws: Path, said: Callable[..., Said], tmp_
 
 
 @EVERY
-def test_receipts_are_whole_and_lie_where_they_should(place: tuple[Path, str], kind: str, said: Callable[..., Said]) -> None:
+def test_receipts_are_whole_and_lie_where_they_should(
+    place: tuple[Path, str], kind: str, said: Callable[..., Said]
+) -> None:
     ws, dataset_id = place
     path = receipt_of(said, ws, kind, dataset_id)
     told = json.loads(path.read_text())
     jsonschema_rs.validator_for(json.loads(SCHEMA.read_text())).validate(told)
     year, month, day = told["started_at"][:10].split("-")
-    assert path.relative_to(ws) == Path("receipts", kind, year, month, day, f"{told['run_id']}.json")
-    assert told["status"] in ("succeeded", "failed", "skipped") and told["job_type"] == kind and told["job_id"]
+    assert path.relative_to(ws) == Path(
+        "receipts", kind, year, month, day, f"{told['run_id']}.json"
+    )
+    assert (
+        told["status"] in ("succeeded", "failed", "skipped")
+        and told["job_type"] == kind
+        and told["job_id"]
+    )
     assert {i["kind"] for i in (*told["inputs"], *told["outputs"])} <= {"dataset", "file", "uri"}
     assert {o["zone"] for o in told["outputs"]} <= {"Raw", "Work", "Processed", "Published"}
     assert all(o["checksum"].startswith("sha256:") for o in told["outputs"])
-    assert {d["decision"] for d in told["provenance"]["policy_decisions"]} <= {"allow", "deny", "sanitize"}
-    assert all(d["reason"] for d in told["provenance"]["policy_decisions"]) and told["provenance"]["policy_decisions"]
-    assert {"python", "worker_image"} <= told["provenance"]["tool_versions"].keys() and told["provenance"]["transforms"]
+    assert {d["decision"] for d in told["provenance"]["policy_decisions"]} <= {
+        "allow",
+        "deny",
+        "sanitize",
+    }
+    assert (
+        all(d["reason"] for d in told["provenance"]["policy_decisions"])
+        and told["provenance"]["policy_decisions"]
+    )
+    assert {"python", "worker_image"} <= told["provenance"]["tool_versions"].keys() and told[
+        "provenance"
+    ]["transforms"]
     broken = {**told, "status": "done"}
     with pytest.raises(jsonschema_rs.ValidationError):
         jsonschema_rs.validator_for(json.loads(SCHEMA.read_text())).validate(broken)
@@ -155,18 +192,24 @@ def test_a_receipt_is_written_once(ws: Path) -> None:
 
 
 @pytest.mark.parametrize(("harm", "code"), [("delete", 3), ("edit", 6)])
-def test_a_receipt_of_a_published_run_is_missed_when_it_is_deleted_or_edited(kfm: Kfm, ws: Path, harm: str, code: int) -> None:
+def test_a_receipt_of_a_published_run_is_missed_when_it_is_deleted_or_edited(
+    kfm: Kfm, ws: Path, harm: str, code: int
+) -> None:
     kfm("run", QUAKES)
     assert kfm("verify").code == 0
     (path,) = (ws / "receipts" / INGEST).rglob("*.json")
     path.chmod(0o644)
-    path.unlink() if harm == "delete" else path.write_text(path.read_text().replace('"succeeded"', '"skipped"'))
+    path.unlink() if harm == "delete" else path.write_text(
+        path.read_text().replace('"succeeded"', '"skipped"')
+    )
     found = kfm("verify", "--json")
     assert found.code == code and path.name in json.dumps(found.json["problems"])
 
 
 @pytest.mark.parametrize(("harm", "said"), [("delete", "is missing"), ("edit", "was changed")])
-def test_a_receipt_that_no_channel_names_is_missed_too(kfm: Kfm, ws: Path, harm: str, said: str) -> None:
+def test_a_receipt_that_no_channel_names_is_missed_too(
+    kfm: Kfm, ws: Path, harm: str, said: str
+) -> None:
     """Those of failed runs and of jobs that publish nothing."""
     kfm("run", QUAKES)
     assert kfm("worker", "run-job", QA, "--dataset", f"kfm://dataset/{QUAKES}").code == 0
@@ -174,17 +217,25 @@ def test_a_receipt_that_no_channel_names_is_missed_too(kfm: Kfm, ws: Path, harm:
     entry.write_text(entry.read_text().replace("licence: CC0-1.0\n", ""))
     assert kfm("run", "ks_stream_gauges").code == 3
     assert kfm("verify").code == 0
-    denied = next(p for p in (ws / "receipts" / INGEST).rglob("*.json") if '"failed"' in p.read_text())
+    denied = next(
+        p for p in (ws / "receipts" / INGEST).rglob("*.json") if '"failed"' in p.read_text()
+    )
     for path in (next((ws / "receipts" / QA).rglob("*.json")), denied):
         path.chmod(0o644)
-        path.unlink() if harm == "delete" else path.write_text(path.read_text().replace('"reason"', '"reason" '))
+        path.unlink() if harm == "delete" else path.write_text(
+            path.read_text().replace('"reason"', '"reason" ')
+        )
     found = kfm("verify", "--json")
     assert found.code == 6 and sum(said in p["what"] for p in found.json["problems"]) == 2
 
 
-# ---- what follows, under one id ----------------------------------------------------------------------------------------
+# ---- what follows, under one id ------------------------------------------------------------------
 def lines(ws: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for p in sorted((ws / "ledger" / "logs").glob("workers-*")) for line in p.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for p in sorted((ws / "ledger" / "logs").glob("workers-*"))
+        for line in p.read_text().splitlines()
+    ]
 
 
 def receipts(ws: Path) -> dict[str, dict[str, Any]]:
@@ -192,9 +243,14 @@ def receipts(ws: Path) -> dict[str, dict[str, Any]]:
     return {r["job_type"]: r for r in found}
 
 
-def test_judging_follows_an_ingest_by_itself_under_the_same_correlation_id(kfm: Kfm, ws: Path) -> None:
+def test_judging_follows_an_ingest_by_itself_under_the_same_correlation_id(
+    kfm: Kfm, ws: Path
+) -> None:
     done = kfm("worker", "run-job", INGEST, "--dataset", f"kfm://dataset/{QUAKES}", "--json")
-    assert [(j["job_type"], j["status"]) for j in done.json["jobs"]] == [(INGEST, "succeeded"), (QA, "succeeded")]
+    assert [(j["job_type"], j["status"]) for j in done.json["jobs"]] == [
+        (INGEST, "succeeded"),
+        (QA, "succeeded"),
+    ]
     told = receipts(ws)
     (one,) = {r["correlation_id"] for r in told.values()}
     assert one and set(told) == {INGEST, QA}
@@ -203,10 +259,15 @@ def test_judging_follows_an_ingest_by_itself_under_the_same_correlation_id(kfm: 
     }  # fmt: skip
     with open_world(open_workspace(ws)) as world:
         (job,) = world.store.read(lambda tx: tx.jobs.listing(job_type=QA))
-    assert json.loads(job.envelope)["trace"] == {"parent_run_id": told[INGEST]["run_id"], "correlation_id": one}
+    assert json.loads(job.envelope)["trace"] == {
+        "parent_run_id": told[INGEST]["run_id"],
+        "correlation_id": one,
+    }
 
 
-def test_one_id_leads_from_the_schedule_through_queue_worker_job_and_policy_to_the_records(kfm: Kfm, ws: Path) -> None:
+def test_one_id_leads_from_the_schedule_through_queue_worker_job_and_policy_to_the_records(
+    kfm: Kfm, ws: Path
+) -> None:
     (job_id,) = kfm("schedule", "run", QUAKES, "--json").json["jobs"]
     with open_world(open_workspace(ws)) as world:
         queued = world.store.read(lambda tx: tx.jobs.of(job_id))
@@ -217,11 +278,20 @@ def test_one_id_leads_from_the_schedule_through_queue_worker_job_and_policy_to_t
         (INGEST, "started"), (INGEST, "succeeded"), (QA, "started"), (QA, "succeeded"),
     }  # fmt: skip
     told = receipts(ws)
-    assert {r["correlation_id"] for r in told.values()} == {one} and told[INGEST]["job_id"] == job_id
+    assert {r["correlation_id"] for r in told.values()} == {one} and told[INGEST][
+        "job_id"
+    ] == job_id
     assert "policy" in {d["gate"] for d in told[INGEST]["provenance"]["policy_decisions"]}
-    run = ws / "data" / "work" / QUAKES / "runs" / told[INGEST]["run_id"] / "artifacts" / "run.jsonl"
+    run = (
+        ws / "data" / "work" / QUAKES / "runs" / told[INGEST]["run_id"] / "artifacts" / "run.jsonl"
+    )
     events = [json.loads(line) for line in run.read_text().splitlines()]
     assert {e["correlation_id"] for e in events} == {one}
-    assert {"run.triggered", "run.claimed", "policy.decided", "version.proposed", "channel.appended", "run.ended"} <= {
-        e["event"] for e in events
-    }
+    assert {
+        "run.triggered",
+        "run.claimed",
+        "policy.decided",
+        "version.proposed",
+        "channel.appended",
+        "run.ended",
+    } <= {e["event"] for e in events}

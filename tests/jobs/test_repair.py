@@ -33,7 +33,9 @@ def left_half_promoted(ws: Path) -> None:
 
 
 @pytest.mark.job("repair")
-def test_happy_an_interrupted_promotion_is_finished_and_a_lost_record_rendered(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_happy_an_interrupted_promotion_is_finished_and_a_lost_record_rendered(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     left_half_promoted(ws)
     result = worked(ws, "repair")
     assert result.status == "succeeded", result.error
@@ -45,28 +47,41 @@ def test_happy_an_interrupted_promotion_is_finished_and_a_lost_record_rendered(k
 
 
 @pytest.mark.job("repair")
-def test_retry_finds_nothing_and_changes_no_version(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_retry_finds_nothing_and_changes_no_version(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     left_half_promoted(ws)
     worked(ws, "repair")
     before = sorted(p.name for p in (ws / "data" / "catalog" / "channels" / QUAKES).iterdir())
     again = worked(ws, "repair")
     assert (again.status, again.reason) == ("skipped", "nothing to mend")
-    assert sorted(p.name for p in (ws / "data" / "catalog" / "channels" / QUAKES).iterdir()) == before
+    assert (
+        sorted(p.name for p in (ws / "data" / "catalog" / "channels" / QUAKES).iterdir()) == before
+    )
 
 
 @pytest.mark.job("repair")
-def test_deny_a_switched_off_dataset_is_left_as_it_is(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_deny_a_switched_off_dataset_is_left_as_it_is(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     left_half_promoted(ws)
 
     def off(world: Any) -> None:
-        world.store.transaction(lambda tx: tx.switches.off(QUAKES, "being looked at", "user:steward"))
+        world.store.transaction(
+            lambda tx: tx.switches.off(QUAKES, "being looked at", "user:steward")
+        )
 
     result = worked(ws, "repair", prepare=off)
-    assert (result.status, result.exit_code) == ("skipped", 5) and "being looked at" in result.reason
+    assert (result.status, result.exit_code) == (
+        "skipped",
+        5,
+    ) and "being looked at" in result.reason
     assert not (ws / "data" / "catalog" / "channels" / QUAKES).exists()
 
 
-def test_damage_that_cannot_be_mended_is_a_failure_that_names_it(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_damage_that_cannot_be_mended_is_a_failure_that_names_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     version = kfm("run", QUAKES, "--json").json["runs"][0]["version_id"]
     table = ws / "data" / "processed" / QUAKES / version / f"{QUAKES}.parquet"
     table.chmod(0o644)

@@ -50,15 +50,23 @@ def test_the_first_sigterm_finishes_what_runs_and_takes_nothing_new(workers: Wor
     assert worker.wait(180) == 143
     assert len(workers.lines("ended")) == 2
     assert len(workers.lines("began")) == 2
-    assert [j.state for j in workers.store.read(lambda tx: tx.jobs.listing(state="queued"))] == ["queued"]
-    assert workers.store.read(lambda tx: [h for h in tx.leases.held() if h["name"].startswith("worker/")]) == []
+    assert [j.state for j in workers.store.read(lambda tx: tx.jobs.listing(state="queued"))] == [
+        "queued"
+    ]
+    assert (
+        workers.store.read(
+            lambda tx: [h for h in tx.leases.held() if h["name"].startswith("worker/")]
+        )
+        == []
+    )
 
 
 def test_the_second_signal_stops_at_once_and_gives_the_jobs_back(workers: Workers) -> None:
     job_id = workers.put("long", hold=True)
     worker = workers.start("--concurrency=1")
     workers.until(lambda: workers.lines("began"))
-    worker.send_signal(signal.SIGINT)  # two of one kind are one to a process that had no turn in between
+    # two of one kind are one to a process that had no turn in between
+    worker.send_signal(signal.SIGINT)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(180) == 143
     job = workers.job(job_id)
@@ -97,7 +105,9 @@ def test_a_frozen_worker_that_wakes_up_cannot_end_a_job_that_is_anothers(workers
     workers.until(lambda: len(workers.lines("began")) == 2, "the second takes it over")
     assert workers.job(job_id).owner == "worker/second"
     workers.go(workers.pids()[0])
-    workers.until(lambda: workers.lines("ended"), "the process of the first is done, and says so to nobody")
+    workers.until(
+        lambda: workers.lines("ended"), "the process of the first is done, and says so to nobody"
+    )
     first.send_signal(signal.SIGCONT)
     workers.until(lambda: lease() not in (None, before), "it goes on with a new lease")
     assert workers.job(job_id).state != "ended"
@@ -115,15 +125,20 @@ def test_a_failing_job_is_tried_again_after_a_pause_and_then_put_aside(workers: 
     first = workers.kfm("worker", "run", "--until-idle")
     assert first.returncode == 0, first.stderr
     job, tries = workers.job(job_id), len(workers.lines("began"))
-    assert (job.state, job.outcome, job.attempts) == ("queued", "failed", 1)  # whatever the number of its tries within a minute
-    workers.store.transaction(lambda tx: tx.jobs._save(job, ended_at="2026-01-01T00:00:00Z", not_before=0))
+    # whatever the number of its tries within a minute
+    assert (job.state, job.outcome, job.attempts) == ("queued", "failed", 1)
+    workers.store.transaction(
+        lambda tx: tx.jobs._save(job, ended_at="2026-01-01T00:00:00Z", not_before=0)
+    )
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
     job = workers.job(job_id)
     assert (job.state, job.outcome, len(workers.lines("began"))) == ("ended", "dead", tries + 1)
     assert "as asked" in job.error
     listed = json.loads(workers.kfm("jobs", "dead", "--json").stdout)["jobs"]
     assert [j["job_id"] for j in listed] == [job_id]
-    receipts = [json.loads(p.read_text()) for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")]
+    receipts = [
+        json.loads(p.read_text()) for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")
+    ]
     assert [r["status"] for r in receipts] == ["failed"] * (tries + 1)
     stack = receipts[0]["errors"][0]["stack"]
     assert "ValueError" in stack and 'File "jobs/base.py", line' in stack
@@ -154,7 +169,9 @@ def test_a_job_that_takes_too_much_ends_alone_and_leaves_a_receipt(
     workers: Workers, parameters: Any, env: dict[str, str], error: str
 ) -> None:
     job_id = workers.put("greedy", **parameters)
-    other = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="test.calm", parameters={"mark": "modest"}))).job_id
+    other = workers.store.transaction(
+        lambda tx: tx.jobs.submit(Request(job_type="test.calm", parameters={"mark": "modest"}))
+    ).job_id
     said = workers.kfm("worker", "run", "--until-idle", "--concurrency=2", **env)
     assert said.returncode == 0, said.stderr
     assert workers.job(job_id).outcome == "dead"
@@ -174,7 +191,15 @@ def test_a_job_has_time_for_its_steps_whatever_the_registry_gives_them(workers: 
 
 
 def test_until_idle_waits_for_no_job_of_another_day(workers: Workers) -> None:
-    workers.kfm("jobs", "put", "notify", "--dataset", "kfm://dataset/ks_earthquakes", "--not-before", "2999-01-01T00:00:00Z")
+    workers.kfm(
+        "jobs",
+        "put",
+        "notify",
+        "--dataset",
+        "kfm://dataset/ks_earthquakes",
+        "--not-before",
+        "2999-01-01T00:00:00Z",
+    )
     said = workers.kfm("worker", "run", "--until-idle")
     assert (said.returncode, "0 jobs worked" in said.stderr) == (0, True)
 
@@ -183,7 +208,11 @@ def test_a_job_that_leaves_a_process_behind_has_ended_when_it_says_so(workers: W
     job_id = workers.put("father", end="daemon")
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
     assert (workers.job(job_id).outcome, workers.lines("began")) == ("succeeded", ["father"])
-    for pid in [int(line.split()[2]) for line in workers.marks.read_text().splitlines() if line.startswith("daemon")]:
+    for pid in [
+        int(line.split()[2])
+        for line in workers.marks.read_text().splitlines()
+        if line.startswith("daemon")
+    ]:
         os.kill(pid, signal.SIGKILL)
 
 
@@ -195,7 +224,9 @@ def test_a_typing_mistake_in_the_configuration_loses_no_job(workers: Workers) ->
     workers.until(lambda: workers.job(job_id).state == "ended")
     workers.kfm("jobs", "retry", job_id)
     worker = workers.start("--concurrency=1")
-    workers.until(lambda: workers.job(job_id).outcome == "succeeded" and workers.job(job_id).state == "ended")
+    workers.until(
+        lambda: workers.job(job_id).outcome == "succeeded" and workers.job(job_id).state == "ended"
+    )
     (workers.ws / "kfm.yml").write_text(told + "pools: [oops\n")
     workers.store.transaction(lambda tx: tx.jobs.retry(job_id))
     workers.until(lambda: workers.job(job_id).attempts, "it is tried in vain")
@@ -207,8 +238,12 @@ def test_a_typing_mistake_in_the_configuration_loses_no_job(workers: Workers) ->
 
 def test_a_type_that_cannot_be_loaded_hurts_no_other_job(workers: Workers) -> None:
     folder = workers.marks.parent / "package"
-    (folder / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap:JOB\ntest.broken = kfmbroken\n")
-    broken = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="test.broken", max_attempts=1)))
+    (folder / "kfmnap-1.dist-info" / "entry_points.txt").write_text(
+        "[kfm.jobs]\ntest.nap = kfmnap:JOB\ntest.broken = kfmbroken\n"
+    )
+    broken = workers.store.transaction(
+        lambda tx: tx.jobs.submit(Request(job_type="test.broken", max_attempts=1))
+    )
     good = workers.put("good")
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
     assert (workers.job(broken.job_id).outcome, workers.job(good).outcome) == ("dead", "succeeded")
@@ -234,8 +269,12 @@ def test_a_log_that_cannot_be_written_stops_no_job(workers: Workers) -> None:
     ],
     ids=" ".join,
 )
-def test_a_job_that_makes_no_sense_is_refused_when_it_is_put(workers: Workers, flags: list[str]) -> None:
-    said = workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", *flags)
+def test_a_job_that_makes_no_sense_is_refused_when_it_is_put(
+    workers: Workers, flags: list[str]
+) -> None:
+    said = workers.kfm(
+        "jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", *flags
+    )
     assert said.returncode == 2, said.stderr
     assert workers.store.read(lambda tx: tx.jobs.listing()) == []
 
@@ -248,9 +287,18 @@ def test_a_running_job_can_be_cancelled(workers: Workers) -> None:
     workers.until(lambda: workers.job(job_id).state == "ended")
     assert workers.job(job_id).outcome == "cancelled"
     assert all(gone(pid) for pid in workers.pids())
-    workers.until(lambda: '"cancelled"' in "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*")))
+    workers.until(
+        lambda: (
+            '"cancelled"'
+            in "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*"))
+        )
+    )
     signals = "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*"))
-    lifecycle = [json.loads(line)["value"] for line in signals.splitlines() if json.loads(line)["signal"] == "run.lifecycle"]
+    lifecycle = [
+        json.loads(line)["value"]
+        for line in signals.splitlines()
+        if json.loads(line)["signal"] == "run.lifecycle"
+    ]
     assert lifecycle == ["queued", "started", "cancelled"]
 
 
@@ -275,7 +323,14 @@ def test_an_error_of_any_length_and_any_character_is_told(workers: Workers) -> N
 def test_what_a_process_said_with_its_last_breath_counts(workers: Workers) -> None:
     says = 'import sys; sys.stdin.readline(); print(\'{"status": "succeeded", "receipt": "-"}\')'
     job_id = workers.put("last words")
-    worker = Worker(workers.store, SystemClock(), name="w", slots=1, lease_seconds=15, command=[sys.executable, "-c", says])
+    worker = Worker(
+        workers.store,
+        SystemClock(),
+        name="w",
+        slots=1,
+        lease_seconds=15,
+        command=[sys.executable, "-c", says],
+    )
     worker._join()
     before = worker._listen()
     worker._exchange()
@@ -288,8 +343,18 @@ def test_what_a_process_said_with_its_last_breath_counts(workers: Workers) -> No
 
 def test_what_run_job_cannot_work_now_is_left_to_the_workers(workers: Workers) -> None:
     workers.store.transaction(lambda tx: tx.leases.take("ks_earthquakes/-", "another run", 60))
-    job_id = workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes").stdout.strip()
-    said = workers.kfm("worker", "run-job", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", "--upstream", "sample")
+    job_id = workers.kfm(
+        "jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes"
+    ).stdout.strip()
+    said = workers.kfm(
+        "worker",
+        "run-job",
+        "ingest.pull_source",
+        "--dataset",
+        "kfm://dataset/ks_earthquakes",
+        "--upstream",
+        "sample",
+    )
     assert said.returncode == 5, said.stderr
     assert (workers.job(job_id).state, workers.job(job_id).owner) == ("queued", None)
 
@@ -305,11 +370,15 @@ def test_what_run_job_cannot_work_now_is_left_to_the_workers(workers: Workers) -
     ],
     ids=lambda words: " ".join(words).encode(errors="replace").decode(),
 )
-def test_what_makes_no_sense_is_refused_in_words(kfm: Callable[..., Said], words: list[str]) -> None:
+def test_what_makes_no_sense_is_refused_in_words(
+    kfm: Callable[..., Said], words: list[str]
+) -> None:
     assert kfm(*words).code == 2
 
 
-def test_logs_print_as_many_lines_as_asked_for_and_pass_over_what_is_not_theirs(workers: Workers, kfm: Callable[..., Said]) -> None:
+def test_logs_print_as_many_lines_as_asked_for_and_pass_over_what_is_not_theirs(
+    workers: Workers, kfm: Callable[..., Said]
+) -> None:
     job = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="notify")))
     log = JobLog(workers.ws / "ledger" / "logs", SystemClock())
     for _ in range(3):
@@ -319,7 +388,9 @@ def test_logs_print_as_many_lines_as_asked_for_and_pass_over_what_is_not_theirs(
     assert [kfm("logs", "-n", n).out.count("notify") for n in ("0", "2", "50")] == [0, 2, 3]
 
 
-def test_a_failing_job_is_shown_however_many_wait_behind_it(workers: Workers, kfm: Callable[..., Said]) -> None:
+def test_a_failing_job_is_shown_however_many_wait_behind_it(
+    workers: Workers, kfm: Callable[..., Said]
+) -> None:
     def fill(tx: Any) -> None:
         token = tx.leases.take("worker/w", "w", 15)
         tx.jobs.submit(Request(job_type="repair"))
@@ -330,28 +401,42 @@ def test_a_failing_job_is_shown_however_many_wait_behind_it(workers: Workers, kf
 
     workers.store.transaction(fill)
     needs = json.loads(kfm("status", "--json").out)["attention"]
-    assert [(n["kind"], n["what"]) for n in needs if n["kind"] == "failing"] == [("failing", "repair")]
+    assert [(n["kind"], n["what"]) for n in needs if n["kind"] == "failing"] == [
+        ("failing", "repair")
+    ]
 
 
 def test_a_pool_caps_what_runs_on_all_workers_together(workers: Workers) -> None:
-    (workers.ws / "kfm.yml").write_text((workers.ws / "kfm.yml").read_text() + "\npools: {narrow: {slots: 1}}\n")
+    (workers.ws / "kfm.yml").write_text(
+        (workers.ws / "kfm.yml").read_text() + "\npools: {narrow: {slots: 1}}\n"
+    )
     for n in range(3):
         workers.put(f"n{n}", seconds=0.3, pool="narrow")
     for name in ("a", "b"):
         workers.start("--concurrency=2", "--until-idle", "--name", name)
     workers.until(lambda: len(workers.lines("ended")) == 3)
-    assert [line.split()[0] for line in workers.marks.read_text().splitlines()] == ["began", "ended"] * 3
+    assert [line.split()[0] for line in workers.marks.read_text().splitlines()] == [
+        "began",
+        "ended",
+    ] * 3
 
 
 def test_a_switched_off_type_does_not_start_until_it_is_on_again(workers: Workers) -> None:
     said = workers.kfm("switch", "off", "ks_earthquakes", "--reason", "upstream is under attack")
     assert said.returncode == 0, said.stderr
-    assert workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes").returncode == 0
+    assert (
+        workers.kfm(
+            "jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes"
+        ).returncode
+        == 0
+    )
     workers.kfm("worker", "run", "--until-idle", "--upstream", "sample")
     run = workers.kfm("run", "ks_earthquakes", "--upstream", "sample")
     assert run.returncode == 3
     assert "under attack" in run.stderr + run.stdout
-    assert [j.state for j in workers.store.read(lambda tx: tx.jobs.listing(dataset_id="ks_earthquakes"))] == ["queued"]
+    assert [
+        j.state for j in workers.store.read(lambda tx: tx.jobs.listing(dataset_id="ks_earthquakes"))
+    ] == ["queued"]
     assert workers.kfm("switch", "on", "ks_earthquakes").returncode == 0
     workers.kfm("worker", "run", "--until-idle", "--upstream", "sample")
     assert workers.kfm("status", "--json").stdout.count('"official"') == 1
@@ -361,7 +446,11 @@ def test_the_log_has_the_documented_fields_and_no_others(workers: Workers) -> No
     workers.put("good")
     workers.put("bad", end="deny")
     workers.kfm("worker", "run", "--until-idle")
-    lines = [json.loads(line) for p in (workers.ws / "ledger" / "logs").glob("workers-*") for line in p.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for p in (workers.ws / "ledger" / "logs").glob("workers-*")
+        for line in p.read_text().splitlines()
+    ]
     always = {
         "timestamp",
         "service",
@@ -382,7 +471,11 @@ def test_the_log_has_the_documented_fields_and_no_others(workers: Workers) -> No
         assert line["service"] == "workers"
     failed = next(line for line in lines if line["status"] == "failed")
     assert failed["error"].keys() == {"message", "stack"}
-    receipt = next(p for p in (workers.ws / "receipts" / "test.nap").rglob("*.json") if failed["run_id"] in p.name)
+    receipt = next(
+        p
+        for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")
+        if failed["run_id"] in p.name
+    )
     assert json.loads(receipt.read_text())["correlation_id"] == failed["correlation_id"]
     metrics = workers.kfm("worker", "metrics").stdout
     for name in ("started", "succeeded", "failed"):
@@ -398,6 +491,8 @@ def test_an_input_that_is_a_path_is_refused(workers: Workers, bad: str) -> None:
 
 
 def test_an_unknown_type_is_refused_by_name(workers: Workers) -> None:
-    said = workers.kfm("worker", "run-job", "transform.build_tile", "--dataset", "kfm://dataset/ks_earthquakes")
+    said = workers.kfm(
+        "worker", "run-job", "transform.build_tile", "--dataset", "kfm://dataset/ks_earthquakes"
+    )
     assert said.returncode == 2
     assert "transform.build_tile'" in said.stderr

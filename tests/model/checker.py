@@ -1,4 +1,6 @@
-"""Explicit-state checker for `protocol.py`: breadth first, so the first trace found is a shortest one; scenarios; report."""
+"""Explicit-state checker for `protocol.py`: breadth first, so the first trace found is a shortest
+one; scenarios; report.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from tests.model.protocol import FIXES, MUTATIONS, Model, Violation
 
 
 def explore(model, only=None):
-    """Visit every reachable state. `only`: look for a violation of this invariant and pass over others."""
+    """Visit every reachable state. `only`: look for a violation of this invariant and pass over
+    others.
+    """
     start = model.initial()
     number, queue, parent, system_edges, rest, edges = {start: 0}, [start], [None], [], 0, 0
 
@@ -17,7 +21,13 @@ def explore(model, only=None):
         while at is not None and parent[at] is not None:
             at, label = parent[at]
             names.append(label)
-        return {"states": len(queue), "edges": edges, "rest": rest, "bad": bad, "trace": names[::-1]}
+        return {
+            "states": len(queue),
+            "edges": edges,
+            "rest": rest,
+            "bad": bad,
+            "trace": names[::-1],
+        }
 
     for me, s in enumerate(queue):
         last = None
@@ -63,7 +73,8 @@ def cyclic(graph):
 B, NO, B0 = ((0, "b"),), frozenset(), frozenset({(0, "b")})
 ABA, ABC, ABAB, BOTH = (*B, (0, "a")), (*B, (0, "c")), (*B, (0, "a"), (0, "b")), (*B, (1, "b"))
 F = {"crash": 1, "expire": 1}
-SCENARIOS: dict[str, dict[str, object]] = {  # every scenario explores every interleaving of two workers with this much of the world
+# every scenario explores every interleaving of two workers with this much of the world
+SCENARIOS: dict[str, dict[str, object]] = {
     "erasure": dict(F, script=B, erase=1), "erasure, rollback": {"script": B, "crash": 1, "erase": 1, "rollback": 1},
     "a-b-a, faults": dict(F, script=ABA, fail=1), "a-b-c, faults": dict(F, script=ABC),
     "a-b-a-b": {"script": ABAB, "tick": 1, "crash": 1}, "two partitions": dict(F, script=BOTH),
@@ -134,9 +145,18 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
 
 
 def show(name, r, steps):
-    bad = f"invariant {r['bad'][0]}: {r['bad'][1]} (after {len(r['trace'])} actions)" if r["bad"] else "holds"
-    print(f"  {name:34}{r['states']:>9,} states {r['edges']:>10,} actions {r['rest']:>6,} at rest  {bad}", flush=True)
-    for number, label in enumerate(r["trace"] + ["VIOLATION: " + r["bad"][1]] if steps and r["bad"] else (), 1):
+    bad = (
+        f"invariant {r['bad'][0]}: {r['bad'][1]} (after {len(r['trace'])} actions)"
+        if r["bad"]
+        else "holds"
+    )
+    print(
+        f"  {name:34}{r['states']:>9,} states {r['edges']:>10,} actions {r['rest']:>6,} at rest  {bad}",
+        flush=True,
+    )
+    for number, label in enumerate(
+        r["trace"] + ["VIOLATION: " + r["bad"][1]] if steps and r["bad"] else (), 1
+    ):
         print(f"      {number:3} {label}")
 
 
@@ -159,12 +179,18 @@ def main(args):
         wrong += [name] if r["bad"] else []
     for title, names, design in (
         ("each amendment taken away: the model must object", FIXES, lambda f: set(FIXES) - {f}),
-        ("seeded mutations of the amended design: the model must object", MUTATIONS, lambda m: set(FIXES) | {m}),
+        (
+            "seeded mutations of the amended design: the model must object",
+            MUTATIONS,
+            lambda m: set(FIXES) | {m},
+        ),
     ):
         print(title)
         for name in names:
             r = explore(Model(design(name), WITNESS[name]))
             show(name, r, steps)
             wrong += [] if r["bad"] else [name]
-    print(f"{'UNEXPECTED: ' + ', '.join(wrong) if wrong else 'all as expected'}, {time.time() - began:.0f} s")
+    print(
+        f"{'UNEXPECTED: ' + ', '.join(wrong) if wrong else 'all as expected'}, {time.time() - began:.0f} s"
+    )
     return 1 if wrong else 0

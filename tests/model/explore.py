@@ -1,8 +1,10 @@
-"""Drives the real store, zones and engine through random schedules in the manner of the checked model, and judges real state.
+"""Drives the real store, zones and engine through random schedules in the manner of the checked
+model, and judges real state.
 
-Two workers, one dataset with two partitions. One step of a worker is one durable operation: the generators of the engine are
-advanced by `next`. A crash forgets a generator and its locks; a frozen worker is one that is not chosen while time goes by.
-What people do (roll back, withdraw, undo that, erase) goes on beside them in the same manner.
+Two workers, one dataset with two partitions. One step of a worker is one durable operation: the
+generators of the engine are advanced by `next`. A crash forgets a generator and its locks; a frozen
+worker is one that is not chosen while time goes by. What people do (roll back, withdraw, undo that,
+erase) goes on beside them in the same manner.
 `python -m tests.model.explore --scenario NAME --seeds 20` prints the first violation and exits 1.
 """
 
@@ -59,7 +61,12 @@ ENTRY = DatasetEntry(
     merge="partition",
     partitions=PARTS,
 )
-B, ABA, ABC, ABAB = ((0, "b"),), ((0, "b"), (0, "a")), ((0, "b"), (0, "c")), ((0, "b"), (0, "a"), (0, "b"))
+B, ABA, ABC, ABAB = (
+    ((0, "b"),),
+    ((0, "b"), (0, "a")),
+    ((0, "b"), (0, "c")),
+    ((0, "b"), (0, "a"), (0, "b")),
+)
 BOTH = ((0, "b"), (1, "b"))
 F = {"crash": 1, "expire": 1}
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -83,7 +90,13 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "failure": {"script": B, "fail": 1},
     "a commit fails": {"script": ABA, "refuse": 2},
     "a commit fails, crash": {**F, "script": B, "refuse": 1, "rollback": 1, "tick": 1},
-    "staged, a commit fails": {"script": BOTH, "refuse": 2, "crash": 1, "staged": (0,), "plain": (1,)},
+    "staged, a commit fails": {
+        "script": BOTH,
+        "refuse": 2,
+        "crash": 1,
+        "staged": (0,),
+        "plain": (1,),
+    },
     "crashes": {"script": ABA, "crash": 3, "expire": 1},
     "expiry": {"script": B, "expire": 2},
     "a-b-a, quick": {"script": ABA, "rate": 0.4},
@@ -94,27 +107,64 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "staged, rollback": {**F, "script": B, "rollback": 1, "tick": 1, "staged": (0, 1)},
     "staged, withdrawal": {**F, "script": B, "withdraw": 1, "tick": 1, "staged": (0, 1)},
     "staged, reindex": {**F, "script": BOTH, "lose": 1, "staged": (0, 1), "plain": (1,)},
-    "staged, denied, then allowed": {"script": BOTH, "policy": (("b",), ()), "crash": 1, "tick": 1, "staged": (0, 1), "plain": ()},
+    "staged, denied, then allowed": {
+        "script": BOTH,
+        "policy": (("b",), ()),
+        "crash": 1,
+        "tick": 1,
+        "staged": (0, 1),
+        "plain": (),
+    },
     "staged, expiry": {"script": BOTH, "expire": 2, "staged": (0, 1), "plain": ()},
     "withdrawal, undone": {"script": B, "crash": 1, "withdraw": 1, "lift": 1, "tick": 1},
     "withdrawal, undone, a-b-a-b": {"script": ABAB, "withdraw": 1, "lift": 1},
     "two withdrawals, one undone": {**F, "script": BOTH, "withdraw": 2, "lift": 1},
     "withdrawal, undone, rollback": {"script": ABC, "withdraw": 1, "lift": 1, "rollback": 1},
     "withdrawal, undone, reindex": {"script": B, "crash": 1, "withdraw": 1, "lift": 1, "lose": 1},
-    "staged, two withdrawals, one undone": {"script": B, "withdraw": 2, "lift": 1, "tick": 1, "staged": (0,), "plain": (1,)},
+    "staged, two withdrawals, one undone": {
+        "script": B,
+        "withdraw": 2,
+        "lift": 1,
+        "tick": 1,
+        "staged": (0,),
+        "plain": (1,),
+    },
     "erasure": {**F, "script": B, "erase": 1},
     "erasure, crashes": {"script": B, "crash": 3, "erase": 1},
     "erasure, rollback": {"script": B, "crash": 1, "erase": 1, "rollback": 1},
     "erasure, a-b-c": {"script": ABC, "crash": 1, "erase": 1},
     "erasure, a-b-a-b": {"script": ABAB, "erase": 1, "tick": 1},
     "erasure, two partitions": {"script": ((0, "b"), (1, "c")), "expire": 1, "erase": 1},
-    "erasure, frozen": {"script": ((0, "b"), (1, "c"), (1, "a"), (0, "c")), "expire": 3, "erase": 1, "rate": 0.3},
+    "erasure, frozen": {
+        "script": ((0, "b"), (1, "c"), (1, "a"), (0, "c")),
+        "expire": 3,
+        "erase": 1,
+        "rate": 0.3,
+    },
     "erasure, reindex": {**F, "script": B, "erase": 1, "lose": 1},
     "erasure, a commit fails": {"script": B, "erase": 1, "refuse": 2},
-    "erasure, withdrawal, undone": {"script": ((0, "b"), (1, "c")), "crash": 1, "erase": 1, "withdraw": 1, "lift": 1},
+    "erasure, withdrawal, undone": {
+        "script": ((0, "b"), (1, "c")),
+        "crash": 1,
+        "erase": 1,
+        "withdraw": 1,
+        "lift": 1,
+    },
     "erasure, staged": {**F, "script": B, "erase": 1, "staged": (0,), "plain": (1,)},
 }
-BUDGET = ("crash", "expire", "rollback", "withdraw", "lift", "erase", "tick", "force", "lose", "fail", "refuse")
+BUDGET = (
+    "crash",
+    "expire",
+    "rollback",
+    "withdraw",
+    "lift",
+    "erase",
+    "tick",
+    "force",
+    "lose",
+    "fail",
+    "refuse",
+)
 OPERATOR = 2  # beside the two workers
 
 
@@ -140,7 +190,9 @@ class Dead(BaseException):
 
 
 class Stepped(threading.Thread):
-    """Work that is no generator: it stands still before each transaction and each file it makes or removes, until it is told to go on."""
+    """Work that is no generator: it stands still before each transaction and each file it makes or
+    removes, until it is told to go on.
+    """
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -238,7 +290,9 @@ class Upstream:
         if request.etag == etag:
             return Fetched(status=304, final_url=request.url, etag=etag)
         into.write_bytes(body)
-        return Fetched(status=200, final_url=request.url, etag=etag, size=len(body), digest=ids.digest(body))
+        return Fetched(
+            status=200, final_url=request.url, etag=etag, size=len(body), digest=ids.digest(body)
+        )
 
 
 def word_of(raw: bytes) -> str:
@@ -246,7 +300,9 @@ def word_of(raw: bytes) -> str:
 
 
 class CheckedZone(LocalZone):
-    """A real zone that lets the explorer look at the moment a generation, a projection or a release appears."""
+    """A real zone that lets the explorer look at the moment a generation, a projection or a release
+    appears.
+    """
 
     def __init__(self, root: Path, explorer: "Explorer") -> None:
         super().__init__(root)
@@ -339,7 +395,8 @@ class Explorer:
         self.trace: list[str] = []
         self.graveyard: list[Any] = []
         self.seen: dict[int, bytes] = {}
-        self.held: dict[str, dict[str, str]] = {}  # version -> what it holds, also when it is erased
+        # version -> what it holds, also when it is erased
+        self.held: dict[str, dict[str, str]] = {}
         self.said = {(p, "a") for p in PARTS} | {(PARTS[n], word) for n, word in self.script}
         self.stepped: list[Stepped] = []
         self.owed_ticks = False
@@ -355,7 +412,8 @@ class Explorer:
         self.judge_all_contents: dict[str, str] = {}
         self.workers: list[tuple[World, Any] | None] = [None, None, None]
         self.captured: list[str | None] = [None, None, None]
-        self.staged = {PARTS[n] for n in scenario.get("staged", ())}  # partitions whose jobs a backfill may take
+        # partitions whose jobs a backfill may take
+        self.staged = {PARTS[n] for n in scenario.get("staged", ())}
         self.plain = {PARTS[n] for n in scenario.get("plain", (0, 1))}
         self.denied_set: object = None  # what the last assemble was denied for
         self.eye = self.open_world()
@@ -364,7 +422,7 @@ class Explorer:
         self.rest()
         self.denied = set(self.policy[0])
 
-    # ---- the world under test -----------------------------------------------------------------------------------------
+    # ---- the world under test --------------------------------------------------------------------
     def open_world(self) -> World:
         store = self.files.open(self.epoch_file, self.clock)
         committed = store.transaction
@@ -413,15 +471,25 @@ class Explorer:
         )
 
     def gate(self, evidence: Any) -> Verdict:
-        bad = [p for p, d in evidence.expected.items() if self.judge_all_contents.get(d) in self.denied]
+        bad = [
+            p for p, d in evidence.expected.items() if self.judge_all_contents.get(d) in self.denied
+        ]
         gone = [evidence.suppressed] if evidence.suppressed is not None else []
-        return Verdict(gate="toy", reasons=tuple(Reason(code="toy.denied", message=str(b), remedy="") for b in bad + gone))
+        return Verdict(
+            gate="toy",
+            reasons=tuple(Reason(code="toy.denied", message=str(b), remedy="") for b in bad + gone),
+        )
 
     def target(self, partition: str, staged: str = "") -> Target:
-        base = Target(entry=ENTRY, sources=({"source_id": "source", "url": ENTRY.source.url},), partition=partition, staged=staged)
+        base = Target(
+            entry=ENTRY,
+            sources=({"source_id": "source", "url": ENTRY.source.url},),
+            partition=partition,
+            staged=staged,
+        )
         return specify(base, ids.digest(repr(sorted(self.denied)).encode()))
 
-    # ---- reading real state ---------------------------------------------------------------------------------------------
+    # ---- reading real state ----------------------------------------------------------------------
     def channel(self) -> list[dict[str, Any]]:
         found = []
         number = 1
@@ -439,8 +507,12 @@ class Explorer:
         folder = self.folder / f"data/processed/{DATASET}/{version_id}"
         return {p.stem: word_of(p.read_bytes()) for p in sorted(folder.glob("*.parquet"))}
 
-    def kept_out(self, upto: int | None = None) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-        """What rollbacks (until forced) and withdrawals (until undone) keep out: a fold over the channel, as the model has it."""
+    def kept_out(
+        self, upto: int | None = None
+    ) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        """What rollbacks (until forced) and withdrawals (until undone) keep out: a fold over the
+        channel, as the model has it.
+        """
         hold: set[tuple[str, str]] = set()
         by: dict[int, set[tuple[str, str]]] = {}
         generations = self.channel()[:upto]
@@ -448,10 +520,16 @@ class Explorer:
             if g.get("lifts"):
                 by.pop(g["lifts"]["generation"], None)
             elif g["kind"] in ("rollback", "withdraw") and i:
-                before, now = self.words(generations[i - 1]["version_id"]), self.words(g["version_id"])
+                before, now = (
+                    self.words(generations[i - 1]["version_id"]),
+                    self.words(g["version_id"]),
+                )
                 gone = {(p, w) for p, w in before.items() if now.get(p) != w}
                 gone |= {
-                    (p, w) for p, w in self.said for rule in g.get("suppress", ()) if rule.get("whole") and rule["content"] in ("*", p)
+                    (p, w)
+                    for p, w in self.said
+                    for rule in g.get("suppress", ())
+                    if rule.get("whole") and rule["content"] in ("*", p)
                 }
                 if g["kind"] == "withdraw":
                     by[i + 1] = gone
@@ -468,21 +546,33 @@ class Explorer:
         for i, g in enumerate(generations):
             if any(rule.get("erased") for rule in g.get("suppress", ())):
                 now = self.words(g["version_id"])
-                gone |= {(p, w) for p, w in self.words(generations[i - 1]["version_id"]).items() if now.get(p) != w}
+                gone |= {
+                    (p, w)
+                    for p, w in self.words(generations[i - 1]["version_id"]).items()
+                    if now.get(p) != w
+                }
                 last = i + 1
         return last, gone
 
     def rows(self) -> list[Any]:
         return self.eye.store.read(lambda tx: tx.runs.recent(DATASET, 1000))
 
-    # ---- invariants -----------------------------------------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------
     def check_channel(self) -> None:
         """1: gapless, hash-chained, nothing changes after its creation."""
         prev, number = None, 1
         while (path := self.folder / f"data/catalog/channels/{DATASET}/{number:08}.json").exists():
             raw = path.read_bytes()
-            need(self.seen.setdefault(number, raw) == raw, 1, f"generation {number} was changed after its creation")
-            need(self.keys.verify(raw)["predicate"]["prev"] == prev, 1, f"generation {number} breaks the chain")
+            need(
+                self.seen.setdefault(number, raw) == raw,
+                1,
+                f"generation {number} was changed after its creation",
+            )
+            need(
+                self.keys.verify(raw)["predicate"]["prev"] == prev,
+                1,
+                f"generation {number} breaks the chain",
+            )
             prev, number = ids.digest(raw), number + 1
 
     def check_commit(self, number: int) -> None:
@@ -493,13 +583,19 @@ class Explorer:
             self.held.setdefault(g["version_id"], self.on_disk(g["version_id"]))
         if g["kind"] != "promote":
             shown = set(self.words(g["version_id"]).items())
-            need(not shown & self.kept_out(number)[1], 3, f"generation {number}, a {g['kind']}, shows what a withdrawal removed")
+            need(
+                not shown & self.kept_out(number)[1],
+                3,
+                f"generation {number}, a {g['kind']}, shows what a withdrawal removed",
+            )
             return
         hold, suppress = self.kept_out(number - 1)
         before = self.words(self.channel()[number - 2]["version_id"]) if number > 1 else {}
         inside = set(self.words(g["version_id"]).items()) - set(before.items())
         need(not inside & suppress, 3, f"generation {number} brings back what a withdrawal removed")
-        need(bool(g.get("forced")) or not inside & hold, 3, f"generation {number} undoes a rollback")
+        need(
+            bool(g.get("forced")) or not inside & hold, 3, f"generation {number} undoes a rollback"
+        )
         receipts = list((self.folder / "receipts").rglob(f"{g['run_id']}.json"))
         need(
             len(receipts) == 1 and ids.digest(receipts[0].read_bytes()) == g["receipts_digest"],
@@ -515,20 +611,38 @@ class Explorer:
             f"generation {number} by a run that is {row and row.state}",
         )
         lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
-        outbox = {(r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.outbox.waiting())}
-        need(g["run_id"] in lineage and (g["run_id"], number) in outbox, 11, f"generation {number} without lineage and outbox rows")
+        outbox = {
+            (r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.outbox.waiting())
+        }
+        need(
+            g["run_id"] in lineage and (g["run_id"], number) in outbox,
+            11,
+            f"generation {number} without lineage and outbox rows",
+        )
 
     def check_effect(self, number: int) -> None:
-        need(number <= len(self.channel()), 7, f"external effect of generation {number} before its commit point")
+        need(
+            number <= len(self.channel()),
+            7,
+            f"external effect of generation {number} before its commit point",
+        )
 
     def check_projection(self, number: int) -> None:
-        need(number <= len(self.channel()), 7, f"projection of generation {number} before its commit point")
+        need(
+            number <= len(self.channel()),
+            7,
+            f"projection of generation {number} before its commit point",
+        )
 
     def check_noop(self, outcome: Any, captured: str | None) -> None:
         """6: 'unchanged' only when the head generation has that content."""
         if outcome is not None and outcome.state == "NOOP" and outcome.reason == "unchanged":
             head = self.words(self.channel()[-1]["version_id"])
-            need(captured is not None and head.get(outcome.partition) == captured, 6, f"NOOP for {captured!r}, the head has {head}")
+            need(
+                captured is not None and head.get(outcome.partition) == captured,
+                6,
+                f"NOOP for {captured!r}, the head has {head}",
+            )
 
     def check_rest(self) -> None:
         generations, rows = self.channel(), self.rows()
@@ -539,16 +653,29 @@ class Explorer:
             except KfmError as error:
                 raise Violation(4, error.happened) from error
         erased, gone = self.erased()
-        forgotten = {row.run_id for row in rows if not row.input_hash and erased}  # by an erasure, with what they pinned
+        # by an erasure, with what they pinned
+        forgotten = {row.run_id for row in rows if not row.input_hash and erased}
         for row in rows:
             if row.run_id in made - forgotten and row.trigger_type == "assemble":
                 path = self.folder / f"data/work/{DATASET}/assemblies/{str(row.part)[7:39]}.json"
                 made |= {p.run_id for p in msgspec.json.decode(path.read_bytes(), type=Pins).parts}
         for row in rows:
-            need(row.state != "STAGED" or self.denied_set == self.staged_set(), 5, f"part {row.run_id} stays STAGED for ever")
-            need(row.state not in ("CLAIMED", "PROPOSED"), 5, f"run {row.run_id} stays {row.state} for ever")
+            need(
+                row.state != "STAGED" or self.denied_set == self.staged_set(),
+                5,
+                f"part {row.run_id} stays STAGED for ever",
+            )
+            need(
+                row.state not in ("CLAIMED", "PROPOSED"),
+                5,
+                f"run {row.run_id} stays {row.state} for ever",
+            )
             same = (row.state == "COMMITTED") == (row.run_id in made)
-            need(same or row.run_id in forgotten, 5, f"run {row.run_id} is {row.state}, the channel differs")
+            need(
+                same or row.run_id in forgotten,
+                5,
+                f"run {row.run_id} is {row.state}, the channel differs",
+            )
         jobs = self.eye.store.read(lambda tx: tx.jobs.waiting(DATASET))
         need(not jobs, 10, f"a job is never done: {jobs}")
         denied = [
@@ -561,16 +688,22 @@ class Explorer:
         keep = set.union(*self.kept_out())
         for partition in PARTS:
             word = self.upstream.words[partition]
-            waits = any(r.state == "STAGED" and r.partition == partition for r in rows)  # of a set that is denied as a whole: see above
+            # of a set that is denied as a whole: see above
+            waits = any(r.state == "STAGED" and r.partition == partition for r in rows)
             excused = (
                 (partition, word) in keep
                 or waits
                 or word in self.denied
                 or any(w in self.denied for p, w in head.items() if p != partition)
             )
-            need(head.get(partition) == word or excused, 2, f"upstream says {word!r} for {partition}, official is {head.get(partition)!r}")
+            need(
+                head.get(partition) == word or excused,
+                2,
+                f"upstream says {word!r} for {partition}, official is {head.get(partition)!r}",
+            )
         for number, g in enumerate(generations, 1):
-            if g["kind"] == "promote" and number > erased:  # an erasure forgets what was to be told of the rest
+            # an erasure forgets what was to be told of the rest
+            if g["kind"] == "promote" and number > erased:
                 need(
                     (self.folder / f"releases/{DATASET}/{number:08}.json").exists(),
                     7,
@@ -579,11 +712,22 @@ class Explorer:
         lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
         told = {g["run_id"] for g in generations[erased:] if g["kind"] == "promote"}
         need(told <= lineage, 11, "a generation has no lineage rows")
-        shown = json.loads((self.folder / f"data/catalog/dcat/{DATASET}.json").read_bytes())["kfm:generation"]
-        need(shown == len(generations), 3, f"projections show generation {shown}, the head is {len(generations)}")
+        shown = json.loads((self.folder / f"data/catalog/dcat/{DATASET}.json").read_bytes())[
+            "kfm:generation"
+        ]
+        need(
+            shown == len(generations),
+            3,
+            f"projections show generation {shown}, the head is {len(generations)}",
+        )
         if generations[-1]["version_id"] is not None:
-            need(self.on_disk(generations[-1]["version_id"]) == head, 12, "what is official was destroyed")
-        nobodys = {w for _, w in gone} - {w for p, w in self.said - gone}  # no other partition may hold it
+            need(
+                self.on_disk(generations[-1]["version_id"]) == head,
+                12,
+                "what is official was destroyed",
+            )
+        # no other partition may hold it
+        nobodys = {w for _, w in gone} - {w for p, w in self.said - gone}
         for path in sorted(p for p in (self.folder / "data").rglob("*") if nobodys and p.is_file()):
             left = [w for w in nobodys if f'"word": "{w}"'.encode() in path.read_bytes()]
             need(not left, 12, f"{left} was erased, and is in {path.relative_to(self.folder)}")
@@ -591,14 +735,20 @@ class Explorer:
         kept = {g["run_id"] for g in generations if g["version_id"] in left}
         for g in generations[:erased]:
             path = f"data/catalog/prov/{DATASET}/run_{g['run_id']}.json"
-            need(not g["run_id"] or g["run_id"] in kept or not (self.folder / path).exists(), 12, f"{path} tells of what was erased")
+            need(
+                not g["run_id"] or g["run_id"] in kept or not (self.folder / path).exists(),
+                12,
+                f"{path} tells of what was erased",
+            )
 
-    # ---- actions --------------------------------------------------------------------------------------------------------
+    # ---- actions ---------------------------------------------------------------------------------
     def put(self, partition: str, forced: int = 0) -> None:
         self.eye.store.transaction(lambda tx: tx.jobs.put(DATASET, partition, "", forced=forced))
 
     def start(self, world: World) -> Any:
-        """Work an idle process can take: a promote job, or a partition's job that is queued or whose lease ran out."""
+        """Work an idle process can take: a promote job, or a partition's job that is queued or
+        whose lease ran out.
+        """
         choices: list[Callable[[], Any]] = []
         if owed := bool(erasing(world, DATASET)):
             choices.append(lambda: self.stepwise(lambda: finish_erasure(world, DATASET)))
@@ -613,7 +763,11 @@ class Explorer:
                     choices.append(lambda p=partition: update(world, self.target(p)))
                 if partition in self.staged:
                     choices.append(lambda p=partition: update(world, self.target(p, "bf")))
-        if self.staged and world.store.read(lambda tx: tx.runs.staged_counts(DATASET)) and self.denied_set != self.staged_set():
+        if (
+            self.staged
+            and world.store.read(lambda tx: tx.runs.staged_counts(DATASET))
+            and self.denied_set != self.staged_set()
+        ):
             choices.append(lambda: assemble_staged(world, self.target(PARTS[0]), "bf"))
         return self.rng.choice(choices)() if choices else None
 
@@ -646,7 +800,12 @@ class Explorer:
             said = end.value if isinstance(end.value, Outcome) else None
             self.note(f"{'ABO'[w]}: ended {said.state if said else type(end.value).__name__}")
             self.check_noop(said, self.captured[w])
-            if said is not None and said.state == "NOOP" and said.reason.startswith("already denied") and not said.partition:
+            if (
+                said is not None
+                and said.state == "NOOP"
+                and said.reason.startswith("already denied")
+                and not said.partition
+            ):
                 self.denied_set = self.staged_set()
             self.workers[w] = None
             with contextlib.suppress(Exception):
@@ -719,7 +878,11 @@ class Explorer:
         """What people may do to the channel now."""
         out: list[Any] = []
         head = self.channel()[-1]
-        earlier = {g["version_id"] for g in self.channel()[1:] if g["version_id"] and g["kind"] != "withdraw"} - {head["version_id"]}
+        earlier = {
+            g["version_id"]
+            for g in self.channel()[1:]
+            if g["version_id"] and g["kind"] != "withdraw"
+        } - {head["version_id"]}
         if self.left["rollback"] and earlier:
             out.append(("rollback", self.roll_back))
         if self.left["withdraw"] and "b" in self.words(head["version_id"]).values():
@@ -757,20 +920,31 @@ class Explorer:
 
     def withdraw_b(self) -> None:
         partition = self.partition_of_b()
-        self.act(f"withdrawal of {partition}", lambda world: withdraw(world, DATASET, partition, "test"))
+        self.act(
+            f"withdrawal of {partition}", lambda world: withdraw(world, DATASET, partition, "test")
+        )
 
     def undo(self) -> None:
-        number = self.rng.choice([n for n, g in enumerate(self.channel(), 1) if g["kind"] == "withdraw"])
-        self.act(f"undoes generation {number}", lambda world: lift(world, DATASET, number, self.steward, "test"))
+        number = self.rng.choice(
+            [n for n, g in enumerate(self.channel(), 1) if g["kind"] == "withdraw"]
+        )
+        self.act(
+            f"undoes generation {number}",
+            lambda world: lift(world, DATASET, number, self.steward, "test"),
+        )
 
     def erase_b(self) -> None:
         self.erase_one(self.rng.choice((self.partition_of_b(), self.partition_of_b(), None)))
 
     def erase_one(self, partition: str | None) -> None:
-        """A partition, or everything. While somebody is at work the bytes are left to who comes next."""
+        """A partition, or everything. While somebody is at work the bytes are left to who comes
+        next.
+        """
 
         def erase(world: World) -> int | None:
-            withdraw_whole(world, DATASET, partition, "test", authority="test", erased=True, date="2026-01-01")
+            withdraw_whole(
+                world, DATASET, partition, "test", authority="test", erased=True, date="2026-01-01"
+            )
             return finish_erasure(world, DATASET)
 
         self.act(f"erases {partition or 'everything'}", erase)
@@ -783,8 +957,12 @@ class Explorer:
         self.note("the next step will fail")
 
     def refuse(self) -> None:
-        """The next commit fails: the disk is full, or the answer of the server is lost on its way."""
-        self.refusal = self.rng.choice((StepFailed("the disk is full"), StoreUnavailable("the answer is lost")))
+        """The next commit fails: the disk is full, or the answer of the server is lost on its
+        way.
+        """
+        self.refusal = self.rng.choice(
+            (StepFailed("the disk is full"), StoreUnavailable("the answer is lost"))
+        )
         self.note(f"the next commit ends with: {self.refusal.happened}")
 
     def lose(self) -> None:
@@ -795,7 +973,9 @@ class Explorer:
         self.note("store lost")
 
     def reindex(self) -> None:
-        """In two actions, as the model has it: first the void generations, then the rebuilt store in a new epoch."""
+        """In two actions, as the model has it: first the void generations, then the rebuilt store
+        in a new epoch.
+        """
         names = datasets_with_evidence(self.eye)
         epoch = 1 + known_epoch(self.eye, names)
         void_all(self.eye, names, epoch)
@@ -816,7 +996,7 @@ class Explorer:
         if self.workers[w] is not None:
             self.step(w)
 
-    # ---- schedules ------------------------------------------------------------------------------------------------------
+    # ---- schedules -------------------------------------------------------------------------------
     def explore(self) -> None:
         """Random actions until the budget is used, then to rest."""
         for _ in range(400):
@@ -832,13 +1012,19 @@ class Explorer:
             elif self.rng.random() < 0.1:
                 self.relay()
             else:
-                # Often one worker goes on for a while and the other stands still: that is what a frozen holder looks like.
+                # Often one worker goes on for a while and the other stands still: that is what a
+                # frozen holder looks like.
                 chosen = self.rng.randrange(2 if self.workers[OPERATOR] is None else 3)
                 busy = self.step(chosen)
                 for _ in range(self.rng.choice((0, 0, 3, 15)) if busy else 0):
                     if not self.step(chosen):
                         break
-                if not busy and not actions and not self.down and all(w is None for w in self.workers):
+                if (
+                    not busy
+                    and not actions
+                    and not self.down
+                    and all(w is None for w in self.workers)
+                ):
                     break
         if self.down:
             self.reindex()
@@ -864,8 +1050,13 @@ class Explorer:
             self.rest()
         if number := self.erased()[0]:
             done = (self.folder / f"data/work/{DATASET}/erasures/{number:08}.json").exists()
-            need(done and not erasing(self.eye, DATASET), 12, f"the erasure by generation {number} is never finished")
-            destroy_left(self.eye, DATASET)  # as `doctor --fix` does: a frozen holder may have written what nobody names
+            need(
+                done and not erasing(self.eye, DATASET),
+                12,
+                f"the erasure by generation {number} is never finished",
+            )
+            # as `doctor --fix` does: a frozen holder may have written what nobody names
+            destroy_left(self.eye, DATASET)
             self.relay()
         self.check_rest()
 
@@ -896,10 +1087,14 @@ class Explorer:
 
 
 def run(
-    scenario: str, seed: int, files: type[Files] = Files, schedule: Callable[[Explorer], None] = Explorer.explore
+    scenario: str,
+    seed: int,
+    files: type[Files] = Files,
+    schedule: Callable[[Explorer], None] = Explorer.explore,
 ) -> tuple[int, str, list[str]] | None:
     """None when every invariant holds on this schedule, else (number, sentence, trace)."""
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # crashes here are of processes, so the disk may be a fast one
+    # crashes here are of processes, so the disk may be a fast one
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="kfm-model-", dir=memory))
     explorer = None
     try:
@@ -920,7 +1115,9 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--postgres", action="store_true", help="the store on a server instead of in files")
+    parser.add_argument(
+        "--postgres", action="store_true", help="the store on a server instead of in files"
+    )
     args = parser.parse_args()
     for name in args.scenario or SCENARIOS:
         for seed in range(args.first, args.first + args.seeds):

@@ -65,7 +65,11 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
                 "        if found is None:\n            continue  # not committed yet\n        if found.run_id == row.run_id:",
                 "        if found is None or found.run_id == row.run_id:",
             ),
-            ("evidence/projection.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
+            (
+                "evidence/projection.py",
+                'state = "delivered" if found.run_id == row.run_id else "dropped"',
+                'state = "delivered"',
+            ),
         ],
     ),
     "replace_gen": (
@@ -115,18 +119,30 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             ),
             (
                 "run/claim.py",
-                "    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents\n",
-                "    head = world.early\n",
+                "    head = world.channel(target.dataset_id).head(tx)\n    job = tx.jobs.get(",
+                "    head = world.early\n    job = tx.jobs.get(",
             ),
         ],
     ),
     "erase_intent": (
         "erasure, crashes",
-        [("evidence/acts.py", "    world.data.create(act.path, pretty(act))\n    return act", "    return act")],
+        [
+            (
+                "evidence/acts.py",
+                "    world.data.create(act.path, pretty(act))\n    return act",
+                "    return act",
+            )
+        ],
     ),
     "lift_all": (
         "two withdrawals, one undone",
-        [("channel/chain.py", 'r.kind == "withdraw" and r.generation not in gone', 'r.kind == "withdraw" and not gone')],
+        [
+            (
+                "channel/chain.py",
+                'r.kind == "withdraw" and r.generation not in gone',
+                'r.kind == "withdraw" and not gone',
+            )
+        ],
     ),
     "unsealed": (
         "a-b-a, faults",

@@ -1,18 +1,22 @@
-"""Executable specification of the kfm run protocol; `checker.py` explores it (standard library only).
+"""Executable specification of the kfm run protocol; `checker.py` explores it (standard library
+only).
 
     python protocol.py            amended design, one ablation per amendment, seeded mutations
     python protocol.py --traces   the same, with the shortest trace of every violation
     python protocol.py --deep     one crash more in every scenario (minutes, some GB)
     python protocol.py --written  only: the design without any amendment, one shortest trace per broken invariant
 
-A backfill's run ends STAGED: part durable, job acked, lease of its partition free. An assembling run (no partition, lease of the
-dataset) pins base and STAGED parts, is promoted like any run, and the transaction that makes it COMMITTED makes its parts so.
+A backfill's run ends STAGED: part durable, job acked, lease of its partition free. An assembling
+run (no partition, lease of the dataset) pins base and STAGED parts, is promoted like any run, and
+the transaction that makes it COMMITTED makes its parts so.
 
-One action = one durable operation: a store transaction, or the creation of one file. Whatever a process only remembers
-is lost by a crash. A frozen process is one that is not scheduled: an action of its own may come any time later, also after
-its lease was taken over (zombie). `design` is a set of switches: FIXES are the amendments, MUTATIONS are seeded mistakes.
-Files that are content-addressed and unread before a store row names them (raw, parts, processed) commute with every other
-action; they are merged into the action that names them. README.md explains invariants and results.
+One action = one durable operation: a store transaction, or the creation of one file. Whatever a
+process only remembers is lost by a crash. A frozen process is one that is not scheduled: an action
+of its own may come any time later, also after its lease was taken over (zombie). `design` is a set
+of switches: FIXES are the amendments, MUTATIONS are seeded mistakes. Files that are
+content-addressed and unread before a store row names them (raw, parts, processed) commute with
+every other action; they are merged into the action that names them. README.md explains invariants
+and results.
 """
 
 from __future__ import annotations
@@ -71,15 +75,22 @@ MUTATIONS = {
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
-# kind: P promote, F forced promote, R rollback, W withdraw, L undoing a withdrawal, E withdraw and erase, V void; rule: content withdrawn before it was ever official
+# kind: P promote, F forced promote, R rollback, W withdraw, L undoing a withdrawal, E withdraw and
+# erase, V void; rule: content withdrawn before it was ever official
 Gen = namedtuple("Gen", "kind version run ev prev rule", defaults=((),))
-# ledger row + fold of its journal; an assembling run has no partition: c is what its parts bring, pins are their runs
-Run = namedtuple("Run", "p c basev state part base cand intent promo forced pol staged pins", defaults=(0, ()))
-Proc = namedtuple("Proc", "pc p run tp td c base ver ev out staged", defaults=(0,))  # volatile: lost by a crash
+# ledger row + fold of its journal; an assembling run has no partition: c is what its parts bring,
+# pins are their runs
+Run = namedtuple(
+    "Run", "p c basev state part base cand intent promo forced pol staged pins", defaults=(0, ())
+)
+# volatile: lost by a crash
+Proc = namedtuple("Proc", "pc p run tp td c base ver ev out staged", defaults=(0,))
 State = namedtuple(
     "State",
     "up chan runs jobs leases procs recs cands outbox sent lineage proj pol appr rules lastc parts left ops ticked epoch down "
-    "plans op bytes",  # plans: generations that are to erase, negative when they have; op: (next step, number) of the operator who erases; bytes: content on disk
+    # plans: generations that are to erase, negative when they have; op: (next step, number) of the
+    # operator who erases; bytes: content on disk
+    "plans op bytes",
 )
 IDLE = Proc("idle", None, None, None, None, None, None, None, None, None)
 D = 2  # lease index of the dataset; 0 and 1 are the partitions
@@ -117,13 +128,16 @@ def put_at(seq, i, item):
 
 
 class Model:
-    """The protocol under one design (set of switches) and one scenario (fault budget, upstream script, policy)."""
+    """The protocol under one design (set of switches) and one scenario (fault budget, upstream
+    script, policy).
+    """
 
     def __init__(self, design, scenario):
         self.on = design
         self.sc = scenario
         self.script = scenario.get("script", ())
-        self.policy = scenario.get("policy", (frozenset(),))  # successive policies: sets of denied (partition, content)
+        # successive policies: sets of denied (partition, content)
+        self.policy = scenario.get("policy", (frozenset(),))
         self.people = scenario.get("approval", False)
         self.staged = scenario.get("staged", ())  # partitions whose jobs a backfill may take
         self.plain = scenario.get("plain", (0, 1))  # partitions whose jobs an ordinary run may take
@@ -141,9 +155,11 @@ class Model:
         return State(("a", "a"), (first,), (), (("-", 0, 0),) * 2, ((0, 0),) * 3, (IDLE, IDLE), (), none, none, none,
                      none, 0, 0, none, none, ("a", "a"), ("a", "a"), left, 0, 0, 0, 0, none, None, kept)  # fmt: skip
 
-    # ---- small functions------------------------------------------------------------------------------------------
+    # ---- small functions--------------------------------------------------------------------------
     def held(self, s, ghost=False):
-        """What rollbacks (until forced) and withdrawals (for ever) keep out: a fold over the channel."""
+        """What rollbacks (until forced) and withdrawals (for ever) keep out: a fold over the
+        channel.
+        """
         hold, by = set(), {}
         for i, g in enumerate(s.chan):
             if g.kind in "RWE":
@@ -153,7 +169,8 @@ class Model:
                     by[i] = gone | set(g.rule)
                 else:
                     hold |= gone
-            if g.kind == "L":  # a person undoes one withdrawal; what another keeps out as well stays out
+            # a person undoes one withdrawal; what another keeps out as well stays out
+            if g.kind == "L":
                 lifted = by.pop(g.rule[0])
                 if "lift_shared" in self.on and not ghost:
                     by = {k: kept - lifted for k, kept in by.items()}
@@ -182,14 +199,21 @@ class Model:
     def set_denied(self, s, pins):
         """Whether this set was denied under the policy and base version of now."""
         c = tuple((s.runs[i].p, s.runs[i].c) for i in pins)
-        return any((r.p, r.c, r.basev, r.pol, r.state) == (None, c, s.chan[-1].version, s.pol, "REJECTED") for r in s.runs)
+        return any(
+            (r.p, r.c, r.basev, r.pol, r.state) == (None, c, s.chan[-1].version, s.pol, "REJECTED")
+            for r in s.runs
+        )
 
     def wants_assembly(self, s):
         """Whether an assembling run has anything to do: its job is that parts are STAGED."""
         pins, n = self.staged_now(s), len(s.chan) - 1
         waits = any(r.state == "PROPOSED" and (r.promo or ((r.pins, r.base) == (pins, n) and not self.approved(s, i, n)))
                     for i, r in self.assembling(s))  # fmt: skip
-        return bool(pins) and not waits and ("set_denied_again" in self.on or not self.set_denied(s, pins))
+        return (
+            bool(pins)
+            and not waits
+            and ("set_denied_again" in self.on or not self.set_denied(s, pins))
+        )
 
     def denied(self, s, version, run=None):
         blind = "stage_unheld" in self.on and run is not None and run.p is None
@@ -197,7 +221,9 @@ class Model:
         return any((p, version[p]) in bad for p in (0, 1))
 
     def approved(self, s, i, base):
-        """An approval binds version, base generation and evidence (of run i); each is good for one generation only."""
+        """An approval binds version, base generation and evidence (of run i); each is good for one
+        generation only.
+        """
         if "approval_reusable" in self.on:
             return any(version == s.runs[i].cand for version, _, _ in s.appr)
         return not self.people or (s.runs[i].cand, base, i) in s.appr
@@ -237,7 +263,10 @@ class Model:
 
     def fenced(self, s, pr, *ks):
         """True when the process must stop: one of the leases it writes under has a newer token."""
-        stale = any(tok != (s.epoch, s.leases[k][0]) for k, tok in ((k, pr.td if k == D else pr.tp) for k in ks))
+        stale = any(
+            tok != (s.epoch, s.leases[k][0])
+            for k, tok in ((k, pr.td if k == D else pr.tp) for k in ks)
+        )
         if stale and "no_fence" in self.on:
             raise Violation(8, "a store write was accepted from a superseded token")
         return stale
@@ -250,18 +279,25 @@ class Model:
     def drop(self, s, w):
         """The process stops (fenced, or killed): leases that are still its own run out."""
         pr = s.procs[w]
-        own = [k for k, t in ((pr.p, pr.tp), (D, pr.td)) if t is not None and t == (s.epoch, s.leases[k][0])]
+        own = [
+            k
+            for k, t in ((pr.p, pr.tp), (D, pr.td))
+            if t is not None and t == (s.epoch, s.leases[k][0])
+        ]
         return self.proc(self.free(s, *own), w, IDLE)
 
-    # ---- system actions ------------------------------------------------------------------------------------------
+    # ---- system actions --------------------------------------------------------------------------
     def system(self, s):
-        """Every action of workers; relay and scheduler act when the workers rest (their actions commute, see README)."""
+        """Every action of workers; relay and scheduler act when the workers rest (their actions
+        commute, see README).
+        """
         out = []
         first_idle = True
         for w, pr in enumerate(s.procs):
             name = "AB"[w]
             if pr.pc == "idle":
-                if first_idle and not s.down:  # idle workers are interchangeable: only the first one takes work
+                # idle workers are interchangeable: only the first one takes work
+                if first_idle and not s.down:
                     out += self.takes(s, w, name)
                 first_idle = False
             elif not s.down or pr.pc in FILE_STEPS:
@@ -278,11 +314,20 @@ class Model:
         if "deliver_early" in self.on or not out:
             out += self.relay(s)
         if not out and "erase_again" in self.on and (again := s.bytes & self.destroyed(s)):
-            out.append(("doctor: what a frozen holder wrote after the erasure is destroyed", s._replace(bytes=s.bytes - again)))
+            out.append(
+                (
+                    "doctor: what a frozen holder wrote after the erasure is destroyed",
+                    s._replace(bytes=s.bytes - again),
+                )
+            )
         if not out and s.proj != len(s.chan) - 1 and "projection" in self.on:
-            out.append(("tick: projection rendered from the head", s._replace(proj=len(s.chan) - 1)))
+            out.append(
+                ("tick: projection rendered from the head", s._replace(proj=len(s.chan) - 1))
+            )
         if not out and s.ticked != s.ops:
-            out.append(("tick: both partitions", self.put(self.put(s, 0), 1)._replace(ticked=s.ops)))
+            out.append(
+                ("tick: both partitions", self.put(self.put(s, 0), 1)._replace(ticked=s.ops))
+            )
         return out
 
     def relay(self, s):
@@ -291,11 +336,15 @@ class Model:
             done = s._replace(outbox=s.outbox - {(run, gen)})
             own = gen < len(s.chan) and s.chan[gen].run == run
             if not own and "deliver_early" not in self.on:
-                out.append((f"relay: row of run {run} dropped, generation {gen} is not its own", done))
+                out.append(
+                    (f"relay: row of run {run} dropped, generation {gen} is not its own", done)
+                )
             elif gen in s.sent:
                 out.append((f"relay: row of generation {gen} marked", done))
             else:  # the receiver sees the key (gen) once however often it is sent
-                out.append((f"relay: effect of generation {gen} sent", s._replace(sent=s.sent | {gen})))
+                out.append(
+                    (f"relay: effect of generation {gen} sent", s._replace(sent=s.sent | {gen}))
+                )
                 need(own, 7, f"external effect of generation {gen} before its commit point")
         return out[:1]
 
@@ -311,21 +360,43 @@ class Model:
                           outbox=rows if "reindex_outbox" in self.on else frozenset())  # fmt: skip
 
     def takes(self, s, w, name):
-        """Work an idle process can take: a job that is queued or whose lease ran out, a promote job."""
+        """Work an idle process can take: a job that is queued or whose lease ran out, a promote
+        job.
+        """
         out = []
         if self.unfinished(s):  # before any other work, and alone with the dataset
-            return [] if any(held for _, held in s.leases) else [(f"{name}: erasure finished", self.erased(s))]
+            return (
+                []
+                if any(held for _, held in s.leases)
+                else [(f"{name}: erasure finished", self.erased(s))]
+            )
         for p in (0, 1):
             st, again, f = s.jobs[p]
             if st != "-" and not s.leases[p][1]:
                 t, tok = self.take(s, p)
-                t = t._replace(jobs=put_at(t.jobs, p, ("-", 0, 0) if "ack_early" in self.on else ("r", again, f)))
-                for staged in ((0,) if p in self.plain else ()) + ((1,) if p in self.staged else ()):
+                t = t._replace(
+                    jobs=put_at(
+                        t.jobs, p, ("-", 0, 0) if "ack_early" in self.on else ("r", again, f)
+                    )
+                )
+                for staged in ((0,) if p in self.plain else ()) + (
+                    (1,) if p in self.staged else ()
+                ):
                     u = self.proc(t, w, IDLE._replace(pc="cap", p=p, tp=tok, staged=staged))
-                    out.append((f"{name}: take job and lease of partition {p}{' for a backfill' if staged else ''}", u))
+                    out.append(
+                        (
+                            f"{name}: take job and lease of partition {p}{' for a backfill' if staged else ''}",
+                            u,
+                        )
+                    )
         if self.staged and not s.leases[D][1] and self.wants_assembly(s):
             t, tok = self.take(s, D)
-            out.append((f"{name}: assemble: take lease of dataset", self.proc(t, w, IDLE._replace(pc="apin", td=tok))))
+            out.append(
+                (
+                    f"{name}: assemble: take lease of dataset",
+                    self.proc(t, w, IDLE._replace(pc="apin", td=tok)),
+                )
+            )
         for i, r in enumerate(s.runs):
             if r.state == "PROPOSED" and r.promo and not s.leases[D][1]:
                 t, tok = self.take(s, D)
@@ -333,7 +404,7 @@ class Model:
                 out.append((f"{name}: take promote job of run {i}, lease of dataset", t))
         return out
 
-    # ---- erasure -------------------------------------------------------------------------------------------------
+    # ---- erasure ---------------------------------------------------------------------------------
     def unfinished(self, s):
         """Plans whose generation is there: the bytes are owed."""
         return {k for k in s.plans if 0 < k < len(s.chan) and s.chan[k].kind == "E"}
@@ -343,48 +414,81 @@ class Model:
         found = set()
         for k, g in enumerate(s.chan):
             if g.kind == "E" and -k in s.plans:
-                found |= {(p, s.chan[k - 1].version[p]) for p in (0, 1) if s.chan[k - 1].version[p] != g.version[p]}
+                found |= {
+                    (p, s.chan[k - 1].version[p])
+                    for p in (0, 1)
+                    if s.chan[k - 1].version[p] != g.version[p]
+                }
         return found
 
     def operates(self, s):
-        """The operator who erases: plan, ★, then the bytes if nobody else is at work, else the next tick does it."""
+        """The operator who erases: plan, ★, then the bytes if nobody else is at work, else the next
+        tick does it.
+        """
         step, k = s.op
         head, n = s.chan[-1], len(s.chan)
         if step == "erase":
             if s.down or any(held for _, held in s.leases):
-                return [("operator: a run is at work, the erasure is left to the next tick", s._replace(op=None))]
+                return [
+                    (
+                        "operator: a run is at work, the erasure is left to the next tick",
+                        s._replace(op=None),
+                    )
+                ]
             return [("operator: erasure finished", self.erased(s)._replace(op=None))]
         if k == n:
             g = Gen("E", put_at(head.version, head.version.index("b"), "-"), None, None, hash(head))
-            return [(f"operator: ★ withdrawal that erases 'b', generation {k}", s._replace(chan=(*s.chan, g), op=("erase", k)))]
-        plans = s.plans - {k} | ({n} if "b" in head.version and "erase_intent" in self.on else set())
+            return [
+                (
+                    f"operator: ★ withdrawal that erases 'b', generation {k}",
+                    s._replace(chan=(*s.chan, g), op=("erase", k)),
+                )
+            ]
+        plans = s.plans - {k} | (
+            {n} if "b" in head.version and "erase_intent" in self.on else set()
+        )
         return [(f"operator: {k} is taken by another, look again",
                  s._replace(plans=frozenset(plans), op=("star", n) if "b" in head.version else None))]  # fmt: skip
 
     def erased(self, s):
-        """Under every lease: runs that have not ended end, in one transaction, then everything but the official version is destroyed."""
-        if any(r.state in OPEN and (r.intent or 0) >= len(s.chan) for r in s.runs) and "erase_unsettled" not in self.on:
-            s = s._replace(chan=(*s.chan, Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1]))))  # a frozen holder may still write it
+        """Under every lease: runs that have not ended end, in one transaction, then everything but
+        the official version is destroyed.
+        """
+        if (
+            any(r.state in OPEN and (r.intent or 0) >= len(s.chan) for r in s.runs)
+            and "erase_unsettled" not in self.on
+        ):
+            # a frozen holder may still write it
+            s = s._replace(
+                chan=(*s.chan, Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1])))
+            )
         head = s.chan[-1].version
         s = s._replace(leases=tuple((number + 1, 0) for number, _ in s.leases))
         for i, r in enumerate(s.runs) if "erase_open" not in self.on else ():
             if r.state not in (*OPEN, "STAGED"):
                 continue
             made = {g.run for g in s.chan if g.run is not None and g.run >= 0}
-            own = i in made or any(i in s.runs[k].pins for k in made)  # the parts of what became official with it
+            # the parts of what became official with it
+            own = i in made or any(i in s.runs[k].pins for k in made)
             s = self.run_is(s, i, state="COMMITTED" if own else "SUPERSEDED", promo=0)
             s = s if own or r.p is None else self.put(s, r.p)
         plans = s.plans - self.unfinished(s) | {-k for k in self.unfinished(s)}
-        return s._replace(plans=plans, bytes=frozenset((p, c) for p, c in enumerate(head) if c != "-"))
+        return s._replace(
+            plans=plans, bytes=frozenset((p, c) for p, c in enumerate(head) if c != "-")
+        )
 
-    # ---- update --------------------------------------------------------------------------------------------------
+    # ---- update ----------------------------------------------------------------------------------
     def do_cap(self, s, w, pr):
         c = s.up[pr.p]
         seen = len(s.chan) - 1 if "early_read" in self.on else None
-        return f"capture {c!r} of partition {pr.p}", self.proc(s, w, pr._replace(pc="claim", c=c, base=seen))
+        return f"capture {c!r} of partition {pr.p}", self.proc(
+            s, w, pr._replace(pc="claim", c=c, base=seen)
+        )
 
     def do_claim(self, s, w, pr):
-        """One transaction: settle? NOOP (acks)? resume? else close what is open and claim a new run."""
+        """One transaction: settle? NOOP (acks)? resume? else close what is open and claim a new
+        run.
+        """
         p, c, on = pr.p, pr.c, self.on
         if self.fenced(s, pr, p):
             return "fenced at claim", self.drop(s, w)
@@ -396,7 +500,9 @@ class Model:
             mine += self.assembling(s, [i for i, _ in parts])
         for i, r in mine:
             if r.intent is not None and "settle" in on:
-                return f"must settle run {i} first", self.proc(s, w, pr._replace(pc="wantD", run=i, out="settle"))
+                return f"must settle run {i} first", self.proc(
+                    s, w, pr._replace(pc="wantD", run=i, out="settle")
+                )
         same_key = [r for r in s.runs if (r.p, r.c, r.basev, r.pol) == (p, c, head.version, s.pol)]
         why = None
         if not force:
@@ -409,7 +515,11 @@ class Model:
                        (r.base == n or "stale_proposal" not in on)]  # fmt: skip
             if known:
                 now = s.chan[-1].version[p]
-                need(now == c, 6, f"NOOP 'unchanged' for {c!r}, but generation {len(s.chan) - 1} holds {now!r}")
+                need(
+                    now == c,
+                    6,
+                    f"NOOP 'unchanged' for {c!r}, but generation {len(s.chan) - 1} holds {now!r}",
+                )
                 why = "NOOP unchanged"
             elif (p, c) in hold:
                 why = "NOOP held by rollback or withdrawal"
@@ -421,7 +531,11 @@ class Model:
             elif "denied_noop" in on and any(r.state == "REJECTED" for r in same_key):
                 why = "NOOP names the denial"
             elif pr.staged and any((r.c, r.pol) == (c, s.pol) for _, r in parts):
-                why, mine, parts = "NOOP already staged", [x for x in mine if x[1].p is not None], []
+                why, mine, parts = (
+                    "NOOP already staged",
+                    [x for x in mine if x[1].p is not None],
+                    [],
+                )
             elif "epochless" in on and any(r.state not in OPEN for r in same_key):
                 why = "journal of this wal_id is finished: nothing to do"
         if why:
@@ -430,16 +544,30 @@ class Model:
                     s = self.run_is(s, i, state="SUPERSEDED", promo=0)
             return why + ", ack", self.proc(self.free(self.ack(s, p), p), w, IDLE)
         for i, r in mine:
-            if r.state == "CLAIMED" and r.c == c and r.base in (None, n) and (r.forced or not force) and r.staged == pr.staged:
-                return f"resume run {i}", self.proc(s, w, pr._replace(pc="wantD" if r.part else "part", run=i))
-        need(force or not any(r.state == "REJECTED" for r in same_key), 5, f"denied key ({p}, {c!r}) is executed again")
+            if (
+                r.state == "CLAIMED"
+                and r.c == c
+                and r.base in (None, n)
+                and (r.forced or not force)
+                and r.staged == pr.staged
+            ):
+                return f"resume run {i}", self.proc(
+                    s, w, pr._replace(pc="wantD" if r.part else "part", run=i)
+                )
+        need(
+            force or not any(r.state == "REJECTED" for r in same_key),
+            5,
+            f"denied key ({p}, {c!r}) is executed again",
+        )
         for i, r in mine + ([] if "older_wins" in on else parts):
             if "force_closes" in on or not force or (r.c, r.basev) != (c, head.version):
                 s = self.run_is(s, i, state="SUPERSEDED", promo=0)
         new = Run(p, c, head.version, "CLAIMED", 0, None, None, None, 0, force, s.pol, pr.staged)
         s = s._replace(runs=(*s.runs, new))
         need(len(s.runs) <= (16 if self.staged else 9), 5, "endless re-execution")
-        return f"claim run {len(s.runs) - 1} for {c!r}", self.proc(s, w, pr._replace(pc="part", run=len(s.runs) - 1))
+        return f"claim run {len(s.runs) - 1} for {c!r}", self.proc(
+            s, w, pr._replace(pc="part", run=len(s.runs) - 1)
+        )
 
     def do_part(self, s, w, pr):
         if self.sc.get("erase"):
@@ -450,18 +578,24 @@ class Model:
         if pr.staged and "stage_unacked" in self.on:
             return f"ack of run {pr.run}", self.proc(self.ack(s, pr.p), w, pr._replace(pc="stage"))
         if pr.staged:  # part durable, STAGED, job acked, lease free: one transaction
-            return f"run {pr.run} STAGED, ack", self.proc(self.free(self.ack(self.run_is(s, pr.run, state="STAGED"), pr.p), pr.p), w, IDLE)
+            return f"run {pr.run} STAGED, ack", self.proc(
+                self.free(self.ack(self.run_is(s, pr.run, state="STAGED"), pr.p), pr.p), w, IDLE
+            )
         return f"part of run {pr.run} DONE", self.proc(s, w, pr._replace(pc="wantD"))
 
     def do_stage(self, s, w, pr):
         """Only of the mutation `stage_unacked`."""
         if self.fenced(s, pr, pr.p) or s.runs[pr.run].state != "CLAIMED":
             return "fenced at staging", self.drop(s, w)
-        return f"run {pr.run} STAGED", self.proc(self.free(self.run_is(s, pr.run, state="STAGED"), pr.p), w, IDLE)
+        return f"run {pr.run} STAGED", self.proc(
+            self.free(self.run_is(s, pr.run, state="STAGED"), pr.p), w, IDLE
+        )
 
-    # ---- assemble of staged parts --------------------------------------------------------------------------------
+    # ---- assemble of staged parts ----------------------------------------------------------------
     def do_apin(self, s, w, pr):
-        """One transaction: settle? leave out what is kept out; NOOP? resume? else close what is open and pin base and parts."""
+        """One transaction: settle? leave out what is kept out; NOOP? resume? else close what is
+        open and pin base and parts.
+        """
         if self.fenced(s, pr, D):
             return "fenced at pin", self.drop(s, w)
         n, head = len(s.chan) - 1, s.chan[-1]
@@ -480,7 +614,9 @@ class Model:
                 return "NOOP names the proposal", self.proc(self.free(s, D), w, IDLE)
             same = r.pins == pins or "stage_unpinned" in self.on
             if r.state == "CLAIMED" and r.base == n and same and pins:
-                return f"resume run {i}", self.proc(s, w, pr._replace(pc="cand", run=i, base=n, ver=self.with_parts(s, n, pins)))
+                return f"resume run {i}", self.proc(
+                    s, w, pr._replace(pc="cand", run=i, base=n, ver=self.with_parts(s, n, pins))
+                )
             s = self.superseded(s, i)
         if not pins:
             return "NOOP nothing is staged", self.proc(self.free(s, D), w, IDLE)
@@ -489,7 +625,12 @@ class Model:
             return "NOOP names the denial", self.proc(self.free(s, D), w, IDLE)
         need(not again, 5, f"denied set {c} is executed again")
         forced = max(s.runs[i].forced for i in pins)
-        s = s._replace(runs=(*s.runs, Run(None, c, head.version, "CLAIMED", 1, n, None, None, 0, forced, s.pol, 0, pins)))
+        s = s._replace(
+            runs=(
+                *s.runs,
+                Run(None, c, head.version, "CLAIMED", 1, n, None, None, 0, forced, s.pol, 0, pins),
+            )
+        )
         need(len(s.runs) <= 16, 5, "endless re-execution")
         i = len(s.runs) - 1
         return f"PLAN of run {i} pins parts {pins} on generation {n}", self.proc(
@@ -502,7 +643,9 @@ class Model:
         return version
 
     def superseded(self, s, i):
-        """An assembling run ends SUPERSEDED; its parts stay STAGED, which is what asks for the next assemble."""
+        """An assembling run ends SUPERSEDED; its parts stay STAGED, which is what asks for the next
+        assemble.
+        """
         s = self.run_is(s, i, state="SUPERSEDED", promo=0)
         for k in s.runs[i].pins if "part_lost" in self.on else ():
             s = self.run_is(s, k, state="SUPERSEDED")
@@ -512,18 +655,27 @@ class Model:
         if self.fenced(s, pr, D) or s.runs[pr.run].state != "CLAIMED":
             return "fenced at proposal", self.drop(s, w)
         if pr.base != len(s.chan) - 1:
-            return f"run {pr.run} SUPERSEDED: base {pr.base} is not the head", self.proc(self.free(self.superseded(s, pr.run), D), w, IDLE)
+            return f"run {pr.run} SUPERSEDED: base {pr.base} is not the head", self.proc(
+                self.free(self.superseded(s, pr.run), D), w, IDLE
+            )
         no = self.denied(s, pr.ver, s.runs[pr.run])
         if self.same(s, pr, no):
             for i in (pr.run, *s.runs[pr.run].pins):
                 s = self.run_is(s, i, state="NOOP")
             return f"run {pr.run} NOOP: the same version", self.proc(self.free(s, D), w, IDLE)
-        s = self.run_is(s, pr.run, state="REJECTED" if no else "PROPOSED", cand=pr.ver, pol=s.pol, promo=int(not no and not self.people))
+        s = self.run_is(
+            s,
+            pr.run,
+            state="REJECTED" if no else "PROPOSED",
+            cand=pr.ver,
+            pol=s.pol,
+            promo=int(not no and not self.people),
+        )
         for i in s.runs[pr.run].pins if "parts_early" in self.on and not no else ():
             s = self.run_is(s, i, state="COMMITTED")
         return f"run {pr.run} {s.runs[pr.run].state}", self.proc(self.free(s, D), w, IDLE)
 
-    # ---- assemble ------------------------------------------------------------------------------------------------
+    # ---- assemble --------------------------------------------------------------------------------
     def do_wantD(self, s, w, pr):
         if self.fenced(s, pr, pr.p):
             return "fenced before the dataset lease", self.drop(s, w)
@@ -531,7 +683,9 @@ class Model:
             return None  # another process holds it: wait
         s, tok = self.take(s, D)
         settling = pr.out == "settle"
-        return "take lease of dataset", self.proc(s, w, pr._replace(pc="judge" if settling else "pin", td=tok))
+        return "take lease of dataset", self.proc(
+            s, w, pr._replace(pc="judge" if settling else "pin", td=tok)
+        )
 
     def do_pin(self, s, w, pr):
         r = s.runs[pr.run]
@@ -542,34 +696,51 @@ class Model:
             s, ver = self.run_is(s, pr.run, base=base), put_at(s.chan[base].version, pr.p, pr.c)
         else:
             ver = s.parts  # base + every committed part there happens to be
-        return f"PLAN of assemble on generation {base}", self.proc(s, w, pr._replace(pc="cand", base=base, ver=ver))
+        return f"PLAN of assemble on generation {base}", self.proc(
+            s, w, pr._replace(pc="cand", base=base, ver=ver)
+        )
 
     def do_cand(self, s, w, pr):
         s = s._replace(cands=s.cands | {(pr.run, pr.ver)})
-        need(len({v for i, v in s.cands if i == pr.run}) == 1, 9, f"run {pr.run} yields a second version_id when resumed")
-        return f"file: candidate {pr.ver} of run {pr.run}", self.proc(s, w, pr._replace(pc="prop" if pr.p is not None else "aprop"))
+        need(
+            len({v for i, v in s.cands if i == pr.run}) == 1,
+            9,
+            f"run {pr.run} yields a second version_id when resumed",
+        )
+        return f"file: candidate {pr.ver} of run {pr.run}", self.proc(
+            s, w, pr._replace(pc="prop" if pr.p is not None else "aprop")
+        )
 
     def do_prop(self, s, w, pr):
         if self.fenced(s, pr, pr.p, D) or ("cas" in self.on and s.runs[pr.run].state != "CLAIMED"):
             return "fenced at proposal", self.drop(s, w)
-        if "stale_proposal" in self.on and pr.base != len(s.chan) - 1:  # born stale: nobody could ever approve it
+        # born stale: nobody could ever approve it
+        if "stale_proposal" in self.on and pr.base != len(s.chan) - 1:
             s = self.run_is(s, pr.run, state="SUPERSEDED")
             s = s._replace(jobs=put_at(s.jobs, pr.p, ("q", 0, s.jobs[pr.p][2])))
-            return f"run {pr.run} SUPERSEDED: base {pr.base} is not the head, job queued again", self.drop(s, w)
+            return (
+                f"run {pr.run} SUPERSEDED: base {pr.base} is not the head, job queued again",
+                self.drop(s, w),
+            )
         no = self.denied(s, pr.ver)
         if self.same(s, pr, no):
             s = self.run_is(s, pr.run, state="NOOP", cand=pr.ver)
-            return f"run {pr.run} NOOP: the same version, ack", self.proc(self.free(self.ack(s, pr.p), pr.p, D), w, IDLE)
+            return f"run {pr.run} NOOP: the same version, ack", self.proc(
+                self.free(self.ack(s, pr.p), pr.p, D), w, IDLE
+            )
         auto = "promote_job" in self.on and not self.people
         s = self.run_is(s, pr.run, state="REJECTED" if no else "PROPOSED", base=pr.base, cand=pr.ver, pol=s.pol,
                         promo=int(auto and not no))  # fmt: skip
         s = self.free(self.ack(s, pr.p), pr.p, D)
-        go_on = not no and not auto and not self.people  # as first written: the same command starts the promote
+        # as first written: the same command starts the promote
+        go_on = not no and not auto and not self.people
         then = IDLE._replace(pc="self", p=pr.p, run=pr.run) if go_on else IDLE
         return f"run {pr.run} {s.runs[pr.run].state}, ack", self.proc(s, w, then)
 
     def same(self, s, pr, no):
-        """What is official already makes no generation: only force, a rollback, a withdrawal or a void repeats a version."""
+        """What is official already makes no generation: only force, a rollback, a withdrawal or a
+        void repeats a version.
+        """
         return not no and pr.ver == s.chan[-1].version and not s.runs[pr.run].forced
 
     def do_self(self, s, w, pr):
@@ -578,9 +749,11 @@ class Model:
         s, tok = self.take(s, D)
         return "promote: take lease of dataset", self.proc(s, w, pr._replace(pc="judge", td=tok))
 
-    # ---- promote -------------------------------------------------------------------------------------------------
+    # ---- promote ---------------------------------------------------------------------------------
     def do_judge(self, s, w, pr):
-        """Re-judge on current policy, then the intent: the number of the generation this run may create."""
+        """Re-judge on current policy, then the intent: the number of the generation this run may
+        create.
+        """
         r, n = s.runs[pr.run], len(s.chan) - 1
         if self.fenced(s, pr, D):
             return "fenced at promote", self.drop(s, w)
@@ -593,17 +766,25 @@ class Model:
         if self.denied(s, r.cand, r):
             if r.intent is not None:  # a frozen holder may still write that number: take it
                 return "denied on resume", self.proc(s, w, pr._replace(pc="void", base=r.intent))
-            return "denied: REJECTED", self.over(self.free(self.run_is(s, pr.run, state="REJECTED", promo=0), D), w, pr)
+            return "denied: REJECTED", self.over(
+                self.free(self.run_is(s, pr.run, state="REJECTED", promo=0), D), w, pr
+            )
         if r.intent is None:
             if "base_gen" in self.on and r.base != n:
                 s = self.superseded(s, pr.run)
                 s = self.put(s, r.p) if "retrigger" in self.on and r.p is not None else s
-                return f"base {r.base} is not the head {n}: SUPERSEDED", self.over(self.free(s, D), w, pr)
+                return f"base {r.base} is not the head {n}: SUPERSEDED", self.over(
+                    self.free(s, D), w, pr
+                )
             if not self.approved(s, pr.run, n):
-                return "approval is void", self.over(self.free(self.run_is(s, pr.run, promo=0), D), w, pr)
+                return "approval is void", self.over(
+                    self.free(self.run_is(s, pr.run, promo=0), D), w, pr
+                )
             s = self.run_is(s, pr.run, intent=n + 1)
         k = s.runs[pr.run].intent
-        return f"intent of run {pr.run}: generation {k}", self.proc(s, w, pr._replace(pc=self.order[0], base=k, ver=None))
+        return f"intent of run {pr.run}: generation {k}", self.proc(
+            s, w, pr._replace(pc=self.order[0], base=k, ver=None)
+        )
 
     def after(self, pc):
         return self.order[self.order.index(pc) + 1]
@@ -612,7 +793,9 @@ class Model:
         if self.fenced(s, pr, D):
             return "fenced at lineage", self.drop(s, w)
         s = s._replace(lineage=s.lineage | {pr.run}, outbox=s.outbox | {(pr.run, pr.base)})
-        return f"lineage and outbox of run {pr.run}", self.proc(s, w, pr._replace(pc=self.after("line")))
+        return f"lineage and outbox of run {pr.run}", self.proc(
+            s, w, pr._replace(pc=self.after("line"))
+        )
 
     def do_seal(self, s, w, pr):
         old = dict(s.recs).get(pr.run)
@@ -620,10 +803,14 @@ class Model:
         if old is None:
             s = s._replace(recs=tuple(sorted((*s.recs, (pr.run, mine)))))
         ev = old if old is not None and "receipt_once" in self.on else mine
-        return f"file: receipts of run {pr.run}", self.proc(s, w, pr._replace(pc=self.after("seal"), ev=ev))
+        return f"file: receipts of run {pr.run}", self.proc(
+            s, w, pr._replace(pc=self.after("seal"), ev=ev)
+        )
 
     def do_star(self, s, w, pr):
-        """The commit point: exclusive creation. No store transaction can cover it, so nothing here checks a token."""
+        """The commit point: exclusive creation. No store transaction can cover it, so nothing here
+        checks a token.
+        """
         k, n, r = pr.base, len(s.chan), s.runs[pr.run]
         after = self.after("star")
         if k == n or "replace_gen" in self.on:
@@ -643,40 +830,85 @@ class Model:
         need(not inside & suppress, 3, f"generation {k} brings back what a withdrawal removed")
         need(r.forced or not inside & hold, 3, f"generation {k} undoes a rollback")
         if k == len(s.chan) and "base_gen" in self.on:
-            need(r.forced or r.cand != s.chan[-1].version, 6, f"generation {k} repeats a version that nobody asked to repeat")
+            need(
+                r.forced or r.cand != s.chan[-1].version,
+                6,
+                f"generation {k} repeats a version that nobody asked to repeat",
+            )
         rec = dict(s.recs).get(pr.run)
-        need(rec is not None and rec == pr.ev, 4, f"generation {k} names evidence that is not the sealed receipt")
-        need(not self.people or (r.cand, k - 1, pr.run) in s.appr, 4, f"generation {k} has no approval bound to its base")
+        need(
+            rec is not None and rec == pr.ev,
+            4,
+            f"generation {k} names evidence that is not the sealed receipt",
+        )
+        need(
+            not self.people or (r.cand, k - 1, pr.run) in s.appr,
+            4,
+            f"generation {k} has no approval bound to its base",
+        )
         if not s.down:
-            need(r.state == "PROPOSED" and r.intent == k, 8, f"generation {k} is written by a run closed as {r.state}")
-            need(pr.run in s.lineage and (pr.run, k) in s.outbox, 11, f"generation {k} without lineage and outbox rows")
+            need(
+                r.state == "PROPOSED" and r.intent == k,
+                8,
+                f"generation {k} is written by a run closed as {r.state}",
+            )
+            need(
+                pr.run in s.lineage and (pr.run, k) in s.outbox,
+                11,
+                f"generation {k} without lineage and outbox rows",
+            )
 
     def do_proj(self, s, w, pr):
-        need(pr.base < len(s.chan), 7, f"projection of generation {pr.base} before the commit point")
+        need(
+            pr.base < len(s.chan), 7, f"projection of generation {pr.base} before the commit point"
+        )
         s = s._replace(proj=pr.base)
-        return f"file: projection of generation {pr.base}", self.proc(s, w, pr._replace(pc=self.after("proj")))
+        return f"file: projection of generation {pr.base}", self.proc(
+            s, w, pr._replace(pc=self.after("proj"))
+        )
 
     def do_void(self, s, w, pr):
         k = pr.base
         if k == len(s.chan):
-            s = s._replace(chan=(*s.chan, Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1]))), ops=s.ops + 1)
+            s = s._replace(
+                chan=(*s.chan, Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1]))),
+                ops=s.ops + 1,
+            )
             return f"void generation {k}", self.proc(s, w, pr._replace(pc="done", ver="X"))
         own = s.chan[k].run == pr.run
-        return f"void {k}: taken", self.proc(s, w, pr._replace(pc="proj" if own else "done", ver="C" if own else "X"))
+        return f"void {k}: taken", self.proc(
+            s, w, pr._replace(pc="proj" if own else "done", ver="C" if own else "X")
+        )
 
     def do_done(self, s, w, pr):
         r = s.runs[pr.run]
         if self.fenced(s, pr, D) or ("cas" in self.on and r.state != "PROPOSED"):
             return "fenced after ★", self.drop(s, w)
-        s = self.run_is(s, pr.run, promo=0, state={"C": "COMMITTED", "S": "SUPERSEDED", "X": "REJECTED"}[pr.ver], pol=s.pol)
+        s = self.run_is(
+            s,
+            pr.run,
+            promo=0,
+            state={"C": "COMMITTED", "S": "SUPERSEDED", "X": "REJECTED"}[pr.ver],
+            pol=s.pol,
+        )
         if pr.ver == "C":
             for p, c in self.brings(r):
                 s = s._replace(lastc=put_at(s.lastc, p, c))
-            for i in r.pins if "parts_early" not in self.on else ():  # its parts, in the same transaction
-                need(s.runs[i].state == "STAGED", 5, f"part {i} of run {pr.run} was closed as {s.runs[i].state}")
+            # its parts, in the same transaction
+            for i in r.pins if "parts_early" not in self.on else ():
+                need(
+                    s.runs[i].state == "STAGED",
+                    5,
+                    f"part {i} of run {pr.run} was closed as {s.runs[i].state}",
+                )
                 s = self.run_is(s, i, state="COMMITTED")
             for i, o in enumerate(s.runs):
-                if o.state == "PROPOSED" and o.intent is None and o.base < len(s.chan) - 1 and "stale_proposal" in self.on:
+                if (
+                    o.state == "PROPOSED"
+                    and o.intent is None
+                    and o.base < len(s.chan) - 1
+                    and "stale_proposal" in self.on
+                ):
                     s = self.superseded(s, i)
                     s = self.put(s, o.p) if o.p is not None else s
         elif pr.ver == "S" and "part_lost" in self.on:
@@ -685,7 +917,7 @@ class Model:
             s = self.put(s, r.p)
         return f"run {pr.run} {s.runs[pr.run].state}", self.over(self.free(s, D), w, pr)
 
-    # ---- the world: upstream, operators, faults (each as often as the scenario's budget says) ---------------------
+    # ---- the world: upstream, operators, faults (each as often as the scenario's budget says) ----
     def world(self, s):
         left, head, n, out = dict(zip(BUDGET, s.left)), s.chan[-1], len(s.chan), []
 
@@ -696,24 +928,51 @@ class Model:
         for w, pr in enumerate(s.procs):
             if left["crash"] and pr.pc != "idle":
                 add("crash", f"CRASH of {'AB'[w]} (next was: {pr.pc})", self.drop(s, w))
-            if left["fail"] and pr.pc == "part" and not s.down and pr.tp == (s.epoch, s.leases[pr.p][0]):
-                t = self.run_is(s, pr.run, state="FAILED")  # and the back-off of its job, in one transaction
+            if (
+                left["fail"]
+                and pr.pc == "part"
+                and not s.down
+                and pr.tp == (s.epoch, s.leases[pr.p][0])
+            ):
+                # and the back-off of its job, in one transaction
+                t = self.run_is(s, pr.run, state="FAILED")
                 t = t._replace(jobs=put_at(t.jobs, pr.p, ("q", 0, t.jobs[pr.p][2])))
-                add("fail", f"{'AB'[w]}: step error, run {pr.run} FAILED, job backs off", self.drop(t, w))
-            asm = pr.pc == "cand" and pr.p is None and not s.down and s.runs[pr.run].state == "CLAIMED"
+                add(
+                    "fail",
+                    f"{'AB'[w]}: step error, run {pr.run} FAILED, job backs off",
+                    self.drop(t, w),
+                )
+            asm = (
+                pr.pc == "cand"
+                and pr.p is None
+                and not s.down
+                and s.runs[pr.run].state == "CLAIMED"
+            )
             if left["fail"] and asm and not self.fenced(s, pr, D):
-                add("fail", f"{'AB'[w]}: assemble fails, run {pr.run} FAILED", self.drop(self.run_is(s, pr.run, state="FAILED"), w))
+                add(
+                    "fail",
+                    f"{'AB'[w]}: assemble fails, run {pr.run} FAILED",
+                    self.drop(self.run_is(s, pr.run, state="FAILED"), w),
+                )
             if left["refuse"] and not s.down and pr.pc not in ("idle", *FILE_STEPS):
                 for label, t in self.refused(s, w, pr):
                     add("refuse", f"{'AB'[w]}: {label}", t)
         for k in (0, 1, D):
             if left["expire"] and s.leases[k][1]:
-                add("expire", f"lease of {'dataset' if k == D else f'partition {k}'} runs out", self.free(s, k))
+                add(
+                    "expire",
+                    f"lease of {'dataset' if k == D else f'partition {k}'} runs out",
+                    self.free(s, k),
+                )
         if s.down:
             return out
         if left["change"]:
             p, c = self.script[len(self.script) - left["change"]]
-            add("change", f"upstream: partition {p} is now {c!r}, event", self.put(s._replace(up=put_at(s.up, p, c)), p))
+            add(
+                "change",
+                f"upstream: partition {p} is now {c!r}, event",
+                self.put(s._replace(up=put_at(s.up, p, c)), p),
+            )
         if left["erase"] and "b" in head.version and s.op is None:
             plans = s.plans | {n} if "erase_intent" in self.on else s.plans
             t = s._replace(plans=plans, op=("star", n))
@@ -723,40 +982,84 @@ class Model:
         if left["crash"] and s.op is not None:
             add("crash", f"CRASH of the operator (next was: {s.op[0]})", s._replace(op=None))
         hold, suppress = self.held(s, ghost=True)
-        older = [g.version for g in s.chan if left["rollback"] and g.version != head.version and "-" not in g.version]
-        older = [v for v in older if "rollback_back" in self.on or not set(enumerate(v)) & (hold | suppress)]
+        older = [
+            g.version
+            for g in s.chan
+            if left["rollback"] and g.version != head.version and "-" not in g.version
+        ]
+        older = [
+            v
+            for v in older
+            if "rollback_back" in self.on or not set(enumerate(v)) & (hold | suppress)
+        ]
         if self.sc.get("erase"):
-            older = [v for v in older if set(enumerate(v)) <= s.bytes]  # its files are there, else it is refused
+            # its files are there, else it is refused
+            older = [v for v in older if set(enumerate(v)) <= s.bytes]
         if older:
             need(
-                not set(enumerate(older[-1])) & (hold | suppress), 3, "a rollback brings back what a rollback left or a withdrawal removed"
+                not set(enumerate(older[-1])) & (hold | suppress),
+                3,
+                "a rollback brings back what a rollback left or a withdrawal removed",
             )
             t = s._replace(chan=(*s.chan, Gen("R", older[-1], None, None, hash(head))))
             add("rollback", f"operator: rollback to {older[-1]}, generation {n}", t, 1)
         if left["withdraw"] and "b" in head.version:
             p = head.version.index("b")
-            t = s._replace(chan=(*s.chan, Gen("W", put_at(head.version, p, "-"), None, None, hash(head))))
-            add("withdraw", f"operator: withdrawal of 'b', generation {n}", t._replace(rules=s.rules | {(p, "b")}), 1)
-            if "withdraw_one" not in self.on and left["crash"]:
-                add("withdraw", "operator: withdrawal generation, CRASH before the suppression rule", t, 1)
-        undone = {g.rule[0] for g in s.chan if g.kind == "L"}
-        for i in [i for i, g in enumerate(s.chan) if left["lift"] and g.kind == "W" and i not in undone]:
-            acts = [k for k, g in enumerate(s.chan) if g.kind != "V"]
-            back = s.chan[i - 1].version if acts[-1] == i else head.version  # else the next run brings it back
             t = s._replace(
-                chan=(*s.chan, Gen("L", back, None, None, hash(head), (i,))), rules=s.rules - set(enumerate(s.chan[i - 1].version))
+                chan=(*s.chan, Gen("W", put_at(head.version, p, "-"), None, None, hash(head)))
+            )
+            add(
+                "withdraw",
+                f"operator: withdrawal of 'b', generation {n}",
+                t._replace(rules=s.rules | {(p, "b")}),
+                1,
+            )
+            if "withdraw_one" not in self.on and left["crash"]:
+                add(
+                    "withdraw",
+                    "operator: withdrawal generation, CRASH before the suppression rule",
+                    t,
+                    1,
+                )
+        undone = {g.rule[0] for g in s.chan if g.kind == "L"}
+        for i in [
+            i for i, g in enumerate(s.chan) if left["lift"] and g.kind == "W" and i not in undone
+        ]:
+            acts = [k for k, g in enumerate(s.chan) if g.kind != "V"]
+            # else the next run brings it back
+            back = s.chan[i - 1].version if acts[-1] == i else head.version
+            t = s._replace(
+                chan=(*s.chan, Gen("L", back, None, None, hash(head), (i,))),
+                rules=s.rules - set(enumerate(s.chan[i - 1].version)),
             )
             add("lift", f"steward: undoes the withdrawal of generation {i}, generation {n}", t, 1)
         parts = [(r.p, "b") for r in s.runs if (r.state, r.c) == ("STAGED", "b")]
         if left["withdraw"] and parts and "b" not in head.version:
-            t = s._replace(chan=(*s.chan, Gen("W", head.version, None, None, hash(head), tuple(parts))))
-            add("withdraw", f"operator: withdrawal of staged 'b', generation {n}", t._replace(rules=s.rules | set(parts)), 1)
+            t = s._replace(
+                chan=(*s.chan, Gen("W", head.version, None, None, hash(head), tuple(parts)))
+            )
+            add(
+                "withdraw",
+                f"operator: withdrawal of staged 'b', generation {n}",
+                t._replace(rules=s.rules | set(parts)),
+                1,
+            )
         if left["policy"]:
-            add("policy", f"policy now denies {sorted(self.policy[s.pol + 1])}", s._replace(pol=s.pol + 1), 1)
+            add(
+                "policy",
+                f"policy now denies {sorted(self.policy[s.pol + 1])}",
+                s._replace(pol=s.pol + 1),
+                1,
+            )
         for i, r in enumerate(s.runs):
             if left["approve"] and r.state == "PROPOSED" and (r.cand, r.base, i) not in s.appr:
                 t = s._replace(appr=s.appr | {(r.cand, r.base, i)})
-                add("approve", f"steward approves run {i} after generation {r.base}", self.run_is(t, i, promo=1), 1)
+                add(
+                    "approve",
+                    f"steward approves run {i} after generation {r.base}",
+                    self.run_is(t, i, promo=1),
+                    1,
+                )
                 if left["crash"]:
                     add("approve", f"steward approves run {i}, CRASH before the promote job", t, 1)
         for p in (0, 1) if left["tick"] else ():
@@ -768,7 +1071,9 @@ class Model:
         return out
 
     def refused(self, s, w, pr):
-        """A commit that fails: the store took nothing, or took it and could not say so. The process stops; memory follows the store."""
+        """A commit that fails: the store took nothing, or took it and could not say so. The process
+        stops; memory follows the store.
+        """
         step = getattr(self, "do_" + pr.pc)(s, w, pr)
         if step is None:
             return
@@ -777,18 +1082,27 @@ class Model:
             return
         yield f"{step[0]}: refused", self.drop(s, w)
         yield f"{step[0]}: taken, not confirmed", self.drop(step[1], w)
-        mine = pr.run is not None and s.runs[pr.run].state == "CLAIMED" and s.runs[pr.run].p == pr.p and pr.p is not None
+        mine = (
+            pr.run is not None
+            and s.runs[pr.run].state == "CLAIMED"
+            and s.runs[pr.run].p == pr.p
+            and pr.p is not None
+        )
         if mine and pr.tp == (s.epoch, s.leases[pr.p][0]):  # it can still say that it failed
             t = self.run_is(s, pr.run, state="FAILED")
             t = t._replace(jobs=put_at(t.jobs, pr.p, ("q", 0, t.jobs[pr.p][2])))
             yield f"{step[0]}: refused, run {pr.run} FAILED", self.drop(t, w)
 
-    # ---- invariants ----------------------------------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------
     def check_step(self, s, t):
         """1: the channel only grows, and the hash chain holds."""
         need(t.chan[: len(s.chan)] == s.chan, 1, "a generation was changed after its creation")
         if len(t.chan) > len(s.chan):
-            need(len(t.chan) == len(s.chan) + 1 and t.chan[-1].prev == hash(s.chan[-1]), 1, "gap or broken chain")
+            need(
+                len(t.chan) == len(s.chan) + 1 and t.chan[-1].prev == hash(s.chan[-1]),
+                1,
+                "gap or broken chain",
+            )
 
     def check_rest(self, s):
         """At rest: no process can act, every trigger that was accepted has been answered."""
@@ -797,31 +1111,58 @@ class Model:
         head, n = s.chan[-1], len(s.chan) - 1
         for i, r in enumerate(s.runs):
             need(r.state != "CLAIMED", 5, f"run {i} stays CLAIMED for ever")
-            made = any(g.run == i or (g.run is not None and g.run >= 0 and i in s.runs[g.run].pins) for g in s.chan)
+            made = any(
+                g.run == i or (g.run is not None and g.run >= 0 and i in s.runs[g.run].pins)
+                for g in s.chan
+            )
             need((r.state == "COMMITTED") == made, 5, f"run {i} is {r.state}, the channel differs")
             if r.state == "STAGED":
                 waits = any(o.state == "PROPOSED" for _, o in self.assembling(s, [i]))
-                need(waits or self.set_denied(s, self.staged_now(s)), 5, f"part {i} stays STAGED though nothing is missing")
+                need(
+                    waits or self.set_denied(s, self.staged_now(s)),
+                    5,
+                    f"part {i} stays STAGED though nothing is missing",
+                )
             if r.state == "PROPOSED":
-                need(self.people and (r.cand, r.base, i) not in s.appr, 5, f"run {i} stays PROPOSED though nothing is missing")
+                need(
+                    self.people and (r.cand, r.base, i) not in s.appr,
+                    5,
+                    f"run {i} stays PROPOSED though nothing is missing",
+                )
         keep = set.union(*self.held(s, ghost=True))
         for p in (0, 1):
             c = s.up[p]
-            waits = any((r.state, r.base) == ("PROPOSED", n) and (p, c) in self.brings(r) for r in s.runs)
-            waits |= any((r.p, r.c, r.state) == (p, c, "STAGED") for r in s.runs)  # of a set that is denied as a whole: see above
+            waits = any(
+                (r.state, r.base) == ("PROPOSED", n) and (p, c) in self.brings(r) for r in s.runs
+            )
+            # of a set that is denied as a whole: see above
+            waits |= any((r.p, r.c, r.state) == (p, c, "STAGED") for r in s.runs)
             want = put_at(head.version, p, c)
-            excused = (p, c) in keep or waits or any((q, want[q]) in self.policy[s.pol] for q in (0, 1))
-            need(head.version[p] == c or excused, 2, f"upstream says {c!r} for {p}, official is {head.version[p]!r}")
+            excused = (
+                (p, c) in keep or waits or any((q, want[q]) in self.policy[s.pol] for q in (0, 1))
+            )
+            need(
+                head.version[p] == c or excused,
+                2,
+                f"upstream says {c!r} for {p}, official is {head.version[p]!r}",
+            )
         for k, g in enumerate(s.chan):
             if g.kind in "PF" and k:
                 need(k in s.sent, 7, f"external effect of generation {k} never happens")
                 need(g.run in s.lineage, 11, f"no lineage rows for generation {k}")
         if self.sc.get("erase"):
-            left = {(p, s.chan[k - 1].version[p]) for k, g in enumerate(s.chan) if g.kind == "E" for p in (0, 1)} - set(
-                enumerate(head.version)
-            )
+            left = {
+                (p, s.chan[k - 1].version[p])
+                for k, g in enumerate(s.chan)
+                if g.kind == "E"
+                for p in (0, 1)
+            } - set(enumerate(head.version))
             gone = {(p, c) for p, c in left if c == "b"} & s.bytes
-            need(not gone, 12, f"a generation says that {sorted(gone)} was erased, and its bytes are here")
+            need(
+                not gone,
+                12,
+                f"a generation says that {sorted(gone)} was erased, and its bytes are here",
+            )
             lost = {(p, c) for p, c in enumerate(head.version) if c != "-"} - s.bytes
             need(not lost, 12, f"{sorted(lost)} is official, and its bytes were destroyed")
         need(s.proj == n, 3, f"catalog projections show generation {s.proj}, the head is {n}")

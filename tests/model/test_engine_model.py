@@ -1,4 +1,6 @@
-"""The engine keeps the model's invariants on real state, and the schedules are sharp enough to notice when it does not."""
+"""The engine keeps the model's invariants on real state, and the schedules are sharp enough to
+notice when it does not.
+"""
 
 import os
 import shutil
@@ -21,10 +23,14 @@ SEEDS = range(int(os.environ.get("KFM_SEEDS", "1")))  # `make drill` tries more
 def test_every_invariant_holds_on_random_schedules(scenario: str) -> None:
     for seed in SEEDS:
         found = run(scenario, seed)
-        assert found is None, f"seed {seed}: invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+        assert found is None, f"seed {seed}: invariant {found[0]}: {found[1]}\n" + "\n".join(
+            found[2]
+        )
 
 
-@pytest.mark.parametrize("scenario", ["a-b-a, faults", "two partitions", "expiry", "crashes", "reindex", "rollback"])
+@pytest.mark.parametrize(
+    "scenario", ["a-b-a, faults", "two partitions", "expiry", "crashes", "reindex", "rollback"]
+)
 def test_every_invariant_holds_with_the_store_on_a_server(scenario: str) -> None:
     found = run(scenario, 0, Schemas)
     assert found is None, f"invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
@@ -32,7 +38,9 @@ def test_every_invariant_holds_with_the_store_on_a_server(scenario: str) -> None
 
 @pytest.mark.parametrize("sleeps", ["part stored", "ended PROPOSED", "receipts sealed"])
 def test_a_run_that_sleeps_through_an_erasure_brings_nothing_back(sleeps: str) -> None:
-    """One that has a part, one whose proposal waits, and one that has named the next generation and wrote its version already."""
+    """One that has a part, one whose proposal waits, and one that has named the next generation and
+    wrote its version already.
+    """
 
     def schedule(explorer: Explorer, partition: str | None) -> None:
         explorer.change()
@@ -45,26 +53,36 @@ def test_a_run_that_sleeps_through_an_erasure_brings_nothing_back(sleeps: str) -
         if sleeps != "part stored":
             explorer.until(0, "ended PROPOSED")
         if sleeps == "receipts sealed":
-            explorer.workers[0] = (world := explorer.open_world(), promote(world, DATASET))  # the same command goes on
+            # the same command goes on
+            explorer.workers[0] = (world := explorer.open_world(), promote(world, DATASET))
             explorer.until(0, sleeps)
         explorer.expire()
         explorer.until(OPERATOR, "ended int")
         explorer.to_rest()
 
-    for partition in ("p0", None) if sleeps == "part stored" else ("p0",):  # without anything official nothing is proposed
+    # without anything official nothing is proposed
+    for partition in ("p0", None) if sleeps == "part stored" else ("p0",):
         found = run("erasure, two partitions", 0, schedule=partial(schedule, partition=partition))
-        assert found is None, f"erasure of {partition}: invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+        assert found is None, (
+            f"erasure of {partition}: invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+        )
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_seeded_mistake_is_noticed(mutation: str, tmp_path: Path) -> None:
-    """Each mutation of the model, made in a scratch copy of the engine, breaks an invariant on some schedule."""
+    """Each mutation of the model, made in a scratch copy of the engine, breaks an invariant on some
+    schedule.
+    """
     scenario, edits = MUTATIONS[mutation]
-    shutil.copytree(ROOT / "src" / "kfm", tmp_path / "kfm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "src" / "kfm", tmp_path / "kfm", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name, old, new in edits:
         path = tmp_path / "kfm" / name
         text = path.read_text()
-        assert text.count(old) == 1, f"{mutation}: the engine has changed, {name} holds {text.count(old)} places to mutate"
+        assert text.count(old) == 1, (
+            f"{mutation}: the engine has changed, {name} holds {text.count(old)} places to mutate"
+        )
         path.write_text(text.replace(old, new))
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""The protocol with staged parts keeps every invariant in every reachable state, and every rule is there because something breaks without it."""
+"""The protocol with staged parts keeps every invariant in every reachable state, and every rule is
+there because something breaks without it.
+"""
 
 import pytest
 

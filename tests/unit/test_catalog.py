@@ -1,4 +1,6 @@
-"""Catalog records: what they say, that they say it the same way every time, and that they add nothing of their own."""
+"""Catalog records: what they say, that they say it the same way every time, and that they add
+nothing of their own.
+"""
 
 import hashlib
 import json
@@ -20,10 +22,23 @@ from kfm.model.paths import collection_path, dcat_path, item_path, prov_path
 V1, V2, V3 = ("v" + character * 32 for character in "123")
 RUN = "01980000-0000-7000-8000-000000000001"
 STEPS = (
-    {"id": "h3", "kind": "generalise", "discharges": "generalise", "settings": {"h3_resolution": 6, "min_records": 5}},
-    {"id": "groups", "kind": "aggregate", "discharges": "aggregate", "settings": {"by": ["county"]}},
+    {
+        "id": "h3",
+        "kind": "generalise",
+        "discharges": "generalise",
+        "settings": {"h3_resolution": 6, "min_records": 5},
+    },
+    {
+        "id": "groups",
+        "kind": "aggregate",
+        "discharges": "aggregate",
+        "settings": {"by": ["county"]},
+    },
 )
-COLUMNS = ({"name": "tree_id", "type": "string", "unit": None}, {"name": "height", "type": "number", "unit": "m"})
+COLUMNS = (
+    {"name": "tree_id", "type": "string", "unit": None},
+    {"name": "height", "type": "number", "unit": "m"},
+)
 
 
 def content(path: str) -> bytes:
@@ -32,7 +47,13 @@ def content(path: str) -> bytes:
 
 def artifact(path: str, media_type: str = "application/vnd.apache.parquet") -> Artifact:
     raw = content(path)
-    return Artifact(path=path, digest=f"sha256:{hashlib.sha256(raw).hexdigest()}", size=len(raw), media_type=media_type, columns=COLUMNS)
+    return Artifact(
+        path=path,
+        digest=f"sha256:{hashlib.sha256(raw).hexdigest()}",
+        size=len(raw),
+        media_type=media_type,
+        columns=COLUMNS,
+    )
 
 
 PLAIN = Described(
@@ -40,7 +61,10 @@ PLAIN = Described(
     version_id=V3, version_digest="3" * 64, generation=1, artifacts=(artifact("city_trees.parquet"),),
 )  # fmt: skip
 SPATIAL = msgspec.structs.replace(
-    PLAIN, bbox=(-102.05, 36.99, -94.59, 40.0), interval=("2020-01-01T00:00:00Z", "2024-12-31T00:00:00Z"), modified="2025-01-01T00:00:00Z"
+    PLAIN,
+    bbox=(-102.05, 36.99, -94.59, 40.0),
+    interval=("2020-01-01T00:00:00Z", "2024-12-31T00:00:00Z"),
+    modified="2025-01-01T00:00:00Z",
 )
 CASES = {
     "plain": PLAIN,
@@ -82,7 +106,10 @@ def run_of(d: Described) -> ProvRun:
 def items_of(d: Described) -> dict[str, Described]:
     """The versions that have an item, with what each was."""
     history = [str(d.version_id), *d.previous]
-    return {v: msgspec.structs.replace(d, version_id=v, previous=d.previous[history.index(v) :]) for v in dict.fromkeys(history)}
+    return {
+        v: msgspec.structs.replace(d, version_id=v, previous=d.previous[history.index(v) :])
+        for v in dict.fromkeys(history)
+    }
 
 
 def records_of(d: Described) -> dict[str, bytes]:
@@ -90,7 +117,9 @@ def records_of(d: Described) -> dict[str, bytes]:
     files = {dcat_path(d.dataset_id): dcat(d), prov_path(d.dataset_id, RUN): prov(run_of(d))}
     if d.bbox is not None:
         items = items_of(d)
-        files |= {item_path(d.dataset_id, v): stac_item(old, tuple(items)) for v, old in items.items()}
+        files |= {
+            item_path(d.dataset_id, v): stac_item(old, tuple(items)) for v, old in items.items()
+        }
         files[collection_path(d.dataset_id)] = stac_collection(d, tuple(items))
     return files
 
@@ -100,7 +129,10 @@ def folders_of(d: Described) -> dict[str, bytes]:
     files = {}
     for version in (v for v in (d.version_id, *d.previous) if v):
         folder = f"processed/{d.dataset_id}/{version}"
-        files |= {f"{folder}/{path}": content(path) for path in ("checksums.sha256", *(a.path for a in d.artifacts), *d.records)}
+        files |= {
+            f"{folder}/{path}": content(path)
+            for path in ("checksums.sha256", *(a.path for a in d.artifacts), *d.records)
+        }
     return files
 
 
@@ -113,13 +145,20 @@ def test_the_same_words_give_the_same_bytes(name: str) -> None:
     d = CASES[name]
     again = msgspec.json.decode(msgspec.json.encode(d), type=Described)
     assert records_of(d) == records_of(again)
-    assert all(raw == base.rendered(loaded(raw)) for raw in records_of(d).values())  # canonical, one line
+    # canonical, one line
+    assert all(raw == base.rendered(loaded(raw)) for raw in records_of(d).values())
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_record_of_a_version_knows_nothing_of_generations_history_or_time(name: str) -> None:
     d = MADE[name]
-    later = msgspec.structs.replace(d, generation=99, previous=(V1,), modified="2031-01-01T00:00:00Z", records={"x.json": "sha256:1"})
+    later = msgspec.structs.replace(
+        d,
+        generation=99,
+        previous=(V1,),
+        modified="2031-01-01T00:00:00Z",
+        records={"x.json": "sha256:1"},
+    )
     assert version_dcat(d) == version_dcat(later) and dcat(d) != dcat(later)
     if d.bbox:
         assert version_stac(d) == version_stac(later)
@@ -136,7 +175,10 @@ def test_a_chain_of_previous_versions_is_told_link_by_link() -> None:
     record = loaded(dcat(CASES["spatial, with history"]))
     assert record["dcat:hasCurrentVersion"] == f"kfm://dataset/city_trees@{V3}"
     assert record["dcat:previousVersion"] == f"kfm://dataset/city_trees@{V2}"
-    assert {"@id": f"kfm://dataset/city_trees@{V2}", "dcat:previousVersion": f"kfm://dataset/city_trees@{V1}"} in record["@included"]
+    assert {
+        "@id": f"kfm://dataset/city_trees@{V2}",
+        "dcat:previousVersion": f"kfm://dataset/city_trees@{V1}",
+    } in record["@included"]
 
 
 def test_a_long_history_is_not_nested() -> None:
@@ -154,11 +196,22 @@ def test_an_item_names_as_predecessor_only_what_has_an_item() -> None:
 @pytest.mark.parametrize(
     ("name", "times"),
     [
-        ("spatial", {"datetime": None, "start_datetime": "2020-01-01T00:00:00Z", "end_datetime": "2024-12-31T00:00:00Z"}),
+        (
+            "spatial",
+            {
+                "datetime": None,
+                "start_datetime": "2020-01-01T00:00:00Z",
+                "end_datetime": "2024-12-31T00:00:00Z",
+            },
+        ),
         ("spatial, made at a known time", {"datetime": "2025-01-01T00:00:00Z"}),
         (
             "spatial, nothing known of time",
-            {"datetime": None, "start_datetime": "0001-01-01T00:00:00Z", "end_datetime": "9999-12-31T23:59:59Z"},
+            {
+                "datetime": None,
+                "start_datetime": "0001-01-01T00:00:00Z",
+                "end_datetime": "9999-12-31T23:59:59Z",
+            },
         ),
     ],
 )
@@ -189,8 +242,12 @@ def test_a_dataset_without_a_place_has_no_stac_record() -> None:
     [("1d", "DAILY"), ("24h", "DAILY"), ("7d", "WEEKLY"), ("0 6 * * *", "DAILY"), ("5 * * * *", "HOURLY"), ("0 6 * * 1", "WEEKLY"), ("0 6 * * MON", "WEEKLY"),
      ("0 6 1 * *", "MONTHLY"), ("0 6 1 1 *", "ANNUAL"), ("*/5 * * * *", None), ("0 6,18 * * *", None), ("90m", None), (None, None), ("", None)],
 )  # fmt: skip
-def test_a_cadence_is_named_only_where_a_word_is_exactly_true(cadence: str | None, word: str | None) -> None:
-    said = loaded(dcat(msgspec.structs.replace(PLAIN, cadence=cadence))).get("dcterms:accrualPeriodicity")
+def test_a_cadence_is_named_only_where_a_word_is_exactly_true(
+    cadence: str | None, word: str | None
+) -> None:
+    said = loaded(dcat(msgspec.structs.replace(PLAIN, cadence=cadence))).get(
+        "dcterms:accrualPeriodicity"
+    )
     assert (said and said["@id"].rpartition("/")[2]) == word
 
 
@@ -203,7 +260,10 @@ def test_someone_answers_for_a_dataset_and_is_written_to_only_at_a_real_address(
     custodian: str | None, owners: tuple[str, ...], name: str, address: str | None
 ) -> None:
     record = loaded(dcat(msgspec.structs.replace(PLAIN, custodian=custodian, owners=owners)))
-    assert record["publisher"]["name"] == name and record.get("contactPoint", {}).get("hasEmail") == address
+    assert (
+        record["publisher"]["name"] == name
+        and record.get("contactPoint", {}).get("hasEmail") == address
+    )
 
 
 def test_only_what_is_open_to_all_is_called_public() -> None:
@@ -216,7 +276,10 @@ def test_each_governed_transform_is_an_activity_between_the_run_and_the_version(
     me, version = f"run:{RUN}", f"dataset:city_trees@{V3}"
     made = {r["prov:entity"]: r["prov:activity"] for r in document["wasGeneratedBy"].values()}
     used = [(r["prov:activity"], r["prov:entity"]) for r in document["used"].values()]
-    assert made[version] == f"{me}/step/groups" and made[f"{version}/city_trees.parquet"] == f"{me}/step/groups"
+    assert (
+        made[version] == f"{me}/step/groups"
+        and made[f"{version}/city_trees.parquet"] == f"{me}/step/groups"
+    )
     assert made[f"{me}/step/h3/records"] == f"{me}/step/h3" and made[f"{me}/records"] == me
     assert used == [
         (me, f"{me}/input/0"),
@@ -224,9 +287,18 @@ def test_each_governed_transform_is_an_activity_between_the_run_and_the_version(
         (f"{me}/step/h3", f"{me}/records"),
         (f"{me}/step/groups", f"{me}/step/h3/records"),
     ]
-    derived = {(r["prov:generatedEntity"], r["prov:usedEntity"]) for r in document["wasDerivedFrom"].values()}
-    assert (version, f"{me}/step/h3/records") in derived and (f"{me}/records", f"{me}/input/1") in derived
-    assert [r["prov:informant"] for r in document["wasInformedBy"].values()] == [me, f"{me}/step/h3"]
+    derived = {
+        (r["prov:generatedEntity"], r["prov:usedEntity"])
+        for r in document["wasDerivedFrom"].values()
+    }
+    assert (version, f"{me}/step/h3/records") in derived and (
+        f"{me}/records",
+        f"{me}/input/1",
+    ) in derived
+    assert [r["prov:informant"] for r in document["wasInformedBy"].values()] == [
+        me,
+        f"{me}/step/h3",
+    ]
     assert document["activity"][f"{me}/step/h3"]["kfm:discharges"] == "generalise"
     assert document["entity"][version]["kfm:careLabel"] == "By request"
 
@@ -238,7 +310,11 @@ def test_an_input_that_is_not_public_is_told_by_its_commitment_alone() -> None:
 
 def test_a_version_revises_the_one_it_was_based_on() -> None:
     document = loaded(prov(run_of(CASES["spatial, with history"])))
-    revision = [r for r in document["wasDerivedFrom"].values() if r.get("prov:type", {}).get("$") == "prov:Revision"]
+    revision = [
+        r
+        for r in document["wasDerivedFrom"].values()
+        if r.get("prov:type", {}).get("$") == "prov:Revision"
+    ]
     assert [(r["prov:generatedEntity"], r["prov:usedEntity"]) for r in revision] == [
         (f"dataset:city_trees@{V3}", f"dataset:city_trees@{V2}")
     ]
@@ -274,7 +350,9 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
     title=words, description=words, owner=words, custodian=words, licence=words, label=words, keyword=words,
     path=words, dataset_id=st.from_regex(r"[a-z][a-z0-9_]{0,62}", fullmatch=True), run_id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
 )  # fmt: skip
-def test_any_words_give_valid_records_and_stable_bytes(dataset_id: str, path: str, run_id: str, **said: str) -> None:
+def test_any_words_give_valid_records_and_stable_bytes(
+    dataset_id: str, path: str, run_id: str, **said: str
+) -> None:
     d = msgspec.structs.replace(
         SPATIAL, dataset_id=dataset_id, title=said["title"], description=said["description"], owners=(said["owner"],), custodian=said["custodian"],
         licence=said["licence"], care_label=said["label"], keywords=(said["keyword"],), artifacts=(artifact(path),),
@@ -282,5 +360,8 @@ def test_any_words_give_valid_records_and_stable_bytes(dataset_id: str, path: st
     files = records_of(d)
     assert files == records_of(d)
     assert loaded(files[dcat_path(dataset_id)])["title"] == said["title"]
-    assert loaded(files[item_path(dataset_id, V3)])["assets"][path]["file:checksum"] == "1220" + artifact(path).digest[7:]
+    assert (
+        loaded(files[item_path(dataset_id, V3)])["assets"][path]["file:checksum"]
+        == "1220" + artifact(path).digest[7:]
+    )
     assert prov_load(prov(msgspec.structs.replace(run_of(d), run_id=run_id)), whole=True)

@@ -1,4 +1,6 @@
-"""Catalog records under the judges others wrote: official schemas and shapes, and the libraries people read them with."""
+"""Catalog records under the judges others wrote: official schemas and shapes, and the libraries
+people read them with.
+"""
 
 import json
 import subprocess
@@ -17,7 +19,9 @@ from kfm.model.paths import collection_path, item_path, prov_path
 
 pytestmark = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the shared schemas are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the shared schemas are not beside this repository"
+    ),
     pytest.mark.filterwarnings("ignore"),  # theirs, not ours
 ]
 SCHEMAS = SHARED / "schemas"
@@ -45,7 +49,11 @@ def all_of(name: str) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def index() -> dict[str, Any]:
     listed = json.loads((SCHEMAS / "index.json").read_text())
-    return {url: json.loads((SCHEMAS / path).read_text()) for url, path in listed.items() if path.startswith(("stac/", "dcat/"))}
+    return {
+        url: json.loads((SCHEMAS / path).read_text())
+        for url, path in listed.items()
+        if path.startswith(("stac/", "dcat/"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +75,32 @@ def shapes() -> dict[str, Any]:
 def test_every_output_passes_the_shared_judge(tmp_path: Path) -> None:
     for number, name in enumerate(CASES):
         written(tmp_path / str(number), all_of(name))
-    command = [sys.executable, str(SHARED / "conformance" / "check.py"), "outputs", str(tmp_path), "--show", "50"]
+    command = [
+        sys.executable,
+        str(SHARED / "conformance" / "check.py"),
+        "outputs",
+        str(tmp_path),
+        "--show",
+        "50",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seen, verdict = done.stdout.splitlines()[:2]
     assert done.returncode == 0 and verdict.endswith(", 0 failed"), done.stdout + done.stderr
     items = sum(1 + len({CASES[name].version_id, *CASES[name].previous}) for name in SPATIAL)
-    expected = {"dcat": len(CASES) + len(MADE), "prov-json": len(CASES), "stac collection": len(SPATIAL), "stac item": items}
+    expected = {
+        "dcat": len(CASES) + len(MADE),
+        "prov-json": len(CASES),
+        "stac collection": len(SPATIAL),
+        "stac item": items,
+    }
     assert {kind: int(json.loads(seen.replace("'", '"'))[kind]) for kind in expected} == expected
 
 
 @pytest.mark.parametrize("kind", ["ap", "ap, generated", "us"])
 @pytest.mark.parametrize("name", CASES)
-def test_dcat_meets_the_shapes_of_both_profiles(name: str, kind: str, shapes: dict[str, Any]) -> None:
+def test_dcat_meets_the_shapes_of_both_profiles(
+    name: str, kind: str, shapes: dict[str, Any]
+) -> None:
     import pyshacl
     import rdflib
 
@@ -87,9 +109,13 @@ def test_dcat_meets_the_shapes_of_both_profiles(name: str, kind: str, shapes: di
         graph = rdflib.Graph().parse(data=raw, format="json-ld")
         conforms, _, text = pyshacl.validate(graph, shacl_graph=shapes[kind], allow_warnings=True)
         assert conforms, text
-        datasets = set(graph.subjects(rdflib.RDF.type, rdflib.URIRef("http://www.w3.org/ns/dcat#Dataset")))
+        datasets = set(
+            graph.subjects(rdflib.RDF.type, rdflib.URIRef("http://www.w3.org/ns/dcat#Dataset"))
+        )
         assert len(datasets) == 1
-        assert len(set(graph.objects(None, rdflib.URIRef("http://www.w3.org/ns/dcat#downloadURL")))) == len(d.artifacts)
+        assert len(
+            set(graph.objects(None, rdflib.URIRef("http://www.w3.org/ns/dcat#downloadURL")))
+        ) == len(d.artifacts)
 
 
 @pytest.mark.parametrize("kind", ["ap", "us"])
@@ -104,20 +130,29 @@ def test_the_shapes_notice_what_is_wrong(kind: str, shapes: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_dcat_meets_the_schema_data_gov_checks_when_there_is_someone_to_write_to(name: str, index: dict[str, Any]) -> None:
+def test_dcat_meets_the_schema_data_gov_checks_when_there_is_someone_to_write_to(
+    name: str, index: dict[str, Any]
+) -> None:
     import jsonschema_rs
 
     folder = SCHEMAS / "dcat" / "dcat-us-3" / "jsonschema" / "definitions"
-    by_id = {schema["$id"]: schema for schema in (json.loads(path.read_text()) for path in folder.glob("*.json"))}
+    by_id = {
+        schema["$id"]: schema
+        for schema in (json.loads(path.read_text()) for path in folder.glob("*.json"))
+    }
     dataset = by_id["https://resources.data.gov/dcat-us/3.0.0/definitions/dataset"]
-    validator = jsonschema_rs.validator_for(dataset, retriever=by_id.__getitem__, validate_formats=True)
+    validator = jsonschema_rs.validator_for(
+        dataset, retriever=by_id.__getitem__, validate_formats=True
+    )
     errors = [error.message for error in validator.iter_errors(json.loads(dcat(CASES[name])))]
     reachable = any("@" in owner for owner in CASES[name].owners)
     assert errors == ([] if reachable else ['"contactPoint" is a required property'])
 
 
 @pytest.mark.parametrize("name", SPATIAL)
-def test_pystac_reads_validates_and_walks_the_collection_on_disk(name: str, tmp_path: Path, index: dict[str, Any]) -> None:
+def test_pystac_reads_validates_and_walks_the_collection_on_disk(
+    name: str, tmp_path: Path, index: dict[str, Any]
+) -> None:
     import pystac
     from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
@@ -132,7 +167,10 @@ def test_pystac_reads_validates_and_walks_the_collection_on_disk(name: str, tmp_
     for item in items:
         assert len(item.validate(judge)) == 1 + len(item.stac_extensions)
         assert item.get_collection() is collection and item.get_root() is collection
-        assert all(Path(unquote(asset.get_absolute_href() or "")).is_file() for asset in item.assets.values())
+        assert all(
+            Path(unquote(asset.get_absolute_href() or "")).is_file()
+            for asset in item.assets.values()
+        )
     alone = pystac.Item.from_file(str(data / f"processed/{d.dataset_id}/{d.version_id}/stac.json"))
     assert alone.validate(judge)
 
@@ -144,7 +182,9 @@ def test_stac_valid_agrees(name: str, tmp_path: Path) -> None:
     d = CASES[name]
     data = written(tmp_path, records_of(d))
     listed = json.loads((SCHEMAS / "index.json").read_text())
-    schema_map = {url: str(SCHEMAS / path) for url, path in listed.items() if path.startswith("stac/")}
+    schema_map = {
+        url: str(SCHEMAS / path) for url, path in listed.items() if path.startswith("stac/")
+    }
     for path in (collection_path(d.dataset_id), item_path(d.dataset_id, str(d.version_id))):
         judge = StacValidate(str(data / path), schema_map=schema_map)
         assert judge.run(), judge.message
@@ -159,4 +199,6 @@ def test_the_prov_library_reads_and_writes_it_back(name: str) -> None:
     document = ProvDocument.deserialize(content=raw, format="json")
     again = ProvDocument.deserialize(content=document.serialize(format="json"), format="json")
     assert document == again
-    assert len(document.get_records()) == sum(len(records) for kind, records in json.loads(raw).items() if kind != "prefix")
+    assert len(document.get_records()) == sum(
+        len(records) for kind, records in json.loads(raw).items() if kind != "prefix"
+    )

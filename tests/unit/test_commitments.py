@@ -1,4 +1,6 @@
-"""Sealed bytes: they open to what was sealed, tell nothing by their length, and cannot be taken for others."""
+"""Sealed bytes: they open to what was sealed, tell nothing by their length, and cannot be taken for
+others.
+"""
 
 import os
 from pathlib import Path
@@ -22,7 +24,9 @@ def vaults(tmp_path: Path) -> Vaults:
 
 
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, CHUNK - 9, CHUNK - 8, CHUNK, CHUNK + 1])
-def test_what_is_sealed_opens_to_the_same_bytes_in_memory_and_from_files(vaults: Vaults, tmp_path: Path, size: int) -> None:
+def test_what_is_sealed_opens_to_the_same_bytes_in_memory_and_from_files(
+    vaults: Vaults, tmp_path: Path, size: int
+) -> None:
     raw = os.urandom(size)
     sealed = vaults.sealed("nests", raw)
     assert vaults.unsealed("nests", sealed, "x") == raw
@@ -34,12 +38,21 @@ def test_what_is_sealed_opens_to_the_same_bytes_in_memory_and_from_files(vaults:
 
 
 def test_the_length_of_a_sealed_file_does_not_tell_one_record_more(vaults: Vaults) -> None:
-    assert {len(vaults.sealed("nests", b"x" * size)) for size in (0, 40, 508, 552, 4000)} == {4096 + 8 + 16 + 16}
-    assert len({len(vaults.sealed("nests", b"x" * size)) for size in range(100_000, 110_000, 40)}) <= 6
-    assert all(size <= _rounded(size) <= size * 1.12 for size in (256, 4096, 4097, 10_001, 1_000_003, 5_000_000_007))
+    assert {len(vaults.sealed("nests", b"x" * size)) for size in (0, 40, 508, 552, 4000)} == {
+        4096 + 8 + 16 + 16
+    }
+    assert (
+        len({len(vaults.sealed("nests", b"x" * size)) for size in range(100_000, 110_000, 40)}) <= 6
+    )
+    assert all(
+        size <= _rounded(size) <= size * 1.12
+        for size in (256, 4096, 4097, 10_001, 1_000_003, 5_000_000_007)
+    )
 
 
-def test_what_an_earlier_kfm_sealed_opens_and_is_sealed_again_to_the_same_bytes(vaults: Vaults, tmp_path: Path) -> None:
+def test_what_an_earlier_kfm_sealed_opens_and_is_sealed_again_to_the_same_bytes(
+    vaults: Vaults, tmp_path: Path
+) -> None:
     """A run that was killed, or is forced, stores its capture again where it lies."""
     assert vaults.unsealed("nests", EARLIER, "x") == b"a nest\n"
     (tmp_path / "there").write_bytes(EARLIER)

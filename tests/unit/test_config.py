@@ -1,4 +1,6 @@
-"""Configuration: the same in YAML and JSON, unknown keys refused with their path, no bombs, no secrets."""
+"""Configuration: the same in YAML and JSON, unknown keys refused with their path, no bombs, no
+secrets.
+"""
 
 import json
 from pathlib import Path
@@ -40,7 +42,9 @@ def test_yaml_and_json_say_the_same(ws: Path) -> None:
     assert load_dataset(ws, "toy") == from_json
 
 
-def test_an_entry_is_looked_through_again_only_when_it_says_something_else(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_is_looked_through_again_only_when_it_says_something_else(
+    ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[str] = []
     monkeypatch.setattr(config, "_check_kind", lambda entry, name: seen.append(entry.title))
     for title in ("Checked once", "Checked once", "Checked again", "Checked once"):
@@ -62,12 +66,17 @@ def test_an_entry_is_looked_through_again_only_when_it_says_something_else(ws: P
         ({"merge": "upsert", "business_key": []}, "upsert"),
         ({"partitions": ["a"]}, "partition"),
         ({"source": {**GOOD["source"], "url": "https://user:pw@example.org/x.csv"}}, ""),
-        ({"source": {**GOOD["source"], "url": "https://example.org/x.csv?api_key=abcdef123"}}, "api_key"),
+        (
+            {"source": {**GOOD["source"], "url": "https://example.org/x.csv?api_key=abcdef123"}},
+            "api_key",
+        ),
         ({"source": {**GOOD["source"], "url": "ftp://example.org/x.csv"}}, ""),
         ({"schema": [{"name": "id", "type": "string"}, {"name": "id", "type": "string"}]}, "twice"),
     ],
 )
-def test_a_wrong_entry_is_refused_with_its_path(ws: Path, change: dict[str, object], said: str) -> None:
+def test_a_wrong_entry_is_refused_with_its_path(
+    ws: Path, change: dict[str, object], said: str
+) -> None:
     register(ws, json.dumps(GOOD | change))
     with pytest.raises(UsageError) as refused:
         load_dataset(ws, "toy")
@@ -104,7 +113,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_updater(tmp_path / "nope.yml")
 
 
-@pytest.mark.parametrize("text", ["format: 2\n", "lease_seconds: 0\n", "unknown: 1\n", "lease_seconds: soon\n"])
+@pytest.mark.parametrize(
+    "text", ["format: 2\n", "lease_seconds: 0\n", "unknown: 1\n", "lease_seconds: soon\n"]
+)
 def test_a_wrong_workspace_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "kfm.yml").write_text(text)
     with pytest.raises(UsageError, match=r"kfm\.yml"):
@@ -141,10 +152,14 @@ def test_an_updater_configuration_cannot_bring_its_own_evidence(tmp_path: Path, 
         ("cadence: sometimes\n", "cadence is 'sometimes'"),
     ],
 )
-def test_a_cadence_is_known_and_real_time_means_one_to_five_minutes(tmp_path: Path, words: str, fault: str | None) -> None:
+def test_a_cadence_is_known_and_real_time_means_one_to_five_minutes(
+    tmp_path: Path, words: str, fault: str | None
+) -> None:
     folder = tmp_path / "data" / "registry"
     folder.mkdir(parents=True)
-    (folder / "x.yml").write_text("dataset_id: x\ntitle: X\nsource: {url: 'https://a.example/x.csv', format: csv}\n" + words)
+    (folder / "x.yml").write_text(
+        "dataset_id: x\ntitle: X\nsource: {url: 'https://a.example/x.csv', format: csv}\n" + words
+    )
     if fault is None:
         assert load_dataset(tmp_path, "x") is not None
         return

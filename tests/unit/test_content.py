@@ -1,9 +1,22 @@
-"""What a content is known by: the written form is what stores and channels hold, and reading it gives the same back."""
+"""What a content is known by: the written form is what stores and channels hold, and reading it
+gives the same back.
+"""
 
 import pytest
 
 from kfm.channel.chain import EMPTY, kept_out, version_kept_out, whole_withdrawn, withdrawn_inside
-from kfm.model.content import InputKey, KeptOut, MadeKey, Mark, NameKey, Place, RuleKey, VersionKey, key_of, rules_in
+from kfm.model.content import (
+    InputKey,
+    KeptOut,
+    MadeKey,
+    Mark,
+    NameKey,
+    Place,
+    RuleKey,
+    VersionKey,
+    key_of,
+    rules_in,
+)
 from kfm.model.ledger import Generation
 
 A, T, S = "a" * 64, "b" * 64, "c" * 64
@@ -50,16 +63,33 @@ def generation(**said: dict[str, str]) -> Generation:
 
 
 def test_a_withdrawal_is_about_the_input_and_a_rollback_about_what_was_made_of_it() -> None:
-    head = generation(held={f"ks\n{A}:{T}": "4", "v1": "4"}, suppressed={f"mo\n{A}": "5", "whole\nne": "6", "v2": "5"})
+    head = generation(
+        held={f"ks\n{A}:{T}": "4", "v1": "4"},
+        suppressed={f"mo\n{A}": "5", "whole\nne": "6", "v2": "5"},
+    )
     made, otherwise = Mark(A, T, S), Mark(A, S, S)
-    assert [kept_out(head, Place("ks"), m) for m in (made, otherwise)] == [KeptOut("held", "4"), None]
-    assert [kept_out(head, Place("mo"), m) for m in (made, otherwise)] == [KeptOut("suppressed", "5")] * 2
+    assert [kept_out(head, Place("ks"), m) for m in (made, otherwise)] == [
+        KeptOut("held", "4"),
+        None,
+    ]
+    assert [kept_out(head, Place("mo"), m) for m in (made, otherwise)] == [
+        KeptOut("suppressed", "5")
+    ] * 2
     assert kept_out(head, Place("ne", WINDOW), Mark(S, S, S)) == KeptOut("suppressed", "6")
     assert kept_out(head, Place("mo", WINDOW), made) is None
-    assert [version_kept_out(head, v) for v in ("v1", "v2", "v3")] == [KeptOut("held", "4"), KeptOut("suppressed", "5"), None]
-    assert (whole_withdrawn(head, "ks"), whole_withdrawn(generation(suppressed={"whole\n*": "7"}), "ks")) == (None, "7")
+    assert [version_kept_out(head, v) for v in ("v1", "v2", "v3")] == [
+        KeptOut("held", "4"),
+        KeptOut("suppressed", "5"),
+        None,
+    ]
+    assert (
+        whole_withdrawn(head, "ks"),
+        whole_withdrawn(generation(suppressed={"whole\n*": "7"}), "ks"),
+    ) == (None, "7")
     assert withdrawn_inside(head, generation(contents={"ks": str(made), "mo": str(made)})) == "5"
 
 
 def test_a_withdrawn_partition_called_rule_is_no_rule_about_records() -> None:
-    assert list(rules_in({f"rule\n{A}": "3", f"rule\n{RULE}": "4", "v1": "3"})) == [(RuleKey(RULE), "4")]
+    assert list(rules_in({f"rule\n{A}": "3", f"rule\n{RULE}": "4", "v1": "3"})) == [
+        (RuleKey(RULE), "4")
+    ]

@@ -14,7 +14,9 @@ from kfm.testing import RULES, check_connector, write_golden
 from kfm.workspace.config import change_entry
 
 ID = "ks_wells"
-CSV = "id,at,depth,lat,lon\n" + "".join(f"{n},2026-01-{n:02}T00:00:00Z,{n}.5,38.5,-98.5\n" for n in range(1, 21))
+CSV = "id,at,depth,lat,lon\n" + "".join(
+    f"{n},2026-01-{n:02}T00:00:00Z,{n}.5,38.5,-98.5\n" for n in range(1, 21)
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     make_workspace(folder / "ws", sample=False)
     (folder / "wells.csv").write_text(CSV)
-    new = ["connector", "new", ID, "--file", str(folder / "wells.csv"), "--licence", "CC0-1.0", "--key", "id", "--time-column", "at"]
+    new = [
+        "connector",
+        "new",
+        ID,
+        "--file",
+        str(folder / "wells.csv"),
+        "--licence",
+        "CC0-1.0",
+        "--key",
+        "id",
+        "--time-column",
+        "at",
+    ]
     assert cli(["-w", str(folder / "ws"), *new]) == 0
     return folder / "ws"
 
@@ -48,7 +62,9 @@ def write(name: str, text: str) -> Callable[[Path], None]:
 def hook(body: str, name: str = "transform") -> Callable[[Path], None]:
     """A connector.py whose one function is `body`."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    return write("connector.py", f"import os, pathlib, random, time\n\ndef {name}(ctx, rows=None):\n{lines}")
+    return write(
+        "connector.py", f"import os, pathlib, random, time\n\ndef {name}(ctx, rows=None):\n{lines}"
+    )
 
 
 def rename(old: str, new: str) -> Callable[[Path], None]:
@@ -89,7 +105,8 @@ def test_a_new_connector_keeps_every_rule(ws: Path) -> None:
 @pytest.mark.parametrize("case", BROKEN)
 def test_every_rule_can_be_broken(ws: Path, case: str) -> None:
     rule, breaking = BROKEN[case]
-    if rule in ("files", "header", "thin", "help"):  # told also of a connector whose code cannot be tried, and sooner
+    # told also of a connector whose code cannot be tried, and sooner
+    if rule in ("files", "header", "thin", "help"):
         (ws / "scripts" / "connectors" / ID / "connector.py").write_text("def")
     breaking(ws / "scripts" / "connectors" / ID)
     found = check_connector(ws, ID)
@@ -98,7 +115,9 @@ def test_every_rule_can_be_broken(ws: Path, case: str) -> None:
 
 
 def test_code_that_is_no_python_is_named_by_its_line_and_not_accepted(ws: Path) -> None:
-    (ws / "scripts" / "connectors" / ID / "connector.py").write_text("x = 1\ndef transform(ctx, rows)\n    pass\n")
+    (ws / "scripts" / "connectors" / ID / "connector.py").write_text(
+        "x = 1\ndef transform(ctx, rows)\n    pass\n"
+    )
     (found,) = check_connector(ws, ID)
     assert found.rule == "runs" and "connector.py, line 2" in found.what
     with pytest.raises(UsageError):
@@ -106,9 +125,15 @@ def test_code_that_is_no_python_is_named_by_its_line_and_not_accepted(ws: Path) 
 
 
 def test_what_code_may_not_do_is_said_in_words(ws: Path) -> None:
-    hook("pathlib.Path(__file__).with_name('left.txt').write_text('x')\nyield from rows")(ws / "scripts" / "connectors" / ID)
+    hook("pathlib.Path(__file__).with_name('left.txt').write_text('x')\nyield from rows")(
+        ws / "scripts" / "connectors" / ID
+    )
     (found,) = (f for f in check_connector(ws, ID) if f.rule == "writes")
-    assert found.what.startswith("Connector code may not open") and "left.txt" in found.what and "raise" not in found.what
+    assert (
+        found.what.startswith("Connector code may not open")
+        and "left.txt" in found.what
+        and "raise" not in found.what
+    )
     assert "connector.py, line 4" in found.remedy and "below" not in found.remedy
 
 
@@ -123,32 +148,52 @@ def test_a_folder_that_is_not_registered_is_found(ws: Path) -> None:
 
 
 def test_a_fixture_of_a_dataset_that_is_not_public_shows_no_exact_place(ws: Path) -> None:
-    texts = {"1,38.512": True, "1,38.5124": False, "1,-98.71234": False, "v1.2.3,38.51": True, "\0": False}
+    texts = {
+        "1,38.512": True,
+        "1,38.5124": False,
+        "1,-98.71234": False,
+        "v1.2.3,38.51": True,
+        "\0": False,
+    }
     folder = ws / "scripts" / "connectors" / ID / "fixtures"
     source = {"kind": "http_file", "url": f"file:///inbox/{ID}/wells.csv", "format": "csv"}
-    change_entry(ws, ID, {"sensitivity": "sensitive-location", "policy_label": "restricted", "source": source})
+    change_entry(
+        ws,
+        ID,
+        {"sensitivity": "sensitive-location", "policy_label": "restricted", "source": source},
+    )
     for number, text in enumerate(texts):
         (folder / f"notes{number}.txt").write_text(f"a\n{text}\n")
     found = [f for f in check_connector(ws, ID) if f.rule == "fixture"]
-    told = {f"notes{number}.txt": any(f"notes{number}.txt" in f.what for f in found) for number in range(len(texts))}
+    told = {
+        f"notes{number}.txt": any(f"notes{number}.txt" in f.what for f in found)
+        for number in range(len(texts))
+    }
     assert list(told.values()) == [not fine for fine in texts.values()], found
     assert len(found) == 3
 
 
 def test_an_acquire_is_tried_on_its_recorded_answers_and_after_a_failure(ws: Path) -> None:
     folder = ws / "scripts" / "connectors" / ID
-    (folder / "fixtures" / "replay.json").write_text(json.dumps({f"https://example.org/{n}": "wells.csv" for n in "12"}))
+    (folder / "fixtures" / "replay.json").write_text(
+        json.dumps({f"https://example.org/{n}": "wells.csv" for n in "12"})
+    )
     code = "def acquire(ask):\n    for n in '12':\n        ask.get(f'https://example.org/{n}', f'page-{n}')\n"
     (folder / "connector.py").write_text(code)
     write_golden(ws, ID)
     assert check_connector(ws, ID) == []
-    (folder / "connector.py").write_text("import random\n" + code.replace("f'page-{n}'", "f'page-{n}-{random.random()}'"))
+    (folder / "connector.py").write_text(
+        "import random\n" + code.replace("f'page-{n}'", "f'page-{n}-{random.random()}'")
+    )
     assert [f.rule for f in check_connector(ws, ID)] == ["acquire"]
 
 
-def test_the_command_says_what_is_wrong_and_exits_1(ws: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong_and_exits_1(
+    ws: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (ws / "scripts" / "connectors" / ID / "publish.py").write_text("")
-    (ws / "scripts" / "connectors" / ID / "connector.py").write_text("def")  # nothing is tried: what is said is asked here
+    # nothing is tried: what is said is asked here
+    (ws / "scripts" / "connectors" / ID / "connector.py").write_text("def")
     assert cli(["-w", str(ws), "connector", "check"]) == 1
     assert "files: publish.py is no stage." in capsys.readouterr().out
     assert cli(["-w", str(ws), "connector", "check", "--json"]) == 1

@@ -1,4 +1,6 @@
-"""kfm diff compares any two tables as a careful person with a dictionary would, and says it without being fooled by the data."""
+"""kfm diff compares any two tables as a careful person with a dictionary would, and says it without
+being fooled by the data.
+"""
 
 import datetime as dt
 import html as stdlib_html
@@ -41,21 +43,35 @@ row = st.fixed_dictionaries(
         "station": st.sampled_from(["a", "b", "<i>", None]),
         "day": st.sampled_from([0, 1, 2**60, None]),
         "value": st.sampled_from([0.0, -0.0, 1.5, math.nan, -math.nan, None]),
-        "at": st.sampled_from([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC), None]),
+        "at": st.sampled_from(
+            [
+                dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+                dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC),
+                None,
+            ]
+        ),
         "tags": st.sampled_from([[1], [1, 2], [], None]),
         "geometry": st.sampled_from(POINTS),
     }
 )
 
 
-def write(path: Path, rows: list[dict[str, Any]], schema: Any = SCHEMA, *, pieces: int = 1, group: int = 2) -> dict[str, Path]:
+def write(
+    path: Path, rows: list[dict[str, Any]], schema: Any = SCHEMA, *, pieces: int = 1, group: int = 2
+) -> dict[str, Path]:
     """`rows` as one or more GeoParquet files of small row groups."""
-    geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB", "geometry_types": []}}}
+    geo = {
+        "version": "1.1.0",
+        "primary_column": "geometry",
+        "columns": {"geometry": {"encoding": "WKB", "geometry_types": []}},
+    }
     files = {}
     path.mkdir(parents=True, exist_ok=True)
     for i in range(pieces):
         files[f"{i}.parquet"] = path / f"{i}.parquet"
-        table = pa.Table.from_pylist(rows[i::pieces], schema.with_metadata({"geo": json.dumps(geo)}))
+        table = pa.Table.from_pylist(
+            rows[i::pieces], schema.with_metadata({"geo": json.dumps(geo)})
+        )
         pq.write_table(table, files[f"{i}.parquet"], row_group_size=group)
     return files
 
@@ -63,10 +79,19 @@ def write(path: Path, rows: list[dict[str, Any]], schema: Any = SCHEMA, *, piece
 def plain_row(r: dict[str, Any], names: Sequence[str] = SCHEMA.names) -> tuple[Any, ...]:
     """A row in which equal means equal."""
     cells = [r[n] for n in names]
-    return tuple("NaN" if isinstance(v, float) and math.isnan(v) else json.dumps(v) if isinstance(v, list) else v for v in cells)
+    return tuple(
+        "NaN"
+        if isinstance(v, float) and math.isnan(v)
+        else json.dumps(v)
+        if isinstance(v, list)
+        else v
+        for v in cells
+    )
 
 
-def oracle(a: list[dict[str, Any]], b: list[dict[str, Any]], key: tuple[str, ...]) -> dict[str, Any]:
+def oracle(
+    a: list[dict[str, Any]], b: list[dict[str, Any]], key: tuple[str, ...]
+) -> dict[str, Any]:
     """The same comparison, a row at a time."""
 
     def of(r: dict[str, Any]) -> tuple[Any, ...]:
@@ -89,29 +114,49 @@ def oracle(a: list[dict[str, Any]], b: list[dict[str, Any]], key: tuple[str, ...
         "equal": len(one.keys() & two.keys()) - changed + (whole[0] & whole[1]).total(),
         "touched": dict(touched),
         "moved": touched["geometry"],
-        "duplicates": tuple(sum(n for k, n in c.items() if k not in single) for c in counts) if key else (0, 0),
+        "duplicates": tuple(sum(n for k, n in c.items() if k not in single) for c in counts)
+        if key
+        else (0, 0),
     }
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=250,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     a=st.lists(row, max_size=12),
     b=st.lists(row, max_size=12),
     key=st.sampled_from([(), ("station",), ("station", "day"), ("value", "day")]),
     data=st.data(),
 )
-def test_any_two_tables_compare_as_the_oracle_says(tmp_path: Path, a: list[Any], b: list[Any], key: tuple[str, ...], data: Any) -> None:
-    b = b + data.draw(st.lists(st.sampled_from(a), max_size=6)) if a else b  # rows that stay are the usual case
-    files = [write(tmp_path / name, rows, pieces=pieces) for name, rows, pieces in (("a", a, 1), ("b", b, 2))]
+def test_any_two_tables_compare_as_the_oracle_says(
+    tmp_path: Path, a: list[Any], b: list[Any], key: tuple[str, ...], data: Any
+) -> None:
+    # rows that stay are the usual case
+    b = b + data.draw(st.lists(st.sampled_from(a), max_size=6)) if a else b
+    files = [
+        write(tmp_path / name, rows, pieces=pieces)
+        for name, rows, pieces in (("a", a, 1), ("b", b, 2))
+    ]
     diff = diff_files(*files, key, limit=None)
     expected = oracle(a, b, key)
     assert {name: getattr(diff, name) for name in expected} == expected
     assert (
-        (diff.rows_a, diff.rows_b) == (len(a), len(b)) == (diff.removed + diff.changed + diff.equal, diff.added + diff.changed + diff.equal)
+        (diff.rows_a, diff.rows_b)
+        == (len(a), len(b))
+        == (diff.removed + diff.changed + diff.equal, diff.added + diff.changed + diff.equal)
     )
     kinds = Counter(c.kind for c in diff.samples)
-    assert (kinds["added"], kinds["removed"], kinds["changed"]) == (diff.added, diff.removed, diff.changed)
-    assert Counter(n for c in diff.samples if c.kind == "changed" for n in c.cells) == expected["touched"]
+    assert (kinds["added"], kinds["removed"], kinds["changed"]) == (
+        diff.added,
+        diff.removed,
+        diff.changed,
+    )
+    assert (
+        Counter(n for c in diff.samples if c.kind == "changed" for n in c.cells)
+        == expected["touched"]
+    )
     assert diff.keyed is bool(key) and all(list(c.key) == list(key) for c in diff.samples)
     json.dumps(to_json(diff), allow_nan=False)
     assert diff.reencoded is diff.same
@@ -121,16 +166,30 @@ def test_any_two_tables_compare_as_the_oracle_says(tmp_path: Path, a: list[Any],
 
 def station(name: str, x: float | None, **more: Any) -> dict[str, Any]:
     here = None if x is None else shapely.to_wkb(shapely.Point(x, 38.0))
-    return {"station": name, "day": 1, "value": 1.0, "at": None, "tags": None, "geometry": here} | more
+    return {
+        "station": name,
+        "day": 1,
+        "value": 1.0,
+        "at": None,
+        "tags": None,
+        "geometry": here,
+    } | more
 
 
 def test_a_moved_geometry_is_told_in_metres(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", [station("s", -98.0), station("lost", -98.0), station("still", -98.0)])
-    b = write(tmp_path / "b", [station("s", -97.0), station("lost", None), station("still", -98.0, value=2.0)])
+    a = write(
+        tmp_path / "a", [station("s", -98.0), station("lost", -98.0), station("still", -98.0)]
+    )
+    b = write(
+        tmp_path / "b",
+        [station("s", -97.0), station("lost", None), station("still", -98.0, value=2.0)],
+    )
     diff = diff_files(a, b, ("station",))
     found = {c.key["station"]: c for c in diff.samples}
     assert diff.moved == 2 and diff.touched == {"geometry": 2, "value": 1}
-    assert found["s"].moved_m == pytest.approx(math.radians(1) * 6371008.8 * math.cos(math.radians(38)), rel=1e-4)
+    assert found["s"].moved_m == pytest.approx(
+        math.radians(1) * 6371008.8 * math.cos(math.radians(38)), rel=1e-4
+    )
     assert found["s"].cells == {"geometry": ("POINT (-98 38)", "POINT (-97 38)")}
     assert found["lost"].moved_m is None and found["lost"].new_at is None
     assert found["still"].moved_m is None and found["still"].new_at == (-98.0, 38.0)
@@ -155,18 +214,30 @@ UTC_TIME = pa.timestamp("us", "UTC")
         ((pa.date32(), [MOMENT.date()]), (pa.string(), ["2025-03-01"])),
     ],
 )
-def test_a_change_of_type_is_told_once_and_cells_that_say_the_same_are_equal(tmp_path: Path, old: Any, new: Any) -> None:
+def test_a_change_of_type_is_told_once_and_cells_that_say_the_same_are_equal(
+    tmp_path: Path, old: Any, new: Any
+) -> None:
     for n, (a, b) in enumerate(((old, new), (new, old))):
         sides = []
         for name, (kind, cells) in (("a", a), ("b", b)):
             cells = [*cells, None]
             rows = [{"id": i, "v": cell, "w": cell} for i, cell in enumerate(cells)]
-            sides.append(write(tmp_path / f"{n}{name}", rows, pa.schema([("id", pa.int64()), ("v", kind), ("w", kind)])))
+            sides.append(
+                write(
+                    tmp_path / f"{n}{name}",
+                    rows,
+                    pa.schema([("id", pa.int64()), ("v", kind), ("w", kind)]),
+                )
+            )
         diff = diff_files(*sides, ("id",))
-        assert (diff.changed, diff.touched, diff.samples) == (0, {}, ()) and set(diff.columns.retyped) == {"v", "w"}
+        assert (diff.changed, diff.touched, diff.samples) == (0, {}, ()) and set(
+            diff.columns.retyped
+        ) == {"v", "w"}
         assert text(diff).count("type ") == 2 and not diff.reencoded
         keyed = diff_files(*sides, ("v",))
-        assert (keyed.added, keyed.removed, keyed.changed) == (0, 0, 0), "keys too are what they say"
+        assert (keyed.added, keyed.removed, keyed.changed) == (0, 0, 0), (
+            "keys too are what they say"
+        )
 
 
 @pytest.mark.parametrize(
@@ -189,14 +260,20 @@ def test_a_change_of_type_hides_no_change_of_value(tmp_path: Path, old: Any, new
     assert diff_files(*files, ("id",)).touched == {"v": len(old[1])}
 
 
-def test_columns_that_come_go_or_change_type_are_named_and_the_others_still_compared(tmp_path: Path) -> None:
+def test_columns_that_come_go_or_change_type_are_named_and_the_others_still_compared(
+    tmp_path: Path,
+) -> None:
     a = write(tmp_path / "a", [{"id": 1, "n": 5, "code": 7, "old": "x"}, {"id": 2, "n": 6, "code": 8, "old": "y"}],
               pa.schema([("id", pa.int64()), ("n", pa.int64()), ("code", pa.int64()), ("old", pa.string())]))  # fmt: skip
     b = write(tmp_path / "b", [{"id": "1", "n": 5.0, "code": "7", "new": "x"}, {"id": "2", "n": 6.5, "code": "8", "new": "y"}],
               pa.schema([("id", pa.string()), ("n", pa.float64()), ("code", pa.string()), ("new", pa.string())]))  # fmt: skip
     diff = diff_files(a, b, ("id",))
     assert (diff.columns.added, diff.columns.removed) == (("new",), ("old",))
-    assert diff.columns.retyped == {"id": ("int64", "string"), "n": ("int64", "double"), "code": ("int64", "string")}
+    assert diff.columns.retyped == {
+        "id": ("int64", "string"),
+        "n": ("int64", "double"),
+        "code": ("int64", "string"),
+    }
     assert (diff.changed, diff.equal, diff.touched) == (1, 1, {"n": 1})
     assert diff.samples[0].cells == {"n": (6, 6.5)}
     assert not diff.same and "type int64 → double" in text(diff)
@@ -204,8 +281,12 @@ def test_columns_that_come_go_or_change_type_are_named_and_the_others_still_comp
 
 def test_times_are_compared_exactly(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-    a = write(tmp_path / "a", [{"id": 1, "at": 1_700_000_000_000_000}, {"id": 2, "at": 2**62}], schema)
-    b = write(tmp_path / "b", [{"id": 1, "at": 1_700_000_000_000_001}, {"id": 2, "at": 2**62}], schema)
+    a = write(
+        tmp_path / "a", [{"id": 1, "at": 1_700_000_000_000_000}, {"id": 2, "at": 2**62}], schema
+    )
+    b = write(
+        tmp_path / "b", [{"id": 1, "at": 1_700_000_000_000_001}, {"id": 2, "at": 2**62}], schema
+    )
     diff = diff_files(a, b, ("id",))
     assert diff.samples[0].cells == {"at": ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000001Z")}
     assert diff.changed == 1
@@ -213,26 +294,40 @@ def test_times_are_compared_exactly(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_in_both_versions_is_not_used(tmp_path: Path) -> None:
     a = write(tmp_path / "a", [{"x": 1}], pa.schema([("x", pa.int64())]))
-    b = write(tmp_path / "b", [{"x": 1, "id": 9}], pa.schema([("x", pa.int64()), ("id", pa.int64())]))
+    b = write(
+        tmp_path / "b", [{"x": 1, "id": 9}], pa.schema([("x", pa.int64()), ("id", pa.int64())])
+    )
     diff = diff_files(a, b, ("id",))
     assert (diff.keyed, diff.equal, diff.added) == (False, 1, 0)
     nothing = diff_files(a, write(tmp_path / "c", [{"y": 1}], pa.schema([("y", pa.int64())])), ())
-    assert (nothing.added, nothing.removed, nothing.equal) == (1, 1, 0), "no column in common: no two rows are equal"
+    assert (nothing.added, nothing.removed, nothing.equal) == (1, 1, 0), (
+        "no column in common: no two rows are equal"
+    )
 
 
 def test_other_bytes_of_the_same_rows_are_only_written_anew(tmp_path: Path) -> None:
     rows = [station(f"s{i}", -98.0) for i in range(9)]
     a, b = write(tmp_path / "a", rows), write(tmp_path / "b", rows[::-1], pieces=2)
     assert diff_files(a, b, ("station",)).reencoded and not diff_files(a, a, ("station",)).reencoded
-    assert "written anew" in text(diff_files(a, b, ("station",))) and "written anew" not in text(diff_files(a, a, ("station",)))
+    assert "written anew" in text(diff_files(a, b, ("station",))) and "written anew" not in text(
+        diff_files(a, a, ("station",))
+    )
     assert "written anew" in html(diff_files(a, b, ("station",)))
 
 
 def test_a_partition_without_a_column_has_nulls_there(tmp_path: Path) -> None:
     one = write(tmp_path / "one", [{"id": 1}], pa.schema([("id", pa.int64())]))["0.parquet"]
-    two = write(tmp_path / "two", [{"id": 2, "x": 5}], pa.schema([("id", pa.int64()), ("x", pa.int64())]))["0.parquet"]
-    both = write(tmp_path / "both", [{"id": 1, "x": None}, {"id": 2, "x": 5}], pa.schema([("id", pa.int64()), ("x", pa.int64())]))
-    diff = diff_files({"a.parquet": one, "b.parquet": two, "notes.txt": tmp_path / "none"}, both, ("id",))
+    two = write(
+        tmp_path / "two", [{"id": 2, "x": 5}], pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    )["0.parquet"]
+    both = write(
+        tmp_path / "both",
+        [{"id": 1, "x": None}, {"id": 2, "x": 5}],
+        pa.schema([("id", pa.int64()), ("x", pa.int64())]),
+    )
+    diff = diff_files(
+        {"a.parquet": one, "b.parquet": two, "notes.txt": tmp_path / "none"}, both, ("id",)
+    )
     assert diff.same and diff.equal == 2
 
 
@@ -253,18 +348,36 @@ def test_the_profile_measures_both_sides(tmp_path: Path) -> None:
     a = write(tmp_path / "a", [station("s", -98.0, value=1.0), station("t", -98.0, value=None)])
     b = write(tmp_path / "b", [station("s", -98.0, value=3.5), station("t", -98.0, value=math.nan)])
     found = {(m.column, m.measure): m for m in diff_files(a, b, ("station",)).profile}
-    assert (found["value", "missing"].before, found["value", "missing"].after, found["value", "missing"].change) == (0.5, 0.0, -0.5)
+    assert (
+        found["value", "missing"].before,
+        found["value", "missing"].after,
+        found["value", "missing"].change,
+    ) == (0.5, 0.0, -0.5)
     assert found["value", "highest"].change == 2.5
     assert found["", "rows"].before == 2 and ("geometry", "lowest") not in found
 
 
 def test_many_of_one_kind_do_not_hide_the_others(tmp_path: Path) -> None:
     a = write(tmp_path / "a", [station("gone", -98.0), station("kept", -98.0)], group=50)
-    b = write(tmp_path / "b", [station("kept", -98.0, value=9.0), *(station(f"n{i}", -98.0) for i in range(200))], group=50)
-    assert Counter(c.kind for c in diff_files(a, b, ("station",), limit=10).samples) == {"removed": 1, "changed": 1, "added": 8}
+    b = write(
+        tmp_path / "b",
+        [station("kept", -98.0, value=9.0), *(station(f"n{i}", -98.0) for i in range(200))],
+        group=50,
+    )
+    assert Counter(c.kind for c in diff_files(a, b, ("station",), limit=10).samples) == {
+        "removed": 1,
+        "changed": 1,
+        "added": 8,
+    }
     assert len(diff_files(a, b, ("station",), limit=0).samples) == 0
-    c = write(tmp_path / "c", [station(f"n{i}", -98.0, value=2.0) for i in range(100, 300)], group=50)
-    assert Counter(c.kind for c in diff_files(b, c, ("station",), limit=9).samples) == {"removed": 3, "changed": 3, "added": 3}
+    c = write(
+        tmp_path / "c", [station(f"n{i}", -98.0, value=2.0) for i in range(100, 300)], group=50
+    )
+    assert Counter(c.kind for c in diff_files(b, c, ("station",), limit=9).samples) == {
+        "removed": 3,
+        "changed": 3,
+        "added": 3,
+    }
 
 
 HOSTILE = "</td><script>alert(1)</script><img src=\"https://example.org/x\" onerror='x'>&amp;\x1b[31m\u202e"

@@ -1,4 +1,6 @@
-"""A signal at any line of a transaction: the next one works, and the one that was cut is whole or never was."""
+"""A signal at any line of a transaction: the next one works, and the one that was cut is whole or
+never was.
+"""
 
 import signal
 import sys
@@ -40,7 +42,8 @@ class Cut:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs this in the background has it ignored
+    # whoever runs this in the background has it ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     set_before = stop_on_signals(signal.SIGTERM, signal.SIGINT)
     yield
     for number, old in set_before:
@@ -71,19 +74,34 @@ def in_time(work: Any) -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_at_any_line_of_a_transaction_leaves_a_store_that_goes_on(tmp_path: Path, handlers: None, number: int) -> None:
+def test_a_signal_at_any_line_of_a_transaction_leaves_a_store_that_goes_on(
+    tmp_path: Path, handlers: None, number: int
+) -> None:
     store = SqliteStore(tmp_path / "ledger/idempotency.sqlite", SystemClock())
     ended = 0
     for at in range(1, LINES):
-        ended += cut(lambda at=at: store.transaction(lambda tx: tx.schedule.set_checkpoint(f"a/{at}", "x")), number, at) is not None
-        in_time(lambda at=at: store.transaction(lambda tx: tx.schedule.set_checkpoint(f"b/{at}", "x")))
+        ended += (
+            cut(
+                lambda at=at: store.transaction(
+                    lambda tx: tx.schedule.set_checkpoint(f"a/{at}", "x")
+                ),
+                number,
+                at,
+            )
+            is not None
+        )
+        in_time(
+            lambda at=at: store.transaction(lambda tx: tx.schedule.set_checkpoint(f"b/{at}", "x"))
+        )
         assert store.read(lambda tx: tx.schedule.checkpoint(f"b/{at}")) == "x"
     assert 10 < ended < LINES - 1, "some lines were hit, and the last ones come after its end"
     store.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_at_any_line_of_a_look_leaves_a_store_that_goes_on(tmp_path: Path, handlers: None, number: int) -> None:
+def test_a_signal_at_any_line_of_a_look_leaves_a_store_that_goes_on(
+    tmp_path: Path, handlers: None, number: int
+) -> None:
     store = SqliteStore(tmp_path / "ledger/idempotency.sqlite", SystemClock())
     for at in range(1, LINES):
         cut(lambda: store.read(lambda tx: tx.schedule.checkpoint("a")), number, at)

@@ -1,4 +1,6 @@
-"""The job table, on a file and on a server: nothing is lost, nothing is doubled, pools cap, lanes share."""
+"""The job table, on a file and on a server: nothing is lost, nothing is doubled, pools cap, lanes
+share.
+"""
 
 import datetime as dt
 import select
@@ -31,7 +33,11 @@ def open_at(where: Any) -> Any:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return schema_url(shared_server()) if request.param == "postgres" else tmp_path / "ledger" / "s.sqlite"
+    return (
+        schema_url(shared_server())
+        if request.param == "postgres"
+        else tmp_path / "ledger" / "s.sqlite"
+    )
 
 
 @pytest.fixture
@@ -192,7 +198,11 @@ def test_a_failure_waits_longer_each_time_and_is_put_aside_in_the_end(store: Any
         waits.append(pause(fail(store, worker, job), before))
         age(store, job, 61)
     assert 0 < waits[0] < waits[1]
-    assert (look(store, job).state, look(store, job).outcome, look(store, job).error) == ("ended", "dead", "it broke")
+    assert (look(store, job).state, look(store, job).outcome, look(store, job).error) == (
+        "ended",
+        "dead",
+        "it broke",
+    )
     assert store.transaction(lambda tx: tx.jobs.retry(job.job_id)).attempts == 0
     assert [backoff_ms("x", n) <= 375_000 for n in range(1, 40)] == [True] * 39
 
@@ -209,7 +219,9 @@ def test_failures_within_a_minute_are_one_and_their_pauses_grow(store: Any) -> N
 
 
 @pytest.mark.parametrize("way", ["worker", "engine"])
-def test_an_answer_that_names_a_time_puts_the_job_off_until_then_and_costs_nothing(store: Any, way: str) -> None:
+def test_an_answer_that_names_a_time_puts_the_job_off_until_then_and_costs_nothing(
+    store: Any, way: str
+) -> None:
     job, worker = store.transaction(lambda tx: tx.jobs.put("d", "", "")), join(store, "a")
     fail(store, worker, job)
     until = int(time.time() * 1000) + 600_000
@@ -220,9 +232,16 @@ def test_an_answer_that_names_a_time_puts_the_job_off_until_then_and_costs_nothi
             store.transaction(lambda tx: tx.jobs.start(job))
             store.transaction(lambda tx: tx.jobs.failed("d", "", "", "asked to wait 600 s", until))
     found = look(store, job)
-    assert (found.state, found.outcome, found.attempts, found.not_before, found.owner) == ("queued", "deferred", 1, until, None)
+    assert (found.state, found.outcome, found.attempts, found.not_before, found.owner) == (
+        "queued",
+        "deferred",
+        1,
+        until,
+        None,
+    )
     assert claim(store, worker) == []
-    assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).not_before == until  # asked for by a schedule, it waits all the same
+    # asked for by a schedule, it waits all the same
+    assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).not_before == until
     assert store.read(lambda tx: tx.queue.next_at()) == (until, False)
     assert store.transaction(lambda tx: tx.jobs.put("d", "", "", forced=1)).not_before == 0
     assert [j.job_id for j in claim(store, worker)] == [job.job_id]
@@ -234,7 +253,11 @@ def test_a_job_that_is_asked_for_again_while_upstream_puts_it_off_waits_too(stor
     store.transaction(lambda tx: tx.jobs.put("d", "", ""))
     until = int(time.time() * 1000) + 600_000
     store.transaction(lambda tx: tx.jobs.failed("d", "", "", "asked to wait 600 s", until))
-    assert (look(store, job).not_before, look(store, job).again, claim(store, worker)) == (until, 0, [])
+    assert (look(store, job).not_before, look(store, job).again, claim(store, worker)) == (
+        until,
+        0,
+        [],
+    )
 
 
 def test_what_is_put_off_is_put_off_for_a_day_at_most_whatever_the_clock_says(store: Any) -> None:
@@ -242,7 +265,8 @@ def test_what_is_put_off_is_put_off_for_a_day_at_most_whatever_the_clock_says(st
     now = int(time.time() * 1000)
     found = fail(store, worker, job, until_ms=now + 10**12)
     assert 86_000_000 < found.not_before - now < 87_000_000
-    store.transaction(lambda tx: tx.jobs._save(found, not_before=found.not_before + 3_600_000))  # as if the clock had been set back since
+    # as if the clock had been set back since
+    store.transaction(lambda tx: tx.jobs._save(found, not_before=found.not_before + 3_600_000))
     assert len(claim(store, worker)) == 1
 
 
@@ -258,13 +282,19 @@ def test_a_clock_that_is_set_back_does_not_stretch_the_pause_after_a_failure(sto
     store.transaction(lambda tx: tx.queue.fail(worker, tx.queue.claim(worker, 1)[0], "boom"))
     paused = look(store, job)
     assert claim(store, worker) == []
-    store.transaction(lambda tx: tx.jobs._save(paused, not_before=paused.not_before + 3_600_000, put_ms=paused.put_ms + 3_600_000))
+    store.transaction(
+        lambda tx: tx.jobs._save(
+            paused, not_before=paused.not_before + 3_600_000, put_ms=paused.put_ms + 3_600_000
+        )
+    )
     (again,) = claim(store, worker)
     assert (again.job_id, again.wait_ms) == (job.job_id, 0)
 
 
 @pytest.mark.parametrize("ending", ["fail", "finish", "note"])
-def test_an_error_that_a_store_cannot_keep_as_it_is_does_not_keep_the_job(store: Any, ending: str) -> None:
+def test_an_error_that_a_store_cannot_keep_as_it_is_does_not_keep_the_job(
+    store: Any, ending: str
+) -> None:
     ask(store)
     worker = join(store, "w")
     (job,) = claim(store, worker)
@@ -309,7 +339,11 @@ def test_the_jobs_of_a_worker_that_is_gone_wait_again(store: Any) -> None:
     store.transaction(lambda tx: tx.leases.renew([gone], 0))
     assert store.read(lambda tx: tx.queue.lost())
     assert store.transaction(lambda tx: tx.queue.reap()) == 1
-    assert (look(store, job).state, look(store, job).losses, look(store, job).attempts) == ("queued", 1, 0)
+    assert (look(store, job).state, look(store, job).losses, look(store, job).attempts) == (
+        "queued",
+        1,
+        0,
+    )
 
 
 def test_a_job_that_kills_every_worker_is_put_aside(store: Any) -> None:
@@ -322,7 +356,11 @@ def test_a_job_that_kills_every_worker_is_put_aside(store: Any) -> None:
 
 
 def test_a_waiting_job_can_be_cancelled_and_a_running_one_is_told(store: Any) -> None:
-    waiting, running, worker = ask(store, event="1"), ask(store, event="2", priority=1), join(store, "a")
+    waiting, running, worker = (
+        ask(store, event="1"),
+        ask(store, event="2", priority=1),
+        join(store, "a"),
+    )
     claim(store, worker, 1)
     assert store.transaction(lambda tx: tx.jobs.cancel(waiting.job_id)).outcome == "cancelled"
     assert store.transaction(lambda tx: tx.jobs.cancel(running.job_id)).cancel == 1
@@ -346,7 +384,10 @@ def test_a_cancel_is_for_the_working_it_was_meant_for(store: Any, ending: str) -
 def test_a_pool_that_is_no_longer_named_is_not_limited(store: Any) -> None:
     store.transaction(lambda tx: tx.pools.configure({"narrow": 1}))
     store.transaction(lambda tx: tx.pools.configure({}))
-    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.pools.listing())} == {"default": None, "narrow": None}
+    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.pools.listing())} == {
+        "default": None,
+        "narrow": None,
+    }
 
 
 def test_nothing_is_left_of_a_worker_that_is_gone(store: Any) -> None:
@@ -381,7 +422,11 @@ def test_what_is_given_back_costs_no_attempt(store: Any) -> None:
     job, worker = ask(store), join(store, "a")
     taken = claim(store, worker)
     store.transaction(lambda tx: tx.queue.release(worker, taken))
-    assert (look(store, job).state, look(store, job).attempts, look(store, job).owner) == ("queued", 0, None)
+    assert (look(store, job).state, look(store, job).attempts, look(store, job).owner) == (
+        "queued",
+        0,
+        None,
+    )
 
 
 def test_an_effect_is_counted_each_time_it_is_written(store: Any) -> None:
@@ -405,10 +450,16 @@ def test_a_put_rings_the_bell_of_a_worker_that_rests(where: Any, store: Any) -> 
 
 
 def test_the_envelope_has_the_documented_fields(store: Any) -> None:
-    job = ask(store, dataset_id="d", parameters={"target_zone": "Processed"}, requested_by="user:ann")
+    job = ask(
+        store, dataset_id="d", parameters={"target_zone": "Processed"}, requested_by="user:ann"
+    )
     found = envelope_of(job)
     assert found.inputs == (Input(kind="dataset", id="kfm://dataset/d"),)
-    assert (found.requested_by, found.parameters, found.trace.parent_run_id) == ("user:ann", {"target_zone": "Processed"}, None)
+    assert (found.requested_by, found.parameters, found.trace.parent_run_id) == (
+        "user:ann",
+        {"target_zone": "Processed"},
+        None,
+    )
     assert len(found.trace.correlation_id) == 36
     with pytest.raises(UsageError, match="never a path"):
         ask(store, inputs=(Input(kind="file", id="./x.csv"),))
@@ -419,12 +470,17 @@ def test_depths_tell_what_waits_and_what_runs(store: Any) -> None:
         ask(store, event=str(n))
     ask(store, event="later", not_before=int(time.time() * 1000) + 60_000)
     claim(store, join(store, "a"), 1)
-    found = {(d["pool"], d["state"]): (d["jobs"], d["later"]) for d in store.read(lambda tx: tx.jobs.depths())}
+    found = {
+        (d["pool"], d["state"]): (d["jobs"], d["later"])
+        for d in store.read(lambda tx: tx.jobs.depths())
+    }
     assert found == {("default", "queued"): (3, 1), ("default", "running"): (1, 0)}
 
 
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
-def test_a_job_that_a_command_asks_for_to_work_it_is_not_taken_by_a_worker_that_rests(where: Any, store: Any) -> None:
+def test_a_job_that_a_command_asks_for_to_work_it_is_not_taken_by_a_worker_that_rests(
+    where: Any, store: Any
+) -> None:
     rival = open_at(where)
     resting, token = join(rival, "resting"), join(store, "command")
     store.bells.ring = lambda: claim(rival, resting)  # faster than any process

@@ -31,7 +31,9 @@ def test_a_licence_is_known_by_what_it_allows(spdx: str, terms: str) -> None:
         ("CC-BY-NC-4.0 AND CC-BY-ND-4.0", ("non-commercial", "no-derivatives")),
     ],
 )  # fmt: skip
-def test_of_alternatives_the_freest_counts_and_of_several_all(expression: str, found: tuple[str, ...]) -> None:
+def test_of_alternatives_the_freest_counts_and_of_several_all(
+    expression: str, found: tuple[str, ...]
+) -> None:
     assert restrictions(expression) == found
 
 
@@ -40,25 +42,54 @@ def evidence(stated: str, sensitivity: str = "public", **more: object) -> Eviden
         dataset_id="sites", title="Sites", licence=stated, sensitivity=sensitivity, policy_label=sensitivity,  # type: ignore[arg-type]
         source=Source(url="https://example.org/sites.csv"),
     )  # fmt: skip
-    return Evidence(entry=entry, expected={}, found={}, schema=(), books={}, **{"licences": {"sites": stated}, **more})  # type: ignore[arg-type]
+    return Evidence(
+        entry=entry,
+        expected={},
+        found={},
+        schema=(),
+        books={},
+        **{"licences": {"sites": stated}, **more},
+    )  # type: ignore[arg-type]
 
 
 def test_public_asks_a_person_about_a_licence_that_is_not_free_until_one_has_signed() -> None:
     (asked,) = licence(evidence("CC-BY-NC-4.0")).review
-    assert asked.code == "licence.restricted" and "non-commercial" in asked.message and "kfm licence allow sites" in asked.remedy
-    assert not licence(evidence("CC-BY-SA-4.0")).review and not licence(evidence("CC-BY-NC-4.0", "restricted")).review
+    assert (
+        asked.code == "licence.restricted"
+        and "non-commercial" in asked.message
+        and "kfm licence allow sites" in asked.remedy
+    )
+    assert (
+        not licence(evidence("CC-BY-SA-4.0")).review
+        and not licence(evidence("CC-BY-NC-4.0", "restricted")).review
+    )
     assert not licence(evidence("CC-BY-NC-4.0", permits=("licence\nCC-BY-NC-4.0",))).review
-    assert licence(evidence("CC-BY-NC-4.0", permits=("licence\nCC-BY-NC-3.0", "licence\nCC-BY-ND-4.0"))).review, "another licence was meant"
-    (asked,) = licence(evidence("CC0-1.0", licences={"sites": "CC0-1.0", "surveys": "CC-BY-ND-4.0"})).review
+    assert licence(
+        evidence("CC-BY-NC-4.0", permits=("licence\nCC-BY-NC-3.0", "licence\nCC-BY-ND-4.0"))
+    ).review, "another licence was meant"
+    (asked,) = licence(
+        evidence("CC0-1.0", licences={"sites": "CC0-1.0", "surveys": "CC-BY-ND-4.0"})
+    ).review
     assert "of surveys, which it is made from" in asked.message
     assert not licence(evidence("NOASSERTION")).review, "that is a no, not a question"
 
 
-def test_records_that_say_they_are_restricted_are_counted_and_asked_about_by_column_and_value() -> None:
-    found = evidence("CC0-1.0", restricted={"access": {"restricted": 12, "it's private": 1}}, permits=("records\naccess\nrestricted",))
+def test_records_that_say_they_are_restricted_are_counted_and_asked_about_by_column_and_value() -> (
+    None
+):
+    found = evidence(
+        "CC0-1.0",
+        restricted={"access": {"restricted": 12, "it's private": 1}},
+        permits=("records\naccess\nrestricted",),
+    )
     (asked,) = labels(found).review
-    assert asked.message.startswith('1 record says access: "it\'s private"') and "--records 'access=it'\"'\"'s private'" in asked.remedy
-    assert not labels(evidence("CC0-1.0", "restricted", restricted={"access": {"restricted": 12}})).review
+    assert (
+        asked.message.startswith('1 record says access: "it\'s private"')
+        and "--records 'access=it'\"'\"'s private'" in asked.remedy
+    )
+    assert not labels(
+        evidence("CC0-1.0", "restricted", restricted={"access": {"restricted": 12}})
+    ).review
 
 
 @pytest.mark.parametrize("value", ["restricted", "CONFIDENTIAL", "Private", "Non-Commercial", "noncommercial use", "not public", "CC BY-NC 4.0",
@@ -87,4 +118,8 @@ def test_only_columns_that_speak_of_access_are_listened_to() -> None:
         "name",
     ]
     assert speaks_of_access(names) == names[:6]
-    assert _says("restricted", "true") and not _says("restricted", "false") and not _says("access", "true")
+    assert (
+        _says("restricted", "true")
+        and not _says("restricted", "false")
+        and not _says("access", "true")
+    )

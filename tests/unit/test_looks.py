@@ -1,4 +1,6 @@
-"""Columns that look like what is private are told from those that do not, and a release shows what it names."""
+"""Columns that look like what is private are told from those that do not, and a release shows what
+it names.
+"""
 
 import pytest
 
@@ -24,20 +26,36 @@ def test_a_column_looks_like_what_its_name_says(column: str, look: str) -> None:
 
 def test_values_tell_an_address_and_free_text() -> None:
     assert looks_of_values(["1204 W Elm Street", "7 Main St."]) == ("address",)
-    assert looks_of_values(["a low mound above the second bend of the creek, seen from the road"]) == ("free text",)
+    assert looks_of_values(
+        ["a low mound above the second bend of the creek, seen from the road"]
+    ) == ("free text",)
     assert looks_of_values(["Late Ceramic", "Woodland"]) == () == looks_of_values([])
 
 
 def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
     source = Source(url="https://example.org/x", format="csv")
     entry = DatasetEntry(
-        dataset_id="a", title="A", source=source, sensitivity="public", policy_label="public", release=Release(show=("name",))
+        dataset_id="a",
+        title="A",
+        source=source,
+        sensitivity="public",
+        policy_label="public",
+        release=Release(show=("name",)),
     )
-    evidence = Evidence(entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=())
+    evidence = Evidence(
+        entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=()
+    )
     (no,) = labels(evidence).reasons
     assert no.code == "labels.look" and "--show name --despite name" in no.remedy
     permitted = Evidence(
-        entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=(), permits=("column\nname\nname",)
+        entry=entry,
+        expected={},
+        found={},
+        schema=(),
+        books={},
+        private=True,
+        obligations=(),
+        permits=("column\nname\nname",),
     )
     assert labels(permitted).reasons == ()
     old = Evidence(
@@ -51,8 +69,22 @@ def test_what_was_released_before_stays_released_when_its_columns_are_shown() ->
     source = Source(url="https://example.org/x", format="csv")
     old = Release(withhold=("name",), h3_resolution=5)
     before = release_mark(DatasetEntry(dataset_id="a", title="A", source=source, release=old))
-    entry = DatasetEntry(dataset_id="a", title="A", source=source, release=Release(withhold=("name",), show=("kind",), h3_resolution=5))
-    assert release_mark(entry) != before and before in release_marks(entry, ("h3_cell", "kind", "geometry"))
-    assert before not in release_marks(entry, ("h3_cell", "kind", "year", "geometry")), "one of its columns is not shown now"
-    finer = DatasetEntry(dataset_id="a", title="A", source=source, release=Release(withhold=("name",), show=("kind",), h3_resolution=6))
+    entry = DatasetEntry(
+        dataset_id="a",
+        title="A",
+        source=source,
+        release=Release(withhold=("name",), show=("kind",), h3_resolution=5),
+    )
+    assert release_mark(entry) != before and before in release_marks(
+        entry, ("h3_cell", "kind", "geometry")
+    )
+    assert before not in release_marks(entry, ("h3_cell", "kind", "year", "geometry")), (
+        "one of its columns is not shown now"
+    )
+    finer = DatasetEntry(
+        dataset_id="a",
+        title="A",
+        source=source,
+        release=Release(withhold=("name",), show=("kind",), h3_resolution=6),
+    )
     assert before not in release_marks(finer, ("h3_cell", "kind", "geometry"))

@@ -13,7 +13,11 @@ from kfm.model.backfill import plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace.config import new_entry
 
-ENTRY: dict[str, Any] = {"dataset_id": "trees", "title": "Trees", "source": {"url": "https://example.org/trees.csv", "format": "csv"}}
+ENTRY: dict[str, Any] = {
+    "dataset_id": "trees",
+    "title": "Trees",
+    "source": {"url": "https://example.org/trees.csv", "format": "csv"},
+}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,9 @@ ENTRY: dict[str, Any] = {"dataset_id": "trees", "title": "Trees", "source": {"ur
         ({"licens": "CC0-1.0"}, "Did you mean `licence`?"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_or_key_is_refused_with_those_that_are_known(wrong: dict[str, Any], said: str) -> None:
+def test_a_wrong_value_or_key_is_refused_with_those_that_are_known(
+    wrong: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         new_entry(ENTRY | wrong)
     assert said in refused.value.remedy

@@ -1,4 +1,6 @@
-"""What a kfm of before the structs wrote into journals and proposals is read, and written back byte for byte."""
+"""What a kfm of before the structs wrote into journals and proposals is read, and written back byte
+for byte.
+"""
 
 import json
 from pathlib import Path
@@ -64,22 +66,41 @@ def record(step_id: str, status: str, payload: str) -> WalRecord:
 
 def test_every_payload_is_written_back_byte_for_byte() -> None:
     payloads = recorded(files=False)
-    assert {what for what, _ in payloads} >= {"plan DONE", "transform DONE", "pin DONE", "assemble DONE", "version IN_PROGRESS"}
+    assert {what for what, _ in payloads} >= {
+        "plan DONE",
+        "transform DONE",
+        "pin DONE",
+        "assemble DONE",
+        "version IN_PROGRESS",
+    }
     for what, text in payloads:
         step_id, status = what.split()
-        assert msgspec.json.encode(payload_of(record(step_id, status, text), OPEN, KINDS[what])).decode() == text, what
+        assert (
+            msgspec.json.encode(
+                payload_of(record(step_id, status, text), OPEN, KINDS[what])
+            ).decode()
+            == text
+        ), what
 
 
 def test_every_candidate_and_proposal_is_written_back_byte_for_byte() -> None:
-    kinds: dict[str, type[Candidate] | type[Proposal]] = {"candidate.json": Candidate, "proposal.json": Proposal}
+    kinds: dict[str, type[Candidate] | type[Proposal]] = {
+        "candidate.json": Candidate,
+        "proposal.json": Proposal,
+    }
     files = recorded(files=True)
     assert {what for what, _ in files} == kinds.keys()
     for what, text in files:
-        assert msgspec.convert(canonical.loads(text.encode()), kinds[what]).written().decode() == text
+        assert (
+            msgspec.convert(canonical.loads(text.encode()), kinds[what]).written().decode() == text
+        )
 
 
 def test_only_a_step_that_is_done_says_what_it_did() -> None:
-    begun, done = record("capture", "IN_PROGRESS", '{"capture_id":"c1","files":{}}'), record("capture", "DONE", '{"capture_id":"c1"}')
+    begun, done = (
+        record("capture", "IN_PROGRESS", '{"capture_id":"c1","files":{}}'),
+        record("capture", "DONE", '{"capture_id":"c1"}'),
+    )
     failed = record("capture", "FAILED", '{"error":"no","code":"x"}')
     assert done_of([], "capture", OPEN, Captured) is None
     assert done_of([begun], "capture", OPEN, Captured) is None

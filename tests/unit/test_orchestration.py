@@ -1,4 +1,6 @@
-"""Orchestration decides when and where, never what: it holds no code of datasets, and its examples say nothing that may not be said."""
+"""Orchestration decides when and where, never what: it holds no code of datasets, and its examples
+say nothing that may not be said.
+"""
 
 import ast
 import datetime as dt
@@ -21,25 +23,47 @@ OWNERS = [
     SRC / "upkeep" / "pools.py",
 ]
 FOLDER = SRC / "template" / "pipelines" / "orchestration"
-EXAMPLES = [*sorted((FOLDER / "examples").glob("*")), *sorted((FOLDER / "backfills" / "examples").glob("*"))]
-LOADERS = {"spec_from_file_location", "SourceFileLoader", "run_path", "run_module", "exec", "eval", "compile", "__import__"}
+EXAMPLES = [
+    *sorted((FOLDER / "examples").glob("*")),
+    *sorted((FOLDER / "backfills" / "examples").glob("*")),
+]
+LOADERS = {
+    "spec_from_file_location",
+    "SourceFileLoader",
+    "run_path",
+    "run_module",
+    "exec",
+    "eval",
+    "compile",
+    "__import__",
+}
 
 
-# ---- no code of datasets -----------------------------------------------------------------------------------------------
+# ---- no code of datasets -------------------------------------------------------------------------
 @pytest.mark.parametrize("path", OWNERS, ids=lambda p: str(p.relative_to(SRC)))
 def test_orchestration_imports_no_connector(path: Path) -> None:
-    found = {m for m in imports(path) if m.startswith("kfm.connectors") and m != "kfm.connectors.base"}
+    found = {
+        m for m in imports(path) if m.startswith("kfm.connectors") and m != "kfm.connectors.base"
+    }
     assert not found, f"{path.name} knows how a dataset is read"
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", getattr(node.func, "id", "")) if ast.unparse(node.func) != "re.compile" else ""
+            name = (
+                getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if ast.unparse(node.func) != "re.compile"
+                else ""
+            )
             assert name not in LOADERS, f"{path.name}:{node.lineno} loads code by {name}"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            assert "connector.py" not in node.value, f"{path.name}:{node.lineno} names connector code"
+            assert "connector.py" not in node.value, (
+                f"{path.name}:{node.lineno} names connector code"
+            )
 
 
 def test_no_connector_is_loaded_with_it() -> None:
-    """Not by way of others either: a process that has all of orchestration has read no connector."""
+    """Not by way of others either: a process that has all of orchestration has read no
+    connector.
+    """
     modules = [
         "kfm.jobs.worker",
         "kfm.upkeep.pools",
@@ -49,22 +73,27 @@ def test_no_connector_is_loaded_with_it() -> None:
         *JOB_MODULES.values(),
     ]
     code = f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\nprint([m for m in sys.modules if m.startswith('kfm.connectors.')])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert sorted(ast.literal_eval(said)) == ["kfm.connectors.base", "kfm.connectors.operations"]  # the words of a job, no code that reads
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    # the words of a job, no code that reads
+    assert sorted(ast.literal_eval(said)) == ["kfm.connectors.base", "kfm.connectors.operations"]
 
 
 def test_a_workspace_keeps_no_code_with_its_schedules() -> None:
     assert {p.suffix for p in FOLDER.rglob("*") if p.is_file()} == {".md", ".yml"}
 
 
-# ---- examples ----------------------------------------------------------------------------------------------------------
+# ---- examples ------------------------------------------------------------------------------------
 PLACES = re.compile(
     r"-?\d{1,3}\.\d{3,}|(?i:\b(?:lat(?:itude)?|lon(?:gitude)?|lng|bbox|geometry|coordinates|point|polygon|h3|area)\b\s*[:=(])"
 )
 OUTSIDE = re.compile(r"://|@|\b\d{1,3}(?:\.\d{1,3}){3}\b")
-GOLDEN = {  # example -> dataset, its next two moments after Friday 6 March 2026 noon UTC, and what else it says
+# example -> dataset, its next two moments after Friday 6 March 2026 noon UTC, and what else it says
+GOLDEN = {
     "annual.yml": ("example_counties", ["2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"], {}),
-    "cron.yml": ("example_prices", ["2026-03-06T12:30:00Z", "2026-03-09T11:30:00Z"], {"catch_up": "latest"}),  # clocks change on Sunday
+    # clocks change on Sunday
+    "cron.yml": ("example_prices", ["2026-03-06T12:30:00Z", "2026-03-09T11:30:00Z"], {"catch_up": "latest"}),
     "daily.yml": ("example_gauges", ["2026-03-07T06:00:00Z", "2026-03-08T06:00:00Z"], {"window_s": 86400, "revisit_s": (86400, 604800, 7776000)}),
     "event.yml": ("example_sensors", ["2026-03-06T18:00:00Z", "2026-03-07T00:00:00Z"], {"fallback_s": 21600}),
     "real_time.yml": ("example_alerts", ["2026-03-06T12:02:00Z", "2026-03-06T12:04:00Z"], {"every_s": 120}),
@@ -81,7 +110,14 @@ def test_an_example_shows_no_place_no_secret_and_nobody(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["url: https://agency.test/x", "bbox: [-98.5, 38.1]", "at: -98.7712", "to: ada@agency.test", "latitude: 38"]
+    "text",
+    [
+        "url: https://agency.test/x",
+        "bbox: [-98.5, 38.1]",
+        "at: -98.7712",
+        "to: ada@agency.test",
+        "latitude: 38",
+    ],
 )
 def test_the_scan_finds_what_it_looks_for(text: str) -> None:
     assert PLACES.search(text) or OUTSIDE.search(text)
@@ -118,4 +154,8 @@ def test_the_example_of_a_backfill_means_what_it_always_meant(tmp_path: Path) ->
     entry = config.load_dataset(tmp_path, plan.dataset)
     assert entry is not None
     grid = grid_of(plan, entry)
-    assert (plan.dataset, grid.total, grid.at(0)[0]) == ("city_trees", 1431, "1998-08-01T00:00:00Z/1998-08-08T00:00:00Z")
+    assert (plan.dataset, grid.total, grid.at(0)[0]) == (
+        "city_trees",
+        1431,
+        "1998-08-01T00:00:00Z/1998-08-08T00:00:00Z",
+    )

@@ -19,9 +19,17 @@ def zone(tmp_path: Path) -> LocalZone:
     return zone
 
 
-def test_a_pack_is_named_after_its_content_and_takes_the_place_of_its_files(zone: LocalZone) -> None:
+def test_a_pack_is_named_after_its_content_and_takes_the_place_of_its_files(
+    zone: LocalZone,
+) -> None:
     noted: list[tuple[str, str]] = []
-    pack(zone, LINES, ["day/a.json", "day/b.json"], lambda d: f"day/{d[7:23]}.jsonl", lambda *told: noted.append(told))
+    pack(
+        zone,
+        LINES,
+        ["day/a.json", "day/b.json"],
+        lambda d: f"day/{d[7:23]}.jsonl",
+        lambda *told: noted.append(told),
+    )
     assert noted == [(f"day/{digest(CONTENT)[7:23]}.jsonl", digest(CONTENT))]
     assert list(zone.names("day")) == [noted[0][0]] and zone.read(noted[0][0]) == CONTENT
     assert dict(unpacked(CONTENT, "text")) == {"a": "1", "b": "2"}
@@ -34,8 +42,14 @@ def test_one_that_could_not_be_noted_leaves_every_file_where_it_was(zone: LocalZ
 
     for _ in range(2):  # a second try meets its own pack
         with pytest.raises(OSError):
-            pack(zone, LINES, ["day/a.json", "day/b.json"], lambda d: f"day/{d[7:23]}.jsonl", refuse)
-    assert (zone.read("day/a.json"), zone.read("day/b.json"), len(list(zone.names("day")))) == (b"1", b"2", 3)
+            pack(
+                zone, LINES, ["day/a.json", "day/b.json"], lambda d: f"day/{d[7:23]}.jsonl", refuse
+            )
+    assert (zone.read("day/a.json"), zone.read("day/b.json"), len(list(zone.names("day")))) == (
+        b"1",
+        b"2",
+        3,
+    )
 
 
 def test_nothing_to_pack_is_noted_and_makes_no_file(zone: LocalZone) -> None:
@@ -44,6 +58,8 @@ def test_nothing_to_pack_is_noted_and_makes_no_file(zone: LocalZone) -> None:
     assert len(noted) == 1 and not zone.exists(noted[0])
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"{}", b"7", b'{"run_id":["x"],"text":""}', b'{"run_id":"x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b"{}", b"7", b'{"run_id":["x"],"text":""}', b'{"run_id":"x"}', b"\xff"]
+)
 def test_a_damaged_line_hides_its_own_run_and_no_other(line: bytes) -> None:
     assert list(unpacked(line + b"\n" + CONTENT, "text")) == [("a", "1"), ("b", "2")]

@@ -30,7 +30,9 @@ ACTS = """{{
 }}"""
 
 
-def test_an_engine_that_turns_hostile_reads_writes_starts_and_reaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_turns_hostile_reads_writes_starts_and_reaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not held_here().whole:
         pytest.skip("not run: this system cannot hold a process")
     kept = tmp_path / "kept"
@@ -39,7 +41,9 @@ def test_an_engine_that_turns_hostile_reads_writes_starts_and_reaches_nothing(tm
     monkeypatch.setattr(process, "_BOOT", hostile + process._BOOT)
     child = process.Child()
     try:
-        answer = child.exchange({"queries": ["read write remove list start signal connect answer"]}, 30)
+        answer = child.exchange(
+            {"queries": ["read write remove list start signal connect answer"]}, 30
+        )
     finally:
         child.close()
     assert answer == {"values": ["['answer']"]}

@@ -1,4 +1,6 @@
-"""The kfm subset of Rego: what is let through, what is not, and what cannot be hidden from the checker."""
+"""The kfm subset of Rego: what is let through, what is not, and what cannot be hidden from the
+checker.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,14 @@ def found(body: str, name: str = "a.rego") -> list[tuple[int, str]]:
 
 def test_the_rules_a_workspace_starts_with_are_in_the_subset() -> None:
     sources = sources_of(POLICY)
-    assert {"promotion.rego", "serve.rego", "redaction.rego", "labels.rego", "conftest.rego", "promotion_test.rego"} <= set(sources)
+    assert {
+        "promotion.rego",
+        "serve.rego",
+        "redaction.rego",
+        "labels.rego",
+        "conftest.rego",
+        "promotion_test.rego",
+    } <= set(sources)
     assert check(sources) == []
 
 
@@ -96,7 +105,9 @@ def test_a_call_does_not_pass_for_a_definition(body: str, finding: tuple[int, st
     assert finding in found(body)
 
 
-@pytest.mark.parametrize("line", ["import future.keywords.not", "import http", "import rego.v2", "import rego", "import"])
+@pytest.mark.parametrize(
+    "line", ["import future.keywords.not", "import http", "import rego.v2", "import rego", "import"]
+)
 def test_only_rego_v1_data_and_input_are_imported(line: str) -> None:
     assert (2, "subset.import") in found(line + "\nx := 1")
 
@@ -108,7 +119,9 @@ def test_with_is_for_tests() -> None:
 
 
 def test_tests_keep_to_the_builtins_too() -> None:
-    assert found("test_x if http.send({}) with http.send as 1", "a_test.rego") == [(2, "subset.builtin")]
+    assert found("test_x if http.send({}) with http.send as 1", "a_test.rego") == [
+        (2, "subset.builtin")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +145,15 @@ def test_a_file_begins_with_a_package_of_ours(text: str) -> None:
 
 def test_a_file_has_one_package() -> None:
     assert found("x := 1\npackage kfm.b\n") == [(3, "subset.package")]
-    assert scan({"c.rego": b"package main\ndeny contains 1 if false\n", "b.rego": b'package kfm["b"]\nx := 1\n'}) == []
+    assert (
+        scan(
+            {
+                "c.rego": b"package main\ndeny contains 1 if false\n",
+                "b.rego": b'package kfm["b"]\nx := 1\n',
+            }
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +179,9 @@ def test_whoever_allows_denies_by_default(body: str, findings: list[tuple[int, s
 def test_the_default_may_stand_in_another_file_of_the_package_but_not_in_another_package() -> None:
     rule, default = b"package kfm.a\nallow if true\n", b"default allow := false\n"
     assert scan({"a.rego": rule, "b.rego": b"package kfm.a\n" + default}) == []
-    assert [f.file for f in scan({"a.rego": rule, "b.rego": b"package kfm.b\n" + default})] == ["a.rego"]
+    assert [f.file for f in scan({"a.rego": rule, "b.rego": b"package kfm.b\n" + default})] == [
+        "a.rego"
+    ]
 
 
 @pytest.mark.parametrize("text", ['x := $"{http.send({})}"', "x := 'a'", "x := 1 @", "# a\rx := http.send({})", "x := \"a\nb\"", "x := \u2028 1", "x := é", "x := \"\\", "`", "x := 1\0", '\ufeffx := 1', 'x["\\q"]'])  # fmt: skip
@@ -179,7 +202,13 @@ def test_huge_and_deep_files_are_refused_before_anything_parses_them() -> None:
 
 @pytest.mark.parametrize(
     ("body", "line"),
-    [("x := 1\ny if {\n", 4), ("x := := 1\n", 2), ("x if {}}\n", 2), ("\n\nx := [1,\n", 5), ("x if { y := z }\n", 2)],
+    [
+        ("x := 1\ny if {\n", 4),
+        ("x := := 1\n", 2),
+        ("x if {}}\n", 2),
+        ("\n\nx := [1,\n", 5),
+        ("x if { y := z }\n", 2),
+    ],
 )
 def test_syntax_errors_are_found_with_file_and_line(body: str, line: int) -> None:
     found = check({"fine.rego": b"package kfm.b\nx := 1\n", "broken.rego": (HEAD + body).encode()})
@@ -203,7 +232,10 @@ def test_every_broken_file_is_named() -> None:
 
 
 def test_a_finding_reads_as_a_place() -> None:
-    assert str(Finding("a.rego", 3, "subset.with", "`with` is for tests only.")) == "a.rego:3: `with` is for tests only."
+    assert (
+        str(Finding("a.rego", 3, "subset.with", "`with` is for tests only."))
+        == "a.rego:3: `with` is for tests only."
+    )
 
 
 def test_tests_are_the_rules_named_so() -> None:

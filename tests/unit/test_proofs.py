@@ -22,22 +22,40 @@ def made(number: int, token: str, root: RootAt | None = ROOT) -> GenerationPredi
 
 
 def receipt(**changes: Any) -> dict[str, Any]:
-    whole = {"generation": 2, "lease": "1.5", "gates": dict.fromkeys(REQUIRED, "pass"), "policy": ASKED}
+    whole = {
+        "generation": 2,
+        "lease": "1.5",
+        "gates": dict.fromkeys(REQUIRED, "pass"),
+        "policy": ASKED,
+    }
     return {"promotion": {**whole, **changes}}
 
 
 def test_a_whole_receipt_lacks_nothing_and_an_older_generation_is_asked_for_nothing() -> None:
     assert missing_proofs(receipt(), made(2, "1.5"), made(1, "1.4")) == []
-    assert missing_proofs(receipt(), made(2, "2.1"), None) == [], "a resumed promote took the lease again, after a rebuild"
-    assert missing_proofs(receipt(gates={**dict.fromkeys(REQUIRED, "pass"), "quality": "review"}), made(2, "1.5"), None) == []
+    assert missing_proofs(receipt(), made(2, "2.1"), None) == [], (
+        "a resumed promote took the lease again, after a rebuild"
+    )
+    assert (
+        missing_proofs(
+            receipt(gates={**dict.fromkeys(REQUIRED, "pass"), "quality": "review"}),
+            made(2, "1.5"),
+            None,
+        )
+        == []
+    )
     assert missing_proofs({}, made(2, "1.5", root=None), None) == []
 
 
 @pytest.mark.parametrize("gate", REQUIRED)
 def test_each_gate_is_missed_by_name(gate: str) -> None:
-    (said,) = missing_proofs(receipt(gates={g: "pass" for g in REQUIRED if g != gate}), made(2, "1.5"), None)
+    (said,) = missing_proofs(
+        receipt(gates={g: "pass" for g in REQUIRED if g != gate}), made(2, "1.5"), None
+    )
     assert gate in said.split()
-    (said,) = missing_proofs(receipt(gates={**dict.fromkeys(REQUIRED, "pass"), gate: "deny"}), made(2, "1.5"), None)
+    (said,) = missing_proofs(
+        receipt(gates={**dict.fromkeys(REQUIRED, "pass"), gate: "deny"}), made(2, "1.5"), None
+    )
     assert gate in said.split() and "no" in said.split()
 
 
@@ -58,8 +76,12 @@ def test_each_gate_is_missed_by_name(gate: str) -> None:
         ({"gates": ["all"]}, "1.5", None, "looked at"),
     ],
 )
-def test_what_nobody_looked_at_is_named(change: dict[str, Any], token: str, before: str | None, word: str) -> None:
-    said = missing_proofs(receipt(**change), made(2, token), made(1, before) if before is not None else None)
+def test_what_nobody_looked_at_is_named(
+    change: dict[str, Any], token: str, before: str | None, word: str
+) -> None:
+    said = missing_proofs(
+        receipt(**change), made(2, token), made(1, before) if before is not None else None
+    )
     assert len(said) == 1 and word in said[0]
 
 
@@ -70,7 +92,18 @@ def test_a_receipt_that_says_nothing_is_missed_as_a_whole() -> None:
 
 def test_every_attack_in_the_table_is_tried_by_a_test_that_exists() -> None:
     home = Path(__file__).parents[2]
-    table = (home / "docs/governance.md").read_text().partition("### What an attacker may try")[2].partition("\n## ")[0]
+    table = (
+        (home / "docs/governance.md")
+        .read_text()
+        .partition("### What an attacker may try")[2]
+        .partition("\n## ")[0]
+    )
     named = re.findall(r"`(tests/[a-z_/]+\.py)::(test_[a-z_]+)`", table)
-    assert len(named) > 12 and all(row.count("::") for row in table.splitlines() if row.startswith("| ") and not row.startswith("| attack"))
-    assert [(file, name) for file, name in named if f"def {name}(" not in (home / file).read_text()] == []
+    assert len(named) > 12 and all(
+        row.count("::")
+        for row in table.splitlines()
+        if row.startswith("| ") and not row.startswith("| attack")
+    )
+    assert [
+        (file, name) for file, name in named if f"def {name}(" not in (home / file).read_text()
+    ] == []

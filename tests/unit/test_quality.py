@@ -16,8 +16,16 @@ def note(now: str, before: str | None) -> str:
         return tuple({"name": n, "type": "string"} for n in names.split())
 
     facts = None if before is None else {"schema": columns(before), "artifacts": {"x": {"rows": 2}}}
-    entry = DatasetEntry(dataset_id="trees", title="Trees", source=Source(url="https://example.org/trees.csv", format="csv"))
-    return quality(Evidence(entry=entry, expected={}, found={}, schema=columns(now), books={}, rows=2, before=facts)).note
+    entry = DatasetEntry(
+        dataset_id="trees",
+        title="Trees",
+        source=Source(url="https://example.org/trees.csv", format="csv"),
+    )
+    return quality(
+        Evidence(
+            entry=entry, expected={}, found={}, schema=columns(now), books={}, rows=2, before=facts
+        )
+    ).note
 
 
 @pytest.mark.parametrize(
@@ -26,7 +34,11 @@ def note(now: str, before: str | None) -> str:
         ("id kind", None, "2 rows"),
         ("id kind", "id kind", "2 rows, +0.0% against the last version"),
         ("id", "id kind", "2 rows, +0.0% against the last version"),
-        ("id height kind age", "kind id", "2 rows, +0.0% against the last version; new columns: height, age"),
+        (
+            "id height kind age",
+            "kind id",
+            "2 rows, +0.0% against the last version; new columns: height, age",
+        ),
         ("id kind", "", "2 rows, +0.0% against the last version"),
         (
             "id " + " ".join(f"c{n}" for n in range(14)),
@@ -35,13 +47,25 @@ def note(now: str, before: str | None) -> str:
         ),
     ],
 )
-def test_columns_the_last_version_did_not_have_are_named_in_the_note(now: str, before: str | None, said: str) -> None:
+def test_columns_the_last_version_did_not_have_are_named_in_the_note(
+    now: str, before: str | None, said: str
+) -> None:
     assert note(now, before) == said
 
 
-def test_a_run_that_published_new_columns_says_so_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Outcome(dataset_id="trees", run_id="r", state="COMMITTED", version_id="v" * 64, generation=2, rows=2)
+def test_a_run_that_published_new_columns_says_so_in_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = Outcome(
+        dataset_id="trees", run_id="r", state="COMMITTED", version_id="v" * 64, generation=2, rows=2
+    )
     tell(made, 0.5)
     assert "new columns" not in capsys.readouterr().out
-    tell(Outcome(**{f: getattr(made, f) for f in made.__struct_fields__} | {"names": "new columns: height"}), 0.5)
+    tell(
+        Outcome(
+            **{f: getattr(made, f) for f in made.__struct_fields__}
+            | {"names": "new columns: height"}
+        ),
+        0.5,
+    )
     assert "generation 2  2 rows, new columns: height  0.50 s" in capsys.readouterr().out

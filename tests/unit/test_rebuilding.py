@@ -19,7 +19,9 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "ledger" / "idempotency.sqlite"
     path.parent.mkdir()
     with closing(SqliteStore(path, CLOCK)) as store:
-        store.transaction(lambda tx: (tx.index.put_meta("epoch", "3"), tx.index.put_meta("root", '{"version":1}')))
+        store.transaction(
+            lambda tx: (tx.index.put_meta("epoch", "3"), tx.index.put_meta("root", '{"version":1}'))
+        )
         store.transaction(lambda tx: tx.switches.off("wells", "why", "ada"))
     return path
 
@@ -34,10 +36,16 @@ def test_one_that_is_left_before_it_is_finished_changes_nothing(path: Path, tmp_
     with pytest.raises(ZeroDivisionError), rebuilding(path, CLOCK, tmp_path / "aside") as new:
         1 / new.store.transaction(lambda tx: (tx.index.put_meta("epoch", "4"), 0)[1])
     assert meta(path, "epoch") == "3" and not (tmp_path / "aside").exists()
-    assert {p.name for p in path.parent.iterdir()} - set(before) <= {"turnstile.lock", f"{path.name}-wal", f"{path.name}-shm"}
+    assert {p.name for p in path.parent.iterdir()} - set(before) <= {
+        "turnstile.lock",
+        f"{path.name}-wal",
+        f"{path.name}-shm",
+    }
 
 
-def test_one_that_is_finished_is_the_store_and_keeps_what_no_evidence_tells(path: Path, tmp_path: Path) -> None:
+def test_one_that_is_finished_is_the_store_and_keeps_what_no_evidence_tells(
+    path: Path, tmp_path: Path
+) -> None:
     with rebuilding(path, CLOCK, tmp_path / "aside") as new:
         told: Rebuild = new
         assert (told.old_epoch, told.old_root, told.has_work) == (3, '{"version":1}', False)
@@ -50,7 +58,9 @@ def test_one_that_is_finished_is_the_store_and_keeps_what_no_evidence_tells(path
 
 
 @pytest.mark.parametrize("there", [b"", b"no store at all", None])
-def test_of_an_old_one_that_cannot_be_read_nothing_is_known(tmp_path: Path, there: bytes | None) -> None:
+def test_of_an_old_one_that_cannot_be_read_nothing_is_known(
+    tmp_path: Path, there: bytes | None
+) -> None:
     path = tmp_path / "idempotency.sqlite"
     if there is not None:
         path.write_bytes(there)

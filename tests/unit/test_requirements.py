@@ -1,4 +1,6 @@
-"""docs/requirements.md is honest: every id stands in it once, and every test it names is collected."""
+"""docs/requirements.md is honest: every id stands in it once, and every test it names is
+collected.
+"""
 
 import re
 import subprocess
@@ -18,7 +20,11 @@ ROWS = [
 
 
 def test_every_id_stands_once() -> None:
-    expected = [f"{prefix}-{number:02}" for prefix, count in COUNTS.items() for number in range(1, count + 1)]
+    expected = [
+        f"{prefix}-{number:02}"
+        for prefix, count in COUNTS.items()
+        for number in range(1, count + 1)
+    ]
     assert sorted(row[0] for row in ROWS) == sorted(expected)
 
 
@@ -27,7 +33,9 @@ def test_the_ids_are_those_of_the_list() -> None:
     listed = SHARED / "REQUIREMENTS.md"
     if not listed.is_file():
         pytest.skip("not run: the requirements list is not beside the repository")
-    assert sorted(row[0] for row in ROWS) == sorted(re.findall(r"^- \*\*([UDOWCXS]-\d+)\*\*", listed.read_text(), re.M))
+    assert sorted(row[0] for row in ROWS) == sorted(
+        re.findall(r"^- \*\*([UDOWCXS]-\d+)\*\*", listed.read_text(), re.M)
+    )
 
 
 def test_a_state_is_one_of_three_and_met_names_a_test() -> None:
@@ -40,10 +48,15 @@ def test_a_state_is_one_of_three_and_met_names_a_test() -> None:
 def test_every_named_test_is_collected(request: pytest.FixtureRequest) -> None:
     named = {test for _, state, _, test in ROWS if state == "met"}
     assert named
-    if named <= request.config.stash[COLLECTED]:  # so it is when everything runs; a run of some files has not looked at the others
+    # so it is when everything runs; a run of some files has not looked at the others
+    if named <= request.config.stash[COLLECTED]:
         return
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts="], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts="],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     collected = {line.split("[")[0] for line in done.stdout.splitlines() if "::" in line}

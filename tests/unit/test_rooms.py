@@ -1,4 +1,6 @@
-"""The house keeps its shape: a room imports only the rooms named for it, every module says what it is for and what it offers."""
+"""The house keeps its shape: a room imports only the rooms named for it, every module says what it
+is for and what it offers.
+"""
 
 import ast
 import importlib
@@ -10,7 +12,8 @@ import kfm
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LOOSE = {"__init__.py", "__main__.py", "connect.py", "testing.py"}
-ENGINE = ("model", "zones", "store", "channel", "evidence", "judge", "run")  # what one must hold in the head
+# what one must hold in the head
+ENGINE = ("model", "zones", "store", "channel", "evidence", "judge", "run")
 MOST_ENGINE_LINES = 14_000
 
 # room -> the rooms it may import, hidden imports and imports for types counted
@@ -38,7 +41,9 @@ MAY["upkeep"] = MAY["run"] | {"run"}
 MAY["jobs"] = MAY["upkeep"] | {"upkeep"}
 MAY["workspace"] = MAY["jobs"] | {"jobs", "samples"}
 FACES = {"cli", "runners", "drill", "extras", "reader", "console", "webhook"}
-MODULES = sorted(p for p in SRC.rglob("*.py") if "template" not in p.parts and p != SRC / "__init__.py")
+MODULES = sorted(
+    p for p in SRC.rglob("*.py") if "template" not in p.parts and p != SRC / "__init__.py"
+)
 ids = {"ids": lambda p: str(p.relative_to(SRC))}
 
 
@@ -54,7 +59,10 @@ def imports(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "kfm":
-            found |= {full if (full := f"{node.module}.{a.name}") in NAMES else node.module for a in node.names}
+            found |= {
+                full if (full := f"{node.module}.{a.name}") in NAMES else node.module
+                for a in node.names
+            }
         elif isinstance(node, ast.Import):
             found |= {a.name for a in node.names if a.name.split(".")[0] == "kfm"}
     return found - {"kfm"}
@@ -69,7 +77,9 @@ def own(path: Path) -> str:
 
 
 def rooms() -> set[str]:
-    return {p.relative_to(SRC).parts[0] for p in SRC.rglob("*.py") if p.parent != SRC} - {"template"}
+    return {p.relative_to(SRC).parts[0] for p in SRC.rglob("*.py") if p.parent != SRC} - {
+        "template"
+    }
 
 
 def test_nothing_lies_loose() -> None:
@@ -82,7 +92,8 @@ def test_a_room_imports_only_what_is_named_for_it(path: Path) -> None:
     mine = own(path)
     for module in imports(path) if mine in MAY else ():
         theirs = room(module)
-        promise = theirs == "extras" and module.endswith(".base")  # what an extra promises may be known by everybody
+        # what an extra promises may be known by everybody
+        promise = theirs == "extras" and module.endswith(".base")
         assert theirs == mine or theirs in MAY[mine] or promise, f"{mine} imports {module}"
 
 
@@ -107,8 +118,21 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
     """The engine meets a seam through its promise, not through a back end."""
     if own(path) not in ("world", "evidence", "judge", "run", "upkeep", "jobs"):
         return
-    back_ends = {"kfm.zones.local", "kfm.zones.overlay", "kfm.store.sqlite", "kfm.store.postgres", "kfm.fetch.http", "kfm.fetch.offline"}
-    back_ends |= {"kfm.policy.embedded", "kfm.policy.opa", "kfm.connectors.process", "kfm.connectors.child", "kfm.connectors.transform"}
+    back_ends = {
+        "kfm.zones.local",
+        "kfm.zones.overlay",
+        "kfm.store.sqlite",
+        "kfm.store.postgres",
+        "kfm.fetch.http",
+        "kfm.fetch.offline",
+    }
+    back_ends |= {
+        "kfm.policy.embedded",
+        "kfm.policy.opa",
+        "kfm.connectors.process",
+        "kfm.connectors.child",
+        "kfm.connectors.transform",
+    }
     assert imports(path) & back_ends == set()
 
 
@@ -122,10 +146,18 @@ def lines_of_code(path: Path) -> int:
     text = path.read_text()
     told: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             told |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(text.splitlines(), 1)
-    return sum(1 for number, line in lines if line.strip() and not line.strip().startswith("#") and number not in told)
+    return sum(
+        1
+        for number, line in lines
+        if line.strip() and not line.strip().startswith("#") and number not in told
+    )
 
 
 @pytest.mark.parametrize("path", MODULES, **ids)
@@ -134,7 +166,10 @@ def test_a_module_says_what_it_is_for_and_what_it_offers(path: Path) -> None:
     assert ast.get_docstring(tree), "a module opens with one sentence on what it is for"
     if path.name in ("__init__.py", "__main__.py"):
         return
-    assert any(isinstance(n, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in n.targets) for n in tree.body), "no __all__"
+    assert any(
+        isinstance(n, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in n.targets)
+        for n in tree.body
+    ), "no __all__"
 
 
 def test_no_class_is_a_room_of_its_own() -> None:
@@ -161,13 +196,28 @@ def test_no_other_line_asks_whether_it_is_a_dry_run() -> None:
                 assert "dry_run" not in names, f"{path.name}:{node.lineno}"
 
 
-WRITERS = {"write_text", "write_bytes", "unlink", "rmdir", "mkdir", "rename", "symlink_to", "touch", "rmtree", "copyfile", "copytree"}
-EMPTIES = {"run_files.py", "erase.py", "retention.py"}  # remove folders they emptied; files go through the zone
+WRITERS = {
+    "write_text",
+    "write_bytes",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "rename",
+    "symlink_to",
+    "touch",
+    "rmtree",
+    "copyfile",
+    "copytree",
+}
+# remove folders they emptied; files go through the zone
+EMPTIES = {"run_files.py", "erase.py", "retention.py"}
 
 
 @pytest.mark.parametrize("path", MODULES, **ids)
 def test_no_other_code_writes(path: Path) -> None:
-    """The engine writes through zones, store and publisher only; who judges and who plans writes nothing."""
+    """The engine writes through zones, store and publisher only; who judges and who plans writes
+    nothing.
+    """
     writes = ("channel", "world", "evidence", "diff", "judge", "run", "upkeep", "jobs", "catalog")
     if own(path) not in writes or path.parent.name == "publisher" or path.name == "job_log.py":
         return
@@ -175,7 +225,9 @@ def test_no_other_code_writes(path: Path) -> None:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if (name == "rmdir" and path.name in EMPTIES) or (name == "unlink" and path.name == "doctor.py"):
+        if (name == "rmdir" and path.name in EMPTIES) or (
+            name == "unlink" and path.name == "doctor.py"
+        ):
             continue
         assert name not in WRITERS, f"{path.name}:{node.lineno} calls {name}"
         assert name != "open", f"{path.name}:{node.lineno} opens a file"

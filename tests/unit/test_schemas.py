@@ -31,7 +31,9 @@ def test_the_command_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_that_names_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_that_names_its_flags(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from kfm.cli import main
 
     with pytest.raises(SystemExit) as end:
@@ -46,4 +48,8 @@ def test_both_spellings_of_a_flag_are_the_same() -> None:
     from kfm.cli.call import parser_of
 
     parser = parser_of("run", run)
-    assert parser.parse_args(["d", "--dry_run"]).dry_run is parser.parse_args(["d", "--dry-run"]).dry_run is True
+    assert (
+        parser.parse_args(["d", "--dry_run"]).dry_run
+        is parser.parse_args(["d", "--dry-run"]).dry_run
+        is True
+    )

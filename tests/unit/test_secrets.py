@@ -38,7 +38,9 @@ def found(folder: Path) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize("rule", TOKENS)
-def test_a_credential_is_named_by_path_line_and_rule_and_never_shown(rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_credential_is_named_by_path_line_and_rule_and_never_shown(
+    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "notes.py").write_text(f"# one\n\nx = 1  # {TOKENS[rule]}\n")
     assert main([str(tmp_path)]) == 1
     said = capsys.readouterr()
@@ -88,19 +90,35 @@ def test_references_placeholders_and_prose_pass(line: str, tmp_path: Path) -> No
 
 def test_what_is_not_ours_to_scan_is_left_out(tmp_path: Path) -> None:
     token = f"{TOKENS['github-token']}\n"
-    for folder in (".git", ".venv", "node_modules", "__pycache__", "ws/keys", "ws/data/raw", "plain/keys", ".github"):
+    for folder in (
+        ".git",
+        ".venv",
+        "node_modules",
+        "__pycache__",
+        "ws/keys",
+        "ws/data/raw",
+        "plain/keys",
+        ".github",
+    ):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "x.txt").write_text(token)
     (tmp_path / "ws" / "kfm.yml").write_text("format: 1\n")
     (tmp_path / "binary").write_bytes(b"\0" + token.encode())
     (tmp_path / "empty").touch()
     (tmp_path / "link").symlink_to(tmp_path / "ws" / "keys")
-    assert sorted(f[0] for f in found(tmp_path)) == [".github/x.txt", "plain/keys/x.txt", "ws/data/raw/x.txt"]
+    assert sorted(f[0] for f in found(tmp_path)) == [
+        ".github/x.txt",
+        "plain/keys/x.txt",
+        "ws/data/raw/x.txt",
+    ]
 
 
 def test_this_repository_holds_none() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "kfm.workspace.secrets", str(Path(__file__).parents[2])], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "kfm.workspace.secrets", str(Path(__file__).parents[2])],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -1,4 +1,6 @@
-"""Set-up says what it does, checks every digest, adds to what is there, and the demo's is the small one."""
+"""Set-up says what it does, checks every digest, adds to what is there, and the demo's is the small
+one.
+"""
 
 import shutil
 import subprocess
@@ -27,8 +29,16 @@ def set_up(folder: Path, fails: int) -> "subprocess.CompletedProcess[str]":
     python.parent.mkdir(parents=True)
     python.write_text(PIP)  # stands in for an environment whose pip answers so
     python.chmod(0o755)
-    command = [sys.executable, str(ROOT / "tools" / "venv.py"), "venv", "requirements.lock", "everything"]
-    return subprocess.run(command, cwd=folder, env={"FAILS": str(fails)}, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "venv.py"),
+        "venv",
+        "requirements.lock",
+        "everything",
+    ]
+    return subprocess.run(
+        command, cwd=folder, env={"FAILS": str(fails)}, capture_output=True, text=True, check=False
+    )
 
 
 def test_each_step_is_told_with_its_size(tmp_path: Path) -> None:
@@ -47,14 +57,25 @@ def test_each_step_is_told_with_its_size(tmp_path: Path) -> None:
 def test_packages_that_cannot_be_had_end_it_with_what_pip_said(tmp_path: Path) -> None:
     done = set_up(tmp_path, 1)
     assert done.returncode == 1
-    assert "Downloading large_thing" in done.stderr and "Expected a package index that pip can reach" in done.stderr
+    assert (
+        "Downloading large_thing" in done.stderr
+        and "Expected a package index that pip can reach" in done.stderr
+    )
     assert "kfm itself" not in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="not run: make is not installed")
 def test_the_demo_installs_its_own_lock_and_the_tests_bring_the_rest() -> None:
     def recipe(target: str) -> str:
-        return subprocess.run(["make", "-n", "-B", "VENV=elsewhere", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["make", "-n", "-B", "VENV=elsewhere", target],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
-    assert "elsewhere requirements-demo.lock" in recipe("demo") and "elsewhere requirements.lock" not in recipe("demo")
+    assert "elsewhere requirements-demo.lock" in recipe(
+        "demo"
+    ) and "elsewhere requirements.lock" not in recipe("demo")
     assert "elsewhere requirements.lock" in recipe("test") and "-m tests.brought" in recipe("test")

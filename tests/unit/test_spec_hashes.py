@@ -1,4 +1,6 @@
-"""Entries that were registered before a key existed keep their hashes: a key that nobody states enters none of them."""
+"""Entries that were registered before a key existed keep their hashes: a key that nobody states
+enters none of them.
+"""
 
 import json
 from pathlib import Path
@@ -10,8 +12,11 @@ import pytest
 from kfm.model.dataset import Change, DatasetEntry
 from kfm.world.target import Target, specify
 
-# Entries with the hashes that the version before `change`, `conflicts` and the checks of columns gave them.
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "spec_hashes.json").read_bytes())
+# Entries with the hashes that the version before `change`, `conflicts` and the checks of columns
+# gave them.
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "spec_hashes.json").read_bytes()
+)
 STATED: dict[str, Any] = {
     "change": Change(),
     "conflicts": "refuse",
@@ -20,7 +25,10 @@ STATED: dict[str, Any] = {
 
 
 def hashes(entry: DatasetEntry) -> dict[str, str]:
-    target = specify(Target(entry=entry, sources=({"source_id": "source", "url": entry.source.url},)), "sha256:" + "0" * 64)
+    target = specify(
+        Target(entry=entry, sources=({"source_id": "source", "url": entry.source.url},)),
+        "sha256:" + "0" * 64,
+    )
     return {"spec_hash": target.spec_hash, "transform_hash": target.transform_hash}
 
 
@@ -33,4 +41,7 @@ def test_an_entry_keeps_its_hashes(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("key", STATED)
 def test_a_key_that_is_stated_is_part_of_the_spec(key: str) -> None:
     entry = msgspec.convert(VECTORS[0]["entry"], DatasetEntry)
-    assert hashes(msgspec.structs.replace(entry, **{key: STATED[key]}))["spec_hash"] != VECTORS[0]["hashes"]["spec_hash"]
+    assert (
+        hashes(msgspec.structs.replace(entry, **{key: STATED[key]}))["spec_hash"]
+        != VECTORS[0]["hashes"]["spec_hash"]
+    )

@@ -1,4 +1,6 @@
-"""The store contract, on a file and on a server: leases fence, journals chain, jobs remember, every older state migrates."""
+"""The store contract, on a file and on a server: leases fence, journals chain, jobs remember, every
+older state migrates.
+"""
 
 import contextlib
 import datetime as dt
@@ -44,7 +46,18 @@ def row(run_id: str = "r1", state: str = "CLAIMED", **more: Any) -> LedgerRow:
          "updater_version", "spec_hash", "transform_hash", "input_hash", "toolchain_digest", "trigger_type"), "x"
     )  # fmt: skip
     return LedgerRow(
-        **(plain | {"run_id": run_id, "state": state, "attempt": 0, "forced": 0, "base_version": None, "base_generation": 0} | more)
+        **(
+            plain
+            | {
+                "run_id": run_id,
+                "state": state,
+                "attempt": 0,
+                "forced": 0,
+                "base_version": None,
+                "base_generation": 0,
+            }
+            | more
+        )
     )
 
 
@@ -58,7 +71,9 @@ class Place:
 
     def __init__(self, kind: str, folder: Path, clock: Clock) -> None:
         self.kind, self.clock = kind, clock
-        self.where: Path | str = folder / "ledger" / "s.sqlite" if kind == "sqlite" else schema_url(shared_server())
+        self.where: Path | str = (
+            folder / "ledger" / "s.sqlite" if kind == "sqlite" else schema_url(shared_server())
+        )
 
     def open(self) -> Any:
         return open_at(self.where, self.clock)
@@ -139,7 +154,9 @@ def test_the_lease_of_a_dead_holder_is_free_at_once(store: Any, other: Any) -> N
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-def test_on_a_server_the_lease_of_a_dead_holder_is_free_when_it_ran_out(store: Any, other: Any, place: Place) -> None:
+def test_on_a_server_the_lease_of_a_dead_holder_is_free_when_it_ran_out(
+    store: Any, other: Any, place: Place
+) -> None:
     first = other.transaction(lambda tx: tx.leases.take("d", "dead", 15))
     other.abandon()
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
@@ -147,7 +164,9 @@ def test_on_a_server_the_lease_of_a_dead_holder_is_free_when_it_ran_out(store: A
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)).number == first.number + 1
 
 
-def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(store: Any, other: Any, place: Place) -> None:
+def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(
+    store: Any, other: Any, place: Place
+) -> None:
     old = other.transaction(lambda tx: tx.leases.take("d", "frozen", 15))
     place.pass_time(14)
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
@@ -164,15 +183,21 @@ def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(s
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_lease_of_another_boot_is_free(store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_of_another_boot_is_free(
+    store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other.transaction(lambda tx: tx.leases.take("d", "before the power cut", 1000))
     monkeypatch.setattr(clock, "boot_id", lambda: "another boot")
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-def test_on_a_server_no_other_clock_counts(store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither another boot, nor a machine whose clocks are years ahead, frees a lease or makes it last."""
+def test_on_a_server_no_other_clock_counts(
+    store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another boot, nor a machine whose clocks are years ahead, frees a lease or makes it
+    last.
+    """
     other.transaction(lambda tx: tx.leases.take("d", "me", 15))
     monkeypatch.setattr(clock, "boot_id", lambda: "another boot")
     clock.ns += 10**18
@@ -196,7 +221,9 @@ def test_what_a_store_holds_is_free_once_it_is_closed(place: Place, store: Any) 
 
 
 def test_transactions_of_one_dataset_come_one_after_the_other(store: Any, other: Any) -> None:
-    """Who has checked a lease is not overtaken before it commits, whatever the other one reads first."""
+    """Who has checked a lease is not overtaken before it commits, whatever the other one reads
+    first.
+    """
     token = store.transaction(lambda tx: tx.leases.take("d/p0", "me", 15))
     store.transaction(lambda tx: tx.runs.insert(row()))
     inside, order = threading.Event(), []
@@ -211,7 +238,12 @@ def test_transactions_of_one_dataset_come_one_after_the_other(store: Any, other:
     def late() -> None:
         inside.wait()
         with pytest.raises(Fenced, match="PROPOSED"):
-            other.transaction(lambda tx: (tx.leases.take("d", "you", 15), tx.runs.move("r1", "CLAIMED", state="FAILED")))
+            other.transaction(
+                lambda tx: (
+                    tx.leases.take("d", "you", 15),
+                    tx.runs.move("r1", "CLAIMED", state="FAILED"),
+                )
+            )
         order.append("second")
 
     second = threading.Thread(target=late)
@@ -222,7 +254,9 @@ def test_transactions_of_one_dataset_come_one_after_the_other(store: Any, other:
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-def test_on_a_server_a_heartbeat_does_not_wait_for_a_running_transaction_of_its_dataset(store: Any, other: Any) -> None:
+def test_on_a_server_a_heartbeat_does_not_wait_for_a_running_transaction_of_its_dataset(
+    store: Any, other: Any
+) -> None:
     token = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
 
     def work(tx: Any) -> None:
@@ -271,7 +305,9 @@ def test_a_failing_transaction_leaves_no_trace_and_does_not_disturb_the_batch(st
     for t in threads:
         t.join()
     assert len(errors) == 3
-    assert sorted(r.run_id for r in store.read(lambda tx: tx.runs.recent())) == [f"r{n}" for n in range(9) if n % 3]
+    assert sorted(r.run_id for r in store.read(lambda tx: tx.runs.recent())) == [
+        f"r{n}" for n in range(9) if n % 3
+    ]
 
 
 def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> None:
@@ -287,7 +323,12 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> N
 
 def journal(store: Any, name: str) -> Journal:
     """A journal under a lease of its own."""
-    token = store.transaction(lambda tx: tx.leases.take(f"lease/{name}", "me", 600) or tx.leases.take(f"lease/{name}/again", "me", 600))
+    token = store.transaction(
+        lambda tx: (
+            tx.leases.take(f"lease/{name}", "me", 600)
+            or tx.leases.take(f"lease/{name}/again", "me", 600)
+        )
+    )
     return Journal(store, store.clock, row(name, wal_id=name), tokens=(token,))
 
 
@@ -301,7 +342,9 @@ def _append_many(where: Path | str, name: str, count: int) -> None:
 
 def test_many_processes_write_at_once(store: Any, place: Place) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(place.where, f"w{n}", 25)) for n in range(6)]
+    workers = [
+        context.Process(target=_append_many, args=(place.where, f"w{n}", 25)) for n in range(6)
+    ]
     for w in workers:
         w.start()
     for w in workers:
@@ -328,9 +371,13 @@ def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
     wal = journal(store, "w")
     wal.intend("PLAN", "plan", Captured(capture_id="a"))
     first = wal.records[0]
-    later = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"ts": "2027-01-01T00:00:00Z"})
+    later = WalRecord(
+        **{f: getattr(first, f) for f in first.__struct_fields__} | {"ts": "2027-01-01T00:00:00Z"}
+    )
     store.transaction(lambda tx: tx.journals.append([later]))
-    other_payload = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"payload": "{}"})
+    other_payload = WalRecord(
+        **{f: getattr(first, f) for f in first.__struct_fields__} | {"payload": "{}"}
+    )
     with pytest.raises(IntegrityError):
         store.transaction(lambda tx: tx.journals.append([other_payload]))
 
@@ -341,8 +388,14 @@ def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> Non
         wal.intend("EXECUTE", f"s{number}")
     records = store.read(lambda tx: tx.journals.get("w"))
     check_chain(records)
-    altered = WalRecord(**{f: getattr(records[1], f) for f in records[1].__struct_fields__} | {"payload": '{"x":1}'})
-    for broken in ([records[0], altered, *records[2:]], [records[0], *records[2:]], [records[1], records[0], *records[2:]]):
+    altered = WalRecord(
+        **{f: getattr(records[1], f) for f in records[1].__struct_fields__} | {"payload": '{"x":1}'}
+    )
+    for broken in (
+        [records[0], altered, *records[2:]],
+        [records[0], *records[2:]],
+        [records[1], records[0], *records[2:]],
+    ):
         with pytest.raises(IntegrityError):
             check_chain(broken)
     assert record_hash(records[0]) == records[0].hash
@@ -378,7 +431,11 @@ def test_a_done_rides_in_the_next_commit(store: Any) -> None:
     wal.done("EXECUTE", "a")
     assert len(store.read(lambda tx: tx.journals.get("w"))) == 1
     wal.intend("EXECUTE", "b")
-    assert [r.status for r in store.read(lambda tx: tx.journals.get("w"))] == ["IN_PROGRESS", "DONE", "IN_PROGRESS"]
+    assert [r.status for r in store.read(lambda tx: tx.journals.get("w"))] == [
+        "IN_PROGRESS",
+        "DONE",
+        "IN_PROGRESS",
+    ]
 
 
 def test_a_put_on_a_running_job_is_remembered(store: Any) -> None:
@@ -400,10 +457,16 @@ def test_the_newest_come_first_and_numbers_have_no_gaps(store: Any) -> None:
         store.transaction(lambda tx: tx.runs.insert(row(name)))
     store.transaction(lambda tx: tx.runs.move("r2", "CLAIMED", state="PROPOSED"))
     for limit, expected in ((-1, ["r3", "r1", "r2"]), (2, ["r3", "r1"])):
-        assert [r.run_id for r in store.read(lambda tx, n=limit: tx.runs.recent("x", n))] == expected
+        assert [
+            r.run_id for r in store.read(lambda tx, n=limit: tx.runs.recent("x", n))
+        ] == expected
     with contextlib.suppress(ValueError):
         store.transaction(lambda tx: (tx.proposals.new("gone"), int("x")))
-    assert [store.transaction(lambda tx: tx.proposals.new(n)) for n in ("r2", "r1", "r2")] == [1, 2, 1]
+    assert [store.transaction(lambda tx: tx.proposals.new(n)) for n in ("r2", "r1", "r2")] == [
+        1,
+        2,
+        1,
+    ]
     store.transaction(lambda tx: tx.proposals.put(7, "r3"))
     assert store.transaction(lambda tx: tx.proposals.new("r4")) == 8
 
@@ -412,7 +475,12 @@ def test_text_is_ordered_by_its_bytes(store: Any) -> None:
     """A server's language must not change what comes first."""
     for name in ("a_b", "aB", "a-b", "Ab"):
         store.transaction(lambda tx: tx.runs.insert(row(name)))
-    assert [r.run_id for r in store.read(lambda tx: tx.runs.open_runs("x"))] == ["Ab", "a-b", "aB", "a_b"]
+    assert [r.run_id for r in store.read(lambda tx: tx.runs.open_runs("x"))] == [
+        "Ab",
+        "a-b",
+        "aB",
+        "a_b",
+    ]
 
 
 def test_a_bell_rings_once_the_job_is_durable_and_not_before(store: Any, other: Any) -> None:
@@ -449,7 +517,9 @@ def test_every_older_state_is_migrated_and_keeps_its_rows(place: Place, have: in
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 @pytest.mark.parametrize("have", range(1, len(MIGRATIONS)))
-def test_every_older_state_of_a_server_is_migrated_and_keeps_its_rows(place: Place, have: int) -> None:
+def test_every_older_state_of_a_server_is_migrated_and_keeps_its_rows(
+    place: Place, have: int
+) -> None:
     for statement in [s for file in MIGRATIONS[:have] for s in migration(file.read_text())]:
         place.sql(statement)
     place.sql("insert into meta values ('epoch', '3')")
@@ -466,7 +536,10 @@ def _is_usable(place: Place) -> None:
 
 
 def test_a_query_says_the_same_to_a_server() -> None:
-    said = to_postgres("select 'a:b%?' from t where x = :x and y > :now_ms - ? limit :n /*for update*/ /*skip locked*/", writing=True)
+    said = to_postgres(
+        "select 'a:b%?' from t where x = :x and y > :now_ms - ? limit :n /*for update*/ /*skip locked*/",
+        writing=True,
+    )
     assert said == (
         "select 'a:b%%?' from t where x = %(x)s and y > cast(extract(epoch from clock_timestamp()) * 1000 as bigint) - %s"
         " limit nullif(%(n)s, -1) for update skip locked"
@@ -475,10 +548,10 @@ def test_a_query_says_the_same_to_a_server() -> None:
 
 
 def test_a_table_is_the_same_on_a_server() -> None:
-    """Text by its bytes, whatever language the server speaks; a place in the order of arrival where SQLite has one."""
-    text = (
-        "create table a (b text primary key, c integer);\ncreate table d (e integer primary key);\ncreate table f (g text) without rowid;"
-    )
+    """Text by its bytes, whatever language the server speaks; a place in the order of arrival where
+    SQLite has one.
+    """
+    text = "create table a (b text primary key, c integer);\ncreate table d (e integer primary key);\ncreate table f (g text) without rowid;"
     assert migration(text) == [
         'create table a (b text collate "C" primary key, c bigint, rowid bigint generated always as identity)',
         "create table d (e bigint generated by default as identity primary key)",
@@ -488,7 +561,11 @@ def test_a_table_is_the_same_on_a_server() -> None:
 
 def test_a_newer_format_is_refused(place: Place) -> None:
     place.open().abandon()
-    place.sql("pragma user_version = 99" if place.kind == "sqlite" else "update store_format set version = 99")
+    place.sql(
+        "pragma user_version = 99"
+        if place.kind == "sqlite"
+        else "update store_format set version = 99"
+    )
     with pytest.raises(UsageError, match="99"):
         place.open()
 
@@ -496,7 +573,9 @@ def test_a_newer_format_is_refused(place: Place) -> None:
 def _waits_for_the_disk(tx: Any) -> bool:
     if hasattr(tx.jobs._db, "total_changes"):
         return bool(tx.jobs._db.execute("pragma synchronous").fetchone()[0] == 2)
-    return bool(tx.jobs._db.execute("show synchronous_commit").fetchone()["synchronous_commit"] == "on")
+    return bool(
+        tx.jobs._db.execute("show synchronous_commit").fetchone()["synchronous_commit"] == "on"
+    )
 
 
 def _break(tx: Any) -> None:
@@ -512,7 +591,9 @@ def test_only_what_a_power_cut_may_take_back_does_not_wait_for_the_disk(store: A
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_a_hasty_transaction_that_could_not_begin_makes_no_other_one_hasty(store: Any, place: Place) -> None:
+def test_a_hasty_transaction_that_could_not_begin_makes_no_other_one_hasty(
+    store: Any, place: Place
+) -> None:
     store._db.execute("pragma busy_timeout = 0")
     with contextlib.closing(sqlite3.connect(place.where, isolation_level=None)) as db:
         db.execute("begin immediate")
@@ -529,7 +610,9 @@ def test_a_batch_waits_for_the_disk_when_one_of_it_must(store: Any) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_after_tidying_up_the_file_alone_holds_everything(store: Any, place: Place, tmp_path: Path) -> None:
+def test_after_tidying_up_the_file_alone_holds_everything(
+    store: Any, place: Place, tmp_path: Path
+) -> None:
     store.transaction(lambda tx: tx.jobs.put("d", "", ""))
     size = Path(place.where).stat().st_size
     store.tidy()

@@ -9,7 +9,12 @@ from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.verdict import Evidence, judge_all
 
 ENTRY = DatasetEntry(
-    dataset_id="trees", title="Trees", licence="CC0-1.0", sensitivity="public", policy_label="public", source=Source(url="http://x/")
+    dataset_id="trees",
+    title="Trees",
+    licence="CC0-1.0",
+    sensitivity="public",
+    policy_label="public",
+    source=Source(url="http://x/"),
 )
 LOOKED = {
     "suppressed": None, "obligations": (), "catalog": (), "lineage": (), "attestation": (), "licences": {"trees": "CC0-1.0"}, "policy": (),
@@ -17,7 +22,15 @@ LOOKED = {
 
 
 def evidence(**looked: object) -> Evidence:
-    return Evidence(entry=ENTRY, expected={"a": "1"}, found={"a": "1"}, schema=(), books={"read": 0}, rows=1, **looked)  # type: ignore[arg-type]
+    return Evidence(
+        entry=ENTRY,
+        expected={"a": "1"},
+        found={"a": "1"},
+        schema=(),
+        books={"read": 0},
+        rows=1,
+        **looked,
+    )  # type: ignore[arg-type]
 
 
 def test_evidence_that_was_all_looked_at_passes() -> None:
@@ -43,5 +56,8 @@ def test_the_policy_is_told_verified_only_of_what_was() -> None:
     )  # fmt: skip
     told = policy_question(candidate, evidence(**LOOKED), judge_all(GATES, evidence(**LOOKED)))
     unseen = policy_question(candidate, evidence(), judge_all(GATES, evidence()))
-    assert (told["attestation"], told["candidate"]["records"]) == ({"verified": True}, ["dcat", "prov"])
+    assert (told["attestation"], told["candidate"]["records"]) == (
+        {"verified": True},
+        ["dcat", "prov"],
+    )
     assert (unseen["attestation"], unseen["candidate"]["records"]) == ({"verified": False}, [])

@@ -1,4 +1,6 @@
-"""The identities equal the golden vectors, which other languages read too, and no identity is without vectors."""
+"""The identities equal the golden vectors, which other languages read too, and no identity is
+without vectors.
+"""
 
 import inspect
 import re
@@ -22,7 +24,11 @@ def cases() -> Iterator[Any]:
 
 
 def call(name: str, row: dict[str, Any]) -> Any:
-    args = row["args"] if "args" in row else {key: canonical.loads(text.encode()) for key, text in row["args_json"].items()}
+    args = (
+        row["args"]
+        if "args" in row
+        else {key: canonical.loads(text.encode()) for key, text in row["args_json"].items()}
+    )
     if name == "digest":
         args = {"data": args["data"].encode()}
     return getattr(ids, name)(**args)
@@ -41,7 +47,11 @@ def test_the_identity_equals_its_vector(name: str, row: dict[str, Any]) -> None:
 
 def test_every_public_function_has_vectors() -> None:
     members = inspect.getmembers(ids, inspect.isfunction)
-    public = {name for name, function in members if function.__module__ == ids.__name__ and not name.startswith("_")}
+    public = {
+        name
+        for name, function in members
+        if function.__module__ == ids.__name__ and not name.startswith("_")
+    }
     assert public == set(VECTORS)
 
 
@@ -54,12 +64,17 @@ def test_every_case_says_what_it_expects(name: str) -> None:
 
 
 def test_the_wal_id_vectors_keep_the_order_of_the_signature() -> None:
-    """The definition is an array in that order, and another language can only learn the order from here."""
+    """The definition is an array in that order, and another language can only learn the order from
+    here.
+    """
     assert list(VECTORS["wal_id"][0]["args"]) == list(inspect.signature(ids.wal_id).parameters)
 
 
 def test_different_runs_have_different_keys() -> None:
-    distinct = {(row["args"]["source_url"], row["args"]["etag"] or "", row["args"]["window"] or "") for row in VECTORS["run_key"]}
+    distinct = {
+        (row["args"]["source_url"], row["args"]["etag"] or "", row["args"]["window"] or "")
+        for row in VECTORS["run_key"]
+    }
     assert len({row["expect"] for row in VECTORS["run_key"]}) == len(distinct)
 
 

@@ -1,4 +1,6 @@
-"""The zone contract: a name appears whole or not at all, and what is written once stays as it was."""
+"""The zone contract: a name appears whole or not at all, and what is written once stays as it
+was.
+"""
 
 import errno
 import multiprocessing
@@ -55,7 +57,9 @@ def test_a_file_of_the_zone_is_shared(zone: LocalZone) -> None:
     assert os.path.samefile(zone.local("a"), zone.local("b"))
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "", "a//b", "a/./b", "a\\b", "c:/x", "a\x00b"])
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/x", "a/../../x", "", "a//b", "a/./b", "a\\b", "c:/x", "a\x00b"]
+)
 def test_a_path_stays_in_its_zone(zone: LocalZone, path: str) -> None:
     with pytest.raises(UsageError):
         zone.create(path, b"")
@@ -125,7 +129,9 @@ def test_what_a_dead_process_left_is_swept_and_a_living_one_keeps_its_own(zone: 
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_failing_disk_is_a_failed_step_with_a_name(zone: LocalZone, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_failing_disk_is_a_failed_step_with_a_name(
+    zone: LocalZone, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def fsync(fd: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -152,7 +158,11 @@ def test_fifty_writes_from_eight_processes_make_one_object(zone: LocalZone) -> N
         w.join()
         assert w.exitcode == 0
     assert list(zone.names("same")) == ["same/object"]
-    assert not [p for p in (zone.root / ".tmp").rglob("*") if p.is_file()] if (zone.root / ".tmp").exists() else True
+    assert (
+        not [p for p in (zone.root / ".tmp").rglob("*") if p.is_file()]
+        if (zone.root / ".tmp").exists()
+        else True
+    )
 
 
 def test_an_overlay_keeps_writes_to_itself(zone: LocalZone, tmp_path: Path) -> None:
@@ -171,19 +181,31 @@ def any_zone(request: pytest.FixtureRequest, tmp_path: Path) -> Zone:
     made: dict[str, Zone] = {
         "local": LocalZone(tmp_path / "zone"),
         "mapped": MappedZone(tmp_path / "zone", {"work": tmp_path / "elsewhere"}),
-        "overlay": OverlayZone(LocalZone(tmp_path / "zone"), LocalZone(tmp_path / "upper"), ".nothing"),
+        "overlay": OverlayZone(
+            LocalZone(tmp_path / "zone"), LocalZone(tmp_path / "upper"), ".nothing"
+        ),
     }
     return made[request.param]
 
 
-def test_bytes_that_are_required_are_those_of_the_digest_or_an_error_says_what_to_do(any_zone: Zone) -> None:
+def test_bytes_that_are_required_are_those_of_the_digest_or_an_error_says_what_to_do(
+    any_zone: Zone,
+) -> None:
     any_zone.create("work/a", b"one")
     assert any_zone.require("work/a", digest(b"one")) == any_zone.stat("work/a")
-    assert any_zone.holds("work/a", digest(b"one")) and not any_zone.holds("work/a", digest(b"two")) and not any_zone.holds("work/b", "")
+    assert (
+        any_zone.holds("work/a", digest(b"one"))
+        and not any_zone.holds("work/a", digest(b"two"))
+        and not any_zone.holds("work/b", "")
+    )
     for path, what in (("work/a", "damaged"), ("work/b", "missing")):
         with pytest.raises(IntegrityError) as raised:
             any_zone.require(path, digest(b"two"), "Run again.")
-        assert (raised.value.happened, raised.value.expected, raised.value.remedy) == (f"{path} is {what}.", digest(b"two"), "Run again.")
+        assert (raised.value.happened, raised.value.expected, raised.value.remedy) == (
+            f"{path} is {what}.",
+            digest(b"two"),
+            "Run again.",
+        )
 
 
 def test_what_is_known_of_a_name_without_reading_it(any_zone: Zone) -> None:
@@ -192,7 +214,9 @@ def test_what_is_known_of_a_name_without_reading_it(any_zone: Zone) -> None:
     one, same = any_zone.held("work/a/one"), any_zone.held("work/a/same")
     assert one is not None and same is not None
     assert (one.size, one.names, one.bytes_id, one.written_ns > 0) == (5, 2, same.bytes_id, True)
-    assert any_zone.held("work/b") is any_zone.held("work/a") is any_zone.held("work/a/one/x") is None
+    assert (
+        any_zone.held("work/b") is any_zone.held("work/a") is any_zone.held("work/a/one/x") is None
+    )
     assert (any_zone.free() or 1) > 0
 
 
@@ -214,29 +238,43 @@ def test_what_dead_processes_left_is_named_before_it_is_swept(tmp_path: Path) ->
     assert zone.leftovers() == []
 
 
-def test_a_folder_is_compared_with_its_list_the_same_way_in_a_zone_and_outside_of_one(any_zone: Zone) -> None:
+def test_a_folder_is_compared_with_its_list_the_same_way_in_a_zone_and_outside_of_one(
+    any_zone: Zone,
+) -> None:
     names = {"a.parquet": b"one", "b.parquet": b"two", "dcat.json": b"{}"}
     listed = {name: digest(content) for name, content in names.items()} | {"../up": digest(b"")}
-    any_zone.create_all({f"work/v/{name}": content for name, content in names.items() if name != "dcat.json"} | {"work/v/more": b""})
+    any_zone.create_all(
+        {f"work/v/{name}": content for name, content in names.items() if name != "dcat.json"}
+        | {"work/v/more": b""}
+    )
     any_zone.replace("work/v/b.parquet", b"2")
     any_zone.create("work/v/checksums.sha256", checksums(listed))
     inside, outside = Verified(), Verified()
     verify_in_zone(any_zone, "work/v", inside)
     verify_folder(any_zone.local("work/v/checksums.sha256").parent, outside, "work/v")
     told = {p["where"].removeprefix("work/v/"): p["what"] for p in inside.problems}
-    assert told.pop("../up").endswith("v/../up' is not a path inside the zone"), "and nothing outside is read"
+    assert told.pop("../up").endswith("v/../up' is not a path inside the zone"), (
+        "and nothing outside is read"
+    )
     assert told == {
         "b.parquet": "its bytes do not match its digest",
         "dcat.json": "listed, but missing",
         "more": "present, but not listed",
     }
-    assert [p for p in inside.problems if "../up" not in p["where"]] == [p for p in outside.problems if "../up" not in p["where"]]
+    assert [p for p in inside.problems if "../up" not in p["where"]] == [
+        p for p in outside.problems if "../up" not in p["where"]
+    ]
     assert (inside.files, inside.exit_code) == (4, 6)
 
 
 def test_nobody_asks_a_zone_for_what_it_does_not_promise() -> None:
     """The type checker says so; here, that nobody tells it to be quiet."""
     src = Path(kfm.__file__).parent
-    quiet = [p for p in src.rglob("*.py") for line in p.read_text().splitlines() if "ignore[attr-defined]" in line and "import" not in line]
+    quiet = [
+        p
+        for p in src.rglob("*.py")
+        for line in p.read_text().splitlines()
+        if "ignore[attr-defined]" in line and "import" not in line
+    ]
     asking = [p for p in src.rglob("*.py") if 'hasattr(zone, "' in p.read_text()]
     assert quiet == asking == []

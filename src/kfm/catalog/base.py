@@ -1,4 +1,6 @@
-"""What every catalog record says about one version, in public words only, and the few helpers the renderers share."""
+"""What every catalog record says about one version, in public words only, and the few helpers the
+renderers share.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,9 @@ __all__ = [
 UNKNOWN = "unknown custodian"
 _STEP = ("id", "kind", "step", "discharges", "settings")
 _SPDX = re.compile(r"(?!LicenseRef-)[A-Za-z0-9.+-]+")
-_PERSON = re.compile(r"(?P<name>[^<>]*?)\s*<?(?P<address>[A-Za-z0-9.!$&'*+=~_-]+@[A-Za-z0-9.-]+\.[A-Za-z0-9-]+)>?")
+_PERSON = re.compile(
+    r"(?P<name>[^<>]*?)\s*<?(?P<address>[A-Za-z0-9.!$&'*+=~_-]+@[A-Za-z0-9.-]+\.[A-Za-z0-9-]+)>?"
+)
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +46,9 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A version as catalogs may show it. All of it is public already; renderers add no time, count or digest of their own."""
+    """A version as catalogs may show it. All of it is public already; renderers add no time, count
+    or digest of their own.
+    """
 
     dataset_id: str
     title: str
@@ -62,7 +68,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     previous: tuple[str, ...] = ()  # version ids, newest first
     artifacts: tuple[Artifact, ...]
     records: dict[str, str] = {}  # path below the version's folder ("dcat.json") -> digest
-    bbox: tuple[float, float, float, float] | None = None  # west, south, east, north; west > east: across the antimeridian
+    # west, south, east, north; west > east: across the antimeridian
+    bbox: tuple[float, float, float, float] | None = None
     interval: tuple[str, str] | None = None  # RFC 3339, of the data
     steps: tuple[dict[str, Any], ...] = ()  # governed transforms: {kind, discharges, …settings}
     h3_resolution: int | None = None
@@ -81,13 +88,21 @@ def known(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def href(path: str) -> str:
-    """A path as part of an IRI: artifacts may have spaces, hashes and question marks in their names."""
+    """A path as part of an IRI: artifacts may have spaces, hashes and question marks in their
+    names.
+    """
     return quote(path, safe="/")
 
 
 def licence_iri(licence: str) -> str:
-    """SPDX gives an address to the licences it lists; an expression or a private licence has only ours."""
-    return f"https://spdx.org/licenses/{licence}" if _SPDX.fullmatch(licence) else f"kfm://licence/{quote(licence, safe='')}"
+    """SPDX gives an address to the licences it lists; an expression or a private licence has only
+    ours.
+    """
+    return (
+        f"https://spdx.org/licenses/{licence}"
+        if _SPDX.fullmatch(licence)
+        else f"kfm://licence/{quote(licence, safe='')}"
+    )
 
 
 def publisher(described: Described) -> str:
@@ -111,26 +126,37 @@ def lineage(steps: Sequence[Mapping[str, Any]]) -> str:
     """The governed transforms in one paragraph."""
     if not steps:
         return "Read, checked and converted; no governed transform was applied."
-    return "Read, checked and converted, then: " + "; ".join(step_words(step) for step in steps) + "."
+    return (
+        "Read, checked and converted, then: " + "; ".join(step_words(step) for step in steps) + "."
+    )
 
 
 def step_words(step: Mapping[str, Any]) -> str:
     """One governed transform: what it did, which obligation it discharged, with which settings."""
-    settings = {name: value for name, value in step.items() if name not in _STEP} | (step.get("settings") or {})
+    settings = {name: value for name, value in step.items() if name not in _STEP} | (
+        step.get("settings") or {}
+    )
     said = [f"discharges {step['discharges']}"] if step.get("discharges") else []
     said += [f"{name} = {canonical.dumps(settings[name]).decode()}" for name in sorted(settings)]
-    name = next((str(step[key]) for key in ("kind", "step", "id") if step.get(key)), "an unnamed step")
+    name = next(
+        (str(step[key]) for key in ("kind", "step", "id") if step.get(key)), "an unnamed step"
+    )
     return f"{name} ({', '.join(said)})" if said else name
 
 
 def geometry(bbox: Sequence[float]) -> dict[str, Any]:
-    """The box as GeoJSON: a point or a line when it has no area, in two parts when it crosses the antimeridian (RFC 7946, 3.1.9)."""
+    """The box as GeoJSON: a point or a line when it has no area, in two parts when it crosses the
+    antimeridian (RFC 7946, 3.1.9).
+    """
     west, south, east, north = bbox
     if west > east and 180.0 in (west, -east):  # it touches the antimeridian and does not cross it
         west, east = (-180.0, east) if west == 180.0 else (west, 180.0)
     if west > east:
         parts = [geometry((west, south, 180.0, north)), geometry((-180.0, south, east, north))]
-        return {"type": f"Multi{parts[0]['type']}", "coordinates": [part["coordinates"] for part in parts]}
+        return {
+            "type": f"Multi{parts[0]['type']}",
+            "coordinates": [part["coordinates"] for part in parts],
+        }
     if west == east and south == north:
         return {"type": "Point", "coordinates": [west, south]}
     if west == east or south == north:

@@ -1,4 +1,6 @@
-"""One lineage record and three of its renderings: index edges, a Cypher batch, an OpenLineage event."""
+"""One lineage record and three of its renderings: index edges, a Cypher batch, an OpenLineage
+event.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -32,11 +34,16 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_of(
-    public: Callable[[str, str], str], row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str | None]
+    public: Callable[[str, str], str],
+    row: LedgerRow,
+    artifacts: Mapping[str, Mapping[str, Any]],
+    labels: Mapping[str, str | None],
 ) -> LineageRecord:
-    """The lineage of a promoted run; promote and reindex both make it here, so that they say the same.
+    """The lineage of a promoted run; promote and reindex both make it here, so that they say the
+    same.
 
-    `public(dataset_id, value)` gives what may be told of an input: its digest, or a commitment to it.
+    `public(dataset_id, value)` gives what may be told of an input: its digest, or a commitment to
+    it.
     """
     d = row.dataset_id
     return LineageRecord(
@@ -50,16 +57,26 @@ def record_of(
         version_id=str(row.version_id),
         version_digest=str(row.version_digest),
         base_version=row.base_version,
-        inputs=tuple({"uri": s["source_url"], "hash": public(d, s["digest"])} for s in msgspec.json.decode(row.source_metadata)),
-        outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()),
+        inputs=tuple(
+            {"uri": s["source_url"], "hash": public(d, s["digest"])}
+            for s in msgspec.json.decode(row.source_metadata)
+        ),
+        outputs=tuple(
+            {"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()
+        ),
         labels={name: value for name, value in labels.items() if value},
     )
 
 
 def labels_told(spec: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """The labels a run was made under, from the spec in its journaled PLAN or its record: whoever tells them later says the same."""
+    """The labels a run was made under, from the spec in its journaled PLAN or its record: whoever
+    tells them later says the same.
+    """
     registry = (spec or {}).get("registry") or {}
-    return {name: registry.get(name) for name in ("sensitivity", "policy_label", "care_label", "licence")}
+    return {
+        name: registry.get(name)
+        for name in ("sensitivity", "policy_label", "care_label", "licence")
+    }
 
 
 def edges(record: LineageRecord) -> list[tuple[str, str, str]]:
@@ -73,25 +90,40 @@ def edges(record: LineageRecord) -> list[tuple[str, str, str]]:
 
 
 def cypher(record: LineageRecord) -> str:
-    """Separate statements, MERGE on keys only, so loading twice changes nothing and empty inputs still write the run."""
+    """Separate statements, MERGE on keys only, so loading twice changes nothing and empty inputs
+    still write the run.
+    """
     q = json.dumps
     lines = [
-        f"MERGE (r:Run {{id: {q(record.run_id)}}}) SET r.updater_id = {q(record.updater_id)}, r.version = {q(record.updater_version)}, "
-        f"r.started_at = {q(record.started_at)}, r.trigger_type = {q(record.trigger_type)}, r.wal_id = {q(record.wal_id)};",
+        (
+            f"MERGE (r:Run {{id: {q(record.run_id)}}}) SET r.updater_id = {q(record.updater_id)},"
+            f" r.version = {q(record.updater_version)}, r.started_at = {q(record.started_at)},"
+            f" r.trigger_type = {q(record.trigger_type)}, r.wal_id = {q(record.wal_id)};"
+        ),
         f"MERGE (s:Dataset {{key: {q(record.dataset_id)}}});",
-        f"MERGE (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) SET v.hash = {q(record.version_digest)}, "
-        f"v.version = {q(record.version_id)}{''.join(f', v.{name} = {q(value)}' for name, value in sorted(record.labels.items()))};",
-        f"MATCH (s:Dataset {{key: {q(record.dataset_id)}}}), (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) "
-        "MERGE (s)-[:HAS_VERSION]->(v);",
-        f"MATCH (r:Run {{id: {q(record.run_id)}}}), (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) "
-        "MERGE (r)-[:GENERATED]->(v);",
+        (
+            f"MERGE (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}})"
+            f" SET v.hash = {q(record.version_digest)}, "
+            "v.version ="
+            f" {q(record.version_id)}{''.join(f', v.{name} = {q(value)}' for name, value in sorted(record.labels.items()))};"
+        ),
+        (
+            f"MATCH (s:Dataset {{key: {q(record.dataset_id)}}}), (v:DatasetVersion {{key:"
+            f" {q(record.dataset_id + '@' + record.version_id)}}}) MERGE (s)-[:HAS_VERSION]->(v);"
+        ),
+        (
+            f"MATCH (r:Run {{id: {q(record.run_id)}}}), (v:DatasetVersion {{key:"
+            f" {q(record.dataset_id + '@' + record.version_id)}}}) MERGE (r)-[:GENERATED]->(v);"
+        ),
     ]
     for asset in record.inputs:
         lines.append(
-            f"MERGE (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}) ON CREATE SET a.first_seen_at = {q(record.started_at)};"
+            f"MERGE (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}) ON CREATE SET"
+            f" a.first_seen_at = {q(record.started_at)};"
         )
         lines.append(
-            f"MATCH (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}), (r:Run {{id: {q(record.run_id)}}}) MERGE (a)-[:USED_IN]->(r);"
+            f"MATCH (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}), (r:Run {{id:"
+            f" {q(record.run_id)}}}) MERGE (a)-[:USED_IN]->(r);"
         )
     return "\n".join(lines) + "\n"
 
@@ -110,13 +142,21 @@ def openlineage(record: LineageRecord) -> bytes:
         "run": {"runId": record.run_id},
         "job": {"namespace": "kfm", "name": record.updater_id},
         "inputs": [
-            {"namespace": _namespace(i["uri"]), "name": i["uri"], "facets": {"version": _version(i["hash"])}} for i in record.inputs
+            {
+                "namespace": _namespace(i["uri"]),
+                "name": i["uri"],
+                "facets": {"version": _version(i["hash"])},
+            }
+            for i in record.inputs
         ],
         "outputs": [
             {
                 "namespace": "kfm",
                 "name": f"{record.dataset_id}/{o['path']}",
-                "facets": {"version": _version(record.version_id), **({"tags": _tags(record.labels)} if record.labels else {})},
+                "facets": {
+                    "version": _version(record.version_id),
+                    **({"tags": _tags(record.labels)} if record.labels else {}),
+                },
             }
             for o in record.outputs
         ],
@@ -141,5 +181,7 @@ def _tags(labels: Mapping[str, str]) -> dict[str, Any]:
     return {
         "_producer": PRODUCER,
         "_schemaURL": "https://openlineage.io/spec/facets/1-0-0/TagsDatasetFacet.json",
-        "tags": [{"key": name, "value": value, "source": "kfm"} for name, value in sorted(labels.items())],
+        "tags": [
+            {"key": name, "value": value, "source": "kfm"} for name, value in sorted(labels.items())
+        ],
     }

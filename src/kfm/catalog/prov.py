@@ -13,8 +13,14 @@ from kfm.model.errors import UsageError
 
 __all__ = ["ProvRun", "prov", "prov_load", "undeclared"]
 
-PREFIX = {"agent": "kfm://agent/", "dataset": "kfm://dataset/", "kfm": "kfm://vocab/", "run": "kfm://run/"}
-RELATIONS = {  # the two (or three) things each relates; a document from elsewhere may leave one open
+PREFIX = {
+    "agent": "kfm://agent/",
+    "dataset": "kfm://dataset/",
+    "kfm": "kfm://vocab/",
+    "run": "kfm://run/",
+}
+# the two (or three) things each relates; a document from elsewhere may leave one open
+RELATIONS = {
     "wasGeneratedBy": ("prov:entity", "prov:activity"),
     "used": ("prov:activity", "prov:entity"),
     "wasInformedBy": ("prov:informed", "prov:informant"),
@@ -37,7 +43,9 @@ TIMES = ("prov:time", "prov:startTime", "prov:endTime")
 
 
 class ProvRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a run; an input that is not public has a commitment in place of its digest."""
+    """What is told of a run; an input that is not public has a commitment in place of its
+    digest.
+    """
 
     run_id: str
     dataset_id: str
@@ -58,22 +66,48 @@ class ProvRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prov(run: ProvRun) -> bytes:
-    """`catalog/prov/<id>/run_<run_id>.json`: the run, then each governed transform as an activity of its own, then the version."""
-    version, me, agent = f"dataset:{run.dataset_id}@{run.version_id}", f"run:{href(run.run_id)}", f"agent:{quote(run.agent, safe='')}"
+    """`catalog/prov/<id>/run_<run_id>.json`: the run, then each governed transform as an activity
+    of its own, then the version.
+    """
+    version, me, agent = (
+        f"dataset:{run.dataset_id}@{run.version_id}",
+        f"run:{href(run.run_id)}",
+        f"agent:{quote(run.agent, safe='')}",
+    )
     document = _Document()
     document.add("agent", agent, {"prov:type": _name("prov:SoftwareAgent"), "kfm:keyId": run.agent})
     times = {"prov:startTime": run.started_at, "prov:endTime": run.ended_at}
     document.add(
-        "activity", me, {**times, "prov:type": _name("kfm:Run"), "kfm:updaterId": run.updater_id, "kfm:updaterVersion": run.updater_version}
+        "activity",
+        me,
+        {
+            **times,
+            "prov:type": _name("kfm:Run"),
+            "kfm:updaterId": run.updater_id,
+            "kfm:updaterVersion": run.updater_version,
+        },
     )
     document.relate("wasAssociatedWith", activity=me, agent=agent)
     for person in run.approvals:
-        document.add("agent", f"agent:{quote(person, safe='')}", {"prov:type": _name("prov:Person"), "prov:label": person})
-        document.relate("wasAssociatedWith", activity=me, agent=f"agent:{quote(person, safe='')}", role="approver")
+        document.add(
+            "agent",
+            f"agent:{quote(person, safe='')}",
+            {"prov:type": _name("prov:Person"), "prov:label": person},
+        )
+        document.relate(
+            "wasAssociatedWith",
+            activity=me,
+            agent=f"agent:{quote(person, safe='')}",
+            role="approver",
+        )
     sources = []
     for number, given in enumerate(run.inputs):
         sources.append(f"{me}/input/{number}")
-        facts = {"prov:location": given["uri"], "kfm:digest": given.get("digest"), "kfm:commitment": given.get("commitment")}
+        facts = {
+            "prov:location": given["uri"],
+            "kfm:digest": given.get("digest"),
+            "kfm:commitment": given.get("commitment"),
+        }
         facts["kfm:origin"] = given.get("origin")
         document.add("entity", sources[-1], facts)
         document.relate("used", activity=me, entity=sources[-1])
@@ -82,7 +116,9 @@ def prov(run: ProvRun) -> bytes:
     return rendered({"prefix": PREFIX, **document.records})
 
 
-def _steps(document: "_Document", run: ProvRun, me: str, agent: str, version: str, sources: list[str]) -> str:
+def _steps(
+    document: "_Document", run: ProvRun, me: str, agent: str, version: str, sources: list[str]
+) -> str:
     """The chain run → step → … → version; returns the activity that made the version."""
     made = [f"{me}/records", *(f"{me}/step/{href(str(step['id']))}/records" for step in run.steps)]
     made[-1] = version
@@ -94,13 +130,23 @@ def _steps(document: "_Document", run: ProvRun, me: str, agent: str, version: st
         document.add("entity", used, {"prov:label": "between two steps; not published"})
         activity = f"{me}/step/{href(str(step['id']))}"
         settings = canonical.dumps(step["settings"]).decode() if step.get("settings") else None
-        facts = {"kfm:kind": step["kind"], "kfm:discharges": step.get("discharges"), "kfm:settings": settings}
-        document.add("activity", activity, {"prov:type": _name("kfm:GovernedTransform"), "prov:label": step_words(step), **facts})
+        facts = {
+            "kfm:kind": step["kind"],
+            "kfm:discharges": step.get("discharges"),
+            "kfm:settings": settings,
+        }
+        document.add(
+            "activity",
+            activity,
+            {"prov:type": _name("kfm:GovernedTransform"), "prov:label": step_words(step), **facts},
+        )
         document.relate("wasAssociatedWith", activity=activity, agent=agent)
         document.relate("wasInformedBy", informed=activity, informant=before)
         document.relate("used", activity=activity, entity=used)
         document.relate("wasGeneratedBy", entity=result, activity=activity)
-        document.relate("wasDerivedFrom", generatedEntity=result, usedEntity=used, activity=activity)
+        document.relate(
+            "wasDerivedFrom", generatedEntity=result, usedEntity=used, activity=activity
+        )
         before = activity
     return before
 
@@ -109,22 +155,32 @@ def _version(document: "_Document", run: ProvRun, version: str, last: str, agent
     dataset = f"dataset:{run.dataset_id}"
     labels = {"kfm:sensitivity": run.sensitivity, "kfm:careLabel": run.care_label}
     document.add("entity", dataset, {"prov:type": _name("kfm:Dataset")})
-    document.add("entity", version, {"prov:type": _name("prov:Collection"), "kfm:versionDigest": run.version_digest, **labels})
+    document.add(
+        "entity",
+        version,
+        {"prov:type": _name("prov:Collection"), "kfm:versionDigest": run.version_digest, **labels},
+    )
     document.relate("specializationOf", specificEntity=version, generalEntity=dataset)
     document.relate("wasAttributedTo", entity=version, agent=agent)
     for output in run.outputs:
         artifact = f"{version}/{href(output['path'])}"
-        document.add("entity", artifact, {"prov:label": output["path"], "kfm:digest": output["digest"]})
+        document.add(
+            "entity", artifact, {"prov:label": output["path"], "kfm:digest": output["digest"]}
+        )
         document.relate("hadMember", collection=version, entity=artifact)
         document.relate("wasGeneratedBy", entity=artifact, activity=last)
     if run.base_version and run.base_version != run.version_id:
         base = f"{dataset}@{run.base_version}"
         document.add("entity", base, {"prov:type": _name("prov:Collection")})
-        document.relate("wasDerivedFrom", generatedEntity=version, usedEntity=base, type=_name("prov:Revision"))
+        document.relate(
+            "wasDerivedFrom", generatedEntity=version, usedEntity=base, type=_name("prov:Revision")
+        )
 
 
 class _Document:
-    """Records as they are added; relations are numbered, because PROV-JSON wants a name for each."""
+    """Records as they are added; relations are numbered, because PROV-JSON wants a name for
+    each.
+    """
 
     def __init__(self) -> None:
         self.records: dict[str, dict[str, dict[str, Any]]] = {}
@@ -134,7 +190,9 @@ class _Document:
 
     def relate(self, kind: str, **members: Any) -> None:
         number = len(self.records.setdefault(kind, {}))
-        self.add(kind, f"_:{kind}{number}", {f"prov:{name}": value for name, value in members.items()})
+        self.add(
+            kind, f"_:{kind}{number}", {f"prov:{name}": value for name, value in members.items()}
+        )
 
 
 def _name(qualified: str) -> dict[str, str]:
@@ -142,7 +200,9 @@ def _name(qualified: str) -> dict[str, str]:
 
 
 def prov_load(text: str | bytes, *, whole: bool = False) -> dict[str, Any]:
-    """The document, if it is PROV-JSON; `whole` also asks that no relation leaves an end open. Raises `UsageError` naming the member."""
+    """The document, if it is PROV-JSON; `whole` also asks that no relation leaves an end open.
+    Raises `UsageError` naming the member.
+    """
     document = canonical.loads(text.encode() if isinstance(text, str) else text)
     _check(document, "$", {"prov", "xsd", "xsi"}, whole=whole)
     checked: dict[str, Any] = document
@@ -152,14 +212,25 @@ def prov_load(text: str | bytes, *, whole: bool = False) -> dict[str, Any]:
 def undeclared(document: Mapping[str, Any]) -> set[str]:
     """Entities, activities and agents that a relation speaks of and nothing describes."""
     declared = {name for kind in ELEMENTS for name in document.get(kind, {})}
-    relations = [record for kind in RELATIONS for _, record, _ in _records(document.get(kind, {}), kind)]
-    return {name for record in relations for end in REFERENCES & record.keys() for name in _each(record[end])} - declared
+    relations = [
+        record for kind in RELATIONS for _, record, _ in _records(document.get(kind, {}), kind)
+    ]
+    return {
+        name
+        for record in relations
+        for end in REFERENCES & record.keys()
+        for name in _each(record[end])
+    } - declared
 
 
 def _check(document: Any, path: str, prefixes: set[str], *, whole: bool, top: bool = True) -> None:
     members = _object(document, path)
     own = _object(members.get("prefix", {}), f"{path}.prefix")
-    _need(all(isinstance(iri, str) for iri in own.values()), f"{path}.prefix", "an IRI for each prefix")
+    _need(
+        all(isinstance(iri, str) for iri in own.values()),
+        f"{path}.prefix",
+        "an IRI for each prefix",
+    )
     prefixes = prefixes | own.keys()
     for kind, content in members.items():
         where = f"{path}.{kind}"
@@ -168,7 +239,9 @@ def _check(document: Any, path: str, prefixes: set[str], *, whole: bool, top: bo
                 _check_name(name, f"{where}.{name}", prefixes)
                 _check(bundle, f"{where}.{name}", prefixes, whole=whole, top=False)
         elif kind != "prefix":
-            _need(kind in ELEMENTS or kind in RELATIONS, where, "a kind of record that PROV-DM knows")
+            _need(
+                kind in ELEMENTS or kind in RELATIONS, where, "a kind of record that PROV-DM knows"
+            )
             for name, record, place in _records(content, where):
                 _check_name(name, place, prefixes)
                 _check_record(kind, record, place, prefixes, whole=whole)
@@ -181,7 +254,9 @@ def _records(content: Any, where: str) -> Iterator[tuple[str, dict[str, Any], st
             yield name, _object(record, f"{where}.{name}"), f"{where}.{name}"
 
 
-def _check_record(kind: str, record: Mapping[str, Any], path: str, prefixes: set[str], *, whole: bool) -> None:
+def _check_record(
+    kind: str, record: Mapping[str, Any], path: str, prefixes: set[str], *, whole: bool
+) -> None:
     ends = RELATIONS.get(kind, ())
     open_ends = [end for end in ends if end not in record]
     if open_ends and (whole or open_ends == list(ends)):
@@ -196,7 +271,11 @@ def _check_record(kind: str, record: Mapping[str, Any], path: str, prefixes: set
         elif attribute in TIMES and kind != "entity":
             _need(_is_time(value), where, "a date and time")
         else:
-            _need(all(_is_value(one) for one in _each(value)), where, "a string, a number, a boolean or a typed literal")
+            _need(
+                all(_is_value(one) for one in _each(value)),
+                where,
+                "a string, a number, a boolean or a typed literal",
+            )
 
 
 def _check_name(name: Any, path: str, prefixes: set[str]) -> None:
@@ -208,7 +287,11 @@ def _check_name(name: Any, path: str, prefixes: set[str]) -> None:
 def _is_value(value: Any) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, str | int | float)
-    return "$" in value and value.keys() <= {"$", "type", "lang"} and all(isinstance(part, str) for part in value.values())
+    return (
+        "$" in value
+        and value.keys() <= {"$", "type", "lang"}
+        and all(isinstance(part, str) for part in value.values())
+    )
 
 
 def _is_time(value: Any) -> bool:
@@ -230,4 +313,8 @@ def _object(value: Any, path: str) -> dict[str, Any]:
 
 def _need(right: bool, path: str, expected: str) -> None:
     if not right:
-        raise UsageError(f"Not PROV-JSON at {path}.", expected=expected, remedy="Ask whoever wrote the document for a valid one.")
+        raise UsageError(
+            f"Not PROV-JSON at {path}.",
+            expected=expected,
+            remedy="Ask whoever wrote the document for a valid one.",
+        )

@@ -1,4 +1,6 @@
-"""roots: which version of the trust root this workspace has seen, so that an older one is noticed when it comes back."""
+"""roots: which version of the trust root this workspace has seen, so that an older one is noticed
+when it comes back.
+"""
 
 from typing import Any
 
@@ -9,7 +11,16 @@ from kfm.model.channel import RootAt
 from kfm.model.errors import IntegrityError
 from kfm.store.base import Tx
 
-__all__ = ["adopt_root", "check_root", "keep_root", "known_root", "record_root", "rolled_back", "root_problem", "unlike"]
+__all__ = [
+    "adopt_root",
+    "check_root",
+    "keep_root",
+    "known_root",
+    "record_root",
+    "rolled_back",
+    "root_problem",
+    "unlike",
+]
 
 _KEY = "root"
 
@@ -21,7 +32,9 @@ def known_root(tx: Tx) -> RootAt | None:
 
 
 def root_problem(tx: Tx, keys: KeyFolder) -> str | None:
-    """Why the root that is here cannot be the one this workspace goes by; None: it is that one, or a later version of it."""
+    """Why the root that is here cannot be the one this workspace goes by; None: it is that one, or
+    a later version of it.
+    """
     return unlike(known_root(tx), keys)
 
 
@@ -32,14 +45,25 @@ def unlike(known: RootAt | None, keys: KeyFolder) -> str | None:
     trust = keys.trust()
     if trust is None or trust.fingerprint != known.fingerprint:
         what = "there is none" if trust is None else f"this one is {trust.fingerprint}"
-        return f"the store knows version {known.version} of the root {known.fingerprint}, and {what}"
+        return (
+            f"the store knows version {known.version} of the root {known.fingerprint}, and {what}"
+        )
     if trust.version < known.version:
-        return f"the store knows its version {known.version}, and version {trust.version} is the newest one here"
-    return None if trust.digests[known.version] == known.digest else f"its version {known.version} is not the one the store knows"
+        return (
+            f"the store knows its version {known.version}, and version {trust.version} is the"
+            " newest one here"
+        )
+    return (
+        None
+        if trust.digests[known.version] == known.digest
+        else f"its version {known.version} is not the one the store knows"
+    )
 
 
 def check_root(tx: Tx, keys: KeyFolder) -> None:
-    """Refuse a root that is older than the one the store has seen, or another; remember a newer one."""
+    """Refuse a root that is older than the one the store has seen, or another; remember a newer
+    one.
+    """
     why = root_problem(tx, keys)
     if why is not None:
         raise rolled_back(why)
@@ -54,7 +78,8 @@ def keep_root(tx: Tx, at: RootAt | None) -> None:
 
 
 def record_root(world: Any) -> RootAt | None:
-    """Let the store know the root of this workspace, as every change of it and every look at a channel does; None: there is no root.
+    """Let the store know the root of this workspace, as every change of it and every look at a
+    channel does; None: there is no root.
 
     Raises `IntegrityError` when the store knows a newer one, or another.
     """
@@ -64,7 +89,8 @@ def record_root(world: Any) -> RootAt | None:
 
 
 def adopt_root(world: Any) -> RootAt:
-    """From now on the root that is here is the one this workspace goes by: for a new one, made after the old one was lost.
+    """From now on the root that is here is the one this workspace goes by: for a new one, made
+    after the old one was lost.
 
     An older version of the root it goes by already is refused: that is what is not to come back.
     """
@@ -85,6 +111,9 @@ def rolled_back(why: str) -> IntegrityError:
     return IntegrityError(
         f"The trust root in keys/root is not the newest: {why}.",
         expected="every version of the root that anything was made under; a root only goes forward",
-        remedy="Put the missing files back (`kfm keys restore FILE`, or from a bundle). Only where the root was lost and this one is new and "
-        "yours: `kfm keys root adopt`. Nothing was changed.",
+        remedy=(
+            "Put the missing files back (`kfm keys restore FILE`, or from a bundle). Only where the"
+            " root was lost and this one is new and yours: `kfm keys root adopt`. Nothing was"
+            " changed."
+        ),
     )

@@ -20,7 +20,12 @@ folder you are in, or KFM_WORKSPACE. Exit codes: 0 done or unchanged, 1 failed, 
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    return _HEAD + "\n" + "".join(f"  {name:<{width}}  {what}\n" for name, (_, what) in COMMANDS.items()) + _TAIL
+    return (
+        _HEAD
+        + "\n"
+        + "".join(f"  {name:<{width}}  {what}\n" for name, (_, what) in COMMANDS.items())
+        + _TAIL
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without our signs shows another one, never a traceback
+            # a terminal without our signs shows another one, never a traceback
+            stream.reconfigure(errors="replace")
     before: list[str] = []
     while args and args[0].startswith("-"):
         if args[0] in ("-h", "--help"):

@@ -1,5 +1,7 @@
-"""Approve a proposal with your own key. You sign its version, its evidence, the policy, the labels and the generation it follows;
-if any of them changes, your approval does not count. When enough people approved, `kfm promote N` makes it official."""
+"""Approve a proposal with your own key. You sign its version, its evidence, the policy, the labels
+and the generation it follows; if any of them changes, your approval does not count. When enough
+people approved, `kfm promote N` makes it official.
+"""
 
 import os
 import sys
@@ -18,20 +20,32 @@ __all__ = ["configure", "main", "signer_of"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY; else you are asked, on a terminal")
-    parser.add_argument("--digest", metavar="HEX", help="what you looked at: the version digest, 8 digits or more; another one is refused")
+    parser.add_argument(
+        "--key",
+        metavar="NAME|FILE",
+        help="your key; default: KFM_KEY; else you are asked, on a terminal",
+    )
+    parser.add_argument(
+        "--digest",
+        metavar="HEX",
+        help="what you looked at: the version digest, 8 digits or more; another one is refused",
+    )
     parser.add_argument("--reason", default="", help="kept with the signature, public")
 
 
 def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
-    """The key of the person at the keyboard: one that was named, or the only one here once they say that it is theirs."""
+    """The key of the person at the keyboard: one that was named, or the only one here once they say
+    that it is theirs.
+    """
     name = named or os.environ.get("KFM_KEY")
     if name is not None:
         return world.keys.person(name)
     there = sorted((workspace.path / "keys" / "people").glob("*.key"))
     if len(there) != 1:
         raise UsageError(
-            "Whose key?", expected="--key NAME or a .key file", remedy="`kfm keys list` shows who may sign; `kfm keys new` makes a key."
+            "Whose key?",
+            expected="--key NAME or a .key file",
+            remedy="`kfm keys list` shows who may sign; `kfm keys new` makes a key.",
         )
     signer = world.keys.person(there[0])
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -40,9 +54,16 @@ def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
             expected=f"--key {signer.name!r}, or KFM_KEY",
             remedy="Name the key if it is yours; nobody signs for another.",
         )
-    print(f"Sign as {signer.name}, {fingerprint_of(signer.public)}? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(
+        f"Sign as {signer.name}, {fingerprint_of(signer.public)}? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("Nothing was signed.", expected="y", remedy="Name your own key with --key.")
+        raise UsageError(
+            "Nothing was signed.", expected="y", remedy="Name your own key with --key."
+        )
     return signer
 
 
@@ -60,7 +81,15 @@ def main(args: Any) -> int:
         signer = signer_of(world, workspace, args.key)
         valid, needed = approve(world, row, signer, args.reason)
     if args.json:
-        emit({"status": "approved", "proposal": number, "by": signer.name, "approvals": valid, "needed": needed})
+        emit(
+            {
+                "status": "approved",
+                "proposal": number,
+                "by": signer.name,
+                "approvals": valid,
+                "needed": needed,
+            }
+        )
         return 0
     print(f"{signer.name} approved proposal {number} of {row.dataset_id}: {valid} of {needed}")
     if valid >= needed:

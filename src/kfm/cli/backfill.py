@@ -5,7 +5,8 @@ start   begin it; workers do it (`kfm worker run`), or this process with --inlin
 status  counts, grid, rate, what fails and the next command; resume  only what is missing or failed
 cancel  hand out nothing more, change nothing official; list  every backfill
 
---json of plan = {name, plan, estimate}; of start, resume, cancel = {status, backfill}; of status and list = {backfills: […]}.
+--json of plan = {name, plan, estimate}; of start, resume, cancel = {status, backfill}; of status
+and list = {backfills: […]}.
 """
 
 from functools import partial
@@ -29,8 +30,16 @@ from kfm.world.world import World
 __all__ = ["configure", "load_plan", "main"]
 
 FOLDER = Path("pipelines") / "orchestration" / "backfills"
-_SIGNS = {"running": "RUNNING", "assembling": "RUNNING", "stopped": "FAILED", "incomplete": "FAILED", "waiting": "PROPOSED", "denied": "REJECTED",
-          "done": "PASS", "cancelled": "NOOP"}  # fmt: skip
+_SIGNS = {
+    "running": "RUNNING",
+    "assembling": "RUNNING",
+    "stopped": "FAILED",
+    "incomplete": "FAILED",
+    "waiting": "PROPOSED",
+    "denied": "REJECTED",
+    "done": "PASS",
+    "cancelled": "NOOP",
+}
 _CODES = {"stopped": 1, "incomplete": 1, "denied": 3, "waiting": 7}
 _CELLS = (("FAILED", "FAILED"), ("STAGED", "PASS"), ("COMMITTED", "COMMITTED"), ("NOOP", "NOOP"))
 
@@ -38,22 +47,54 @@ _CELLS = (("FAILED", "FAILED"), ("STAGED", "PASS"), ("COMMITTED", "COMMITTED"), 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("plan", "start", "status", "resume", "cancel", "list"))
     parser.add_argument(
-        "what", nargs="?", metavar="NAME|FILE|DATASET", help=f"a plan in {FOLDER}, another file, or a dataset with the flags below"
+        "what",
+        nargs="?",
+        metavar="NAME|FILE|DATASET",
+        help=f"a plan in {FOLDER}, another file, or a dataset with the flags below",
     )
-    parser.add_argument("--since", metavar="TIME", help="of a dataset: start of the range, RFC 3339 or a day")
+    parser.add_argument(
+        "--since", metavar="TIME", help="of a dataset: start of the range, RFC 3339 or a day"
+    )
     parser.add_argument("--until", metavar="TIME", help="of a dataset: end of the range, exclusive")
     parser.add_argument(
-        "--window", default="1d", metavar="1d", help="of a dataset: length of one window; whole days are days of its time zone"
+        "--window",
+        default="1d",
+        metavar="1d",
+        help="of a dataset: length of one window; whole days are days of its time zone",
     )
-    parser.add_argument("--batch", type=int, default=50, metavar="N", help="of a dataset: partitions per job")
     parser.add_argument(
-        "--assemble-every", type=int, default=0, metavar="N", help="of a dataset: a version after so many parts; default: one at the end"
+        "--batch", type=int, default=50, metavar="N", help="of a dataset: partitions per job"
     )
-    parser.add_argument("--pool", metavar="POOL", help="of a dataset: the pool of its jobs; default: that of the registry")
-    parser.add_argument("--concurrency", type=int, default=None, metavar="N", help="of a dataset: jobs at once")
-    parser.add_argument("--per-second", type=float, default=None, metavar="N", help="of a dataset: requests a second at the most")
-    parser.add_argument("--again", action="store_true", help="start: although this very plan was done before")
-    parser.add_argument("--inline", action="store_true", help="start, resume: work it in this process, without a worker")
+    parser.add_argument(
+        "--assemble-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of a dataset: a version after so many parts; default: one at the end",
+    )
+    parser.add_argument(
+        "--pool",
+        metavar="POOL",
+        help="of a dataset: the pool of its jobs; default: that of the registry",
+    )
+    parser.add_argument(
+        "--concurrency", type=int, default=None, metavar="N", help="of a dataset: jobs at once"
+    )
+    parser.add_argument(
+        "--per-second",
+        type=float,
+        default=None,
+        metavar="N",
+        help="of a dataset: requests a second at the most",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="start: although this very plan was done before"
+    )
+    parser.add_argument(
+        "--inline",
+        action="store_true",
+        help="start, resume: work it in this process, without a worker",
+    )
     parser.add_argument("--reason", default="", help="cancel: why; recorded")
     upstream_flag(parser, "with --inline: where bytes come from")
     clock_flag(parser)
@@ -63,7 +104,9 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     if args.action in ("plan", "start") or (args.action in ("resume", "cancel") and not args.what):
         _named(args)
-    with open_world(workspace, upstream=args.upstream, echo=progress(args) if args.inline else None) as world:
+    with open_world(
+        workspace, upstream=args.upstream, echo=progress(args) if args.inline else None
+    ) as world:
         heed_clock(world, args)
         if args.action == "plan":
             return _plan(workspace, world, args)
@@ -76,50 +119,80 @@ def main(args: Any) -> int:
             return _cancel(world, row, args)
         targets = partial(targets_of, workspace)
         found = backfill.resume(world, row, login(), put=not args.inline, targets=targets)
-        return _begun(workspace, world, found, "already_done" if found.state == "done" else "resumed", args)
+        return _begun(
+            workspace, world, found, "already_done" if found.state == "done" else "resumed", args
+        )
 
 
 def _named(args: Any) -> None:
     if not args.what:
         raise UsageError(
-            "No backfill is named.", expected=f"kfm backfill {args.action} NAME|FILE|DATASET", remedy="`kfm backfill list` shows them."
+            "No backfill is named.",
+            expected=f"kfm backfill {args.action} NAME|FILE|DATASET",
+            remedy="`kfm backfill list` shows them.",
         )
 
 
-# ---- plan, start -----------------------------------------------------------------------------------------------------
+# ---- plan, start ---------------------------------------------------------------------------------
 def load_plan(workspace: Workspace, args: Any) -> tuple[str, BackfillPlan]:
     """(name, plan): from the workspace's folder, another file, or a dataset and flags."""
     for path in (workspace.path / FOLDER / f"{args.what}.yml", Path(args.what)):
         if path.is_file():
             return path.stem, plan_from(config.parse(path.read_bytes(), path.name), path.name)
     if args.what not in workspace.registered():
-        near = ", ".join(sorted(p.stem for p in (workspace.path / FOLDER).glob("*.yml"))) or "none yet"
+        near = (
+            ", ".join(sorted(p.stem for p in (workspace.path / FOLDER).glob("*.yml"))) or "none yet"
+        )
         raise UsageError(
-            f"There is no plan and no dataset {args.what}.", expected=f"a plan ({near}), a file or a dataset", remedy="Correct the name."
+            f"There is no plan and no dataset {args.what}.",
+            expected=f"a plan ({near}), a file or a dataset",
+            remedy="Correct the name.",
         )
     if not args.since or not args.until:
         raise UsageError(
-            "A backfill says which past it is about.", expected="--since TIME --until TIME", remedy=f"Or write {FOLDER}/NAME.yml."
+            "A backfill says which past it is about.",
+            expected="--since TIME --until TIME",
+            remedy=f"Or write {FOLDER}/NAME.yml.",
         )
     entry = workspace.require(args.what)
     given = {
-        "dataset": args.what, "since": args.since, "until": args.until, "partitioning": {"window": args.window}, "expected_runtime": "0",
-        "pool": args.pool or entry.pool, "acceptance": {"gates": "all"}, "batch": args.batch, "concurrency": args.concurrency,
+        "dataset": args.what,
+        "since": args.since,
+        "until": args.until,
+        "partitioning": {"window": args.window},
+        "expected_runtime": "0",
+        "pool": args.pool or entry.pool,
+        "acceptance": {"gates": "all"},
+        "batch": args.batch,
+        "concurrency": args.concurrency,
         "assemble": f"every {args.assemble_every}" if args.assemble_every else "once",
         **({"rate": {"per_second": args.per_second}} if args.per_second is not None else {}),
-    }  # fmt: skip
+    }
     return args.what, plan_from(given, "the flags")
 
 
 def _plan(workspace: Workspace, world: World, args: Any) -> int:
     name, plan = load_plan(workspace, args)
-    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False)[0]
+    target = targets_of(
+        workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
+    )[0]
     found, (plan, _) = backfill.estimate(world, plan, target), backfill.settle(world, plan, target)
     if args.json:
-        emit({"name": name, "plan": msgspec.to_builtins(plan), "estimate": msgspec.to_builtins(found)})
+        emit(
+            {
+                "name": name,
+                "plan": msgspec.to_builtins(plan),
+                "estimate": msgspec.to_builtins(found),
+            }
+        )
         return 0
     pools = {"default", *workspace.config.pools}
-    _tell_plan(name, plan, found, "" if plan.pool in pools else ", which kfm.yml does not name: nothing limits it")
+    _tell_plan(
+        name,
+        plan,
+        found,
+        "" if plan.pool in pools else ", which kfm.yml does not name: nothing limits it",
+    )
     print(f"\nNext  {again(args, f'backfill start {_repeat(args)}')}")
     return 0
 
@@ -142,33 +215,51 @@ def _repeat(args: Any) -> str:
         "concurrency": None,
         "per_second": None,
     }
-    flags = [f"--{k.replace('_', '-')} {getattr(args, k)}" for k, usual in given.items() if getattr(args, k) != usual]
+    flags = [
+        f"--{k.replace('_', '-')} {getattr(args, k)}"
+        for k, usual in given.items()
+        if getattr(args, k) != usual
+    ]
     return " ".join([str(args.what), *flags])
 
 
 def _tell_plan(name: str, plan: BackfillPlan, found: Estimate, about_pool: str) -> None:
-    asked = f"{plan.rate.per_second:g} a second at the most" if plan.rate else "as politeness allows"
+    asked = (
+        f"{plan.rate.per_second:g} a second at the most" if plan.rate else "as politeness allows"
+    )
     size = f", about {_bytes(found.bytes)}" if found.bytes is not None else ""
     why = (
         f"as {found.measured} runs took; expected {plan.expected_runtime}"
         if found.measured
-        else "as the plan expects; no run was measured yet"
-        if found.seconds
-        else "no run was measured yet"
+        else (
+            "as the plan expects; no run was measured yet"
+            if found.seconds
+            else "no run was measured yet"
+        )
     )
     show(f"{name}: {plan.dataset}, {plan.since} to {plan.until}\n")
     show(f"  partitions  {found.partitions:>12,}   windows of {plan.partitioning.window}")
-    show(f"  jobs        {found.jobs:>12,}   {plan.batch} partitions each, pool {plan.pool}{about_pool}")
+    show(
+        f"  jobs        {found.jobs:>12,}   {plan.batch} partitions each, pool"
+        f" {plan.pool}{about_pool}"
+    )
     show(f"  requests    {found.requests:>12,}   {asked}{size}")
     show(f"  time        {_time(found.seconds):>12}   {why}")
     gates = "every gate" if plan.acceptance.gates == "all" else ", ".join(plan.acceptance.gates)
-    show(f"  assembled   {plan.assemble:>12}   accepted by {gates}, at most {plan.acceptance.max_failed:.0%} failed")
+    show(
+        f"  assembled   {plan.assemble:>12}   accepted by {gates}, at most"
+        f" {plan.acceptance.max_failed:.0%} failed"
+    )
 
 
 def _start(workspace: Workspace, world: World, args: Any) -> int:
     name, plan = load_plan(workspace, args)
-    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False)[0]
-    row, new = backfill.start(world, name, plan, target, login(), put=not args.inline, again=args.again)
+    target = targets_of(
+        workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
+    )[0]
+    row, new = backfill.start(
+        world, name, plan, target, login(), put=not args.inline, again=args.again
+    )
     word = "started" if new else "already_done" if row.state == "done" else "already_started"
     return _begun(workspace, world, row, word, args)
 
@@ -181,16 +272,26 @@ def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args
     if args.json:
         emit({"status": word, "backfill": msgspec.to_builtins(backfill.status(world, row))})
     else:
-        print(f"{word.replace('_', ' ').capitalize()}: backfill {row.backfill_id} of {row.dataset_id}, {row.total:,} partitions")
+        print(
+            f"{word.replace('_', ' ').capitalize()}: backfill {row.backfill_id} of"
+            f" {row.dataset_id}, {row.total:,} partitions"
+        )
         if args.inline or word == "already_done":
             _tell(backfill.status(world, row))
-        print(f"{_next(args, backfill.next_command(row), row)}\n      {again(args, f'backfill status {row.name}')}")
+        print(
+            f"{_next(args, backfill.next_command(row), row)}\n     "
+            f" {again(args, f'backfill status {row.name}')}"
+        )
     return _CODES.get(row.state, 0) if args.inline else 0
 
 
 def _next(args: Any, command: str, of: BackfillRow | Status) -> str:
     """The next command; of what was denied why it was, and how to go on once that is mended."""
-    then = f"\n      {again(args, f'backfill resume {of.name}')}   once that is mended" if of.state == "denied" else ""
+    then = (
+        f"\n      {again(args, f'backfill resume {of.name}')}   once that is mended"
+        if of.state == "denied"
+        else ""
+    )
     return f"\nNext  {again(args, command.removeprefix('kfm '))}{then}"
 
 
@@ -201,26 +302,44 @@ def _reasons(outcome: Outcome | None) -> None:
 
 def _cancel(world: World, row: BackfillRow, args: Any) -> int:
     if not args.reason.strip():
-        raise UsageError("Cancelling needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+        raise UsageError(
+            "Cancelling needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
+        )
     found = backfill.cancel(world, row, login(), args.reason.strip())
-    word = "already_done" if found.state == "done" else "already_cancelled" if row.state == "cancelled" else "cancelled"
+    word = (
+        "already_done"
+        if found.state == "done"
+        else "already_cancelled"
+        if row.state == "cancelled"
+        else "cancelled"
+    )
     status = backfill.status(world, found)
     if args.json:
         emit({"status": word, "backfill": msgspec.to_builtins(status)})
         return 0
-    print(f"{word.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of {found.dataset_id}; nothing official changed")
+    print(
+        f"{word.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of"
+        f" {found.dataset_id}; nothing official changed"
+    )
     if word == "cancelled" and (staged := status.counts.get("STAGED")):
-        print(f"      {staged:,} parts stay staged until a new start makes them again, or `kfm gc` finds them older than retention")
+        print(
+            f"      {staged:,} parts stay staged until a new start makes them again, or `kfm gc`"
+            " finds them older than retention"
+        )
     return 0
 
 
-# ---- status ----------------------------------------------------------------------------------------------------------
+# ---- status --------------------------------------------------------------------------------------
 def _status(world: World, args: Any) -> int:
     if args.what:
         rows = [backfill.find(world, args.what)]
     else:
         rows = world.store.read(lambda tx: tx.backfill.listing())
-        rows = rows if args.action == "list" else [row for row in rows if row.state not in backfill.OVER]
+        rows = (
+            rows
+            if args.action == "list"
+            else [row for row in rows if row.state not in backfill.OVER]
+        )
     if args.action == "list":
         return _list(rows, args)
     found = [backfill.status(world, row) for row in rows]
@@ -238,11 +357,19 @@ def _status(world: World, args: Any) -> int:
 
 def _list(rows: list[BackfillRow], args: Any) -> int:
     if args.json:
-        emit({"backfills": [{**msgspec.to_builtins(row), "plan": msgspec.to_builtins(row.read_plan())} for row in rows]})
+        emit(
+            {
+                "backfills": [
+                    {**msgspec.to_builtins(row), "plan": msgspec.to_builtins(row.read_plan())}
+                    for row in rows
+                ]
+            }
+        )
         return 0
     for row in rows:
         show(
-            f"  {sign(_SIGNS[row.state])} {row.backfill_id}  {row.name:<24} {row.dataset_id:<24} {row.state:<10} {row.total:>9,}  {row.reason}"
+            f"  {sign(_SIGNS[row.state])} {row.backfill_id}  {row.name:<24} {row.dataset_id:<24}"
+            f" {row.state:<10} {row.total:>9,}  {row.reason}"
         )
     if not rows:
         print(f"No backfill was started.\n\nNext  {again(args, 'backfill plan NAME')}")
@@ -250,11 +377,19 @@ def _list(rows: list[BackfillRow], args: Any) -> int:
 
 
 def _tell(found: Status) -> None:
-    counts = ", ".join(f"{found.counts[state]:,} {state.lower()}" for state, _ in reversed(_CELLS) if found.counts.get(state))
-    show(f"  {sign(_SIGNS[found.state])} {found.name}  {found.dataset_id}  {found.state}  {found.reason}".rstrip())
+    counts = ", ".join(
+        f"{found.counts[state]:,} {state.lower()}"
+        for state, _ in reversed(_CELLS)
+        if found.counts.get(state)
+    )
+    show(
+        f"  {sign(_SIGNS[found.state])} {found.name}  {found.dataset_id}  {found.state} "
+        f" {found.reason}".rstrip()
+    )
     show(f"      {found.since} to {found.until}")
     show(
-        f"      {found.total:,} partitions: {counts + ', ' if counts else ''}{found.missing:,} to do, {found.handed_out:,} of them handed out"
+        f"      {found.total:,} partitions: {counts + ', ' if counts else ''}{found.missing:,} to"
+        f" do, {found.handed_out:,} of them handed out"
     )
     if found.lost:
         show(f"      {found.lost} batches were given up by their jobs: resume hands them out again")
@@ -262,15 +397,25 @@ def _tell(found: Status) -> None:
         left = f", about {_time(found.eta_seconds)} left" if found.eta_seconds is not None else ""
         show(f"      {found.per_second:,.1f} a second{left}")
     if found.state == "running" and found.idle_seconds > 300:
-        show(f"      no partition has ended for {_time(found.idle_seconds)}: is a worker running? `kfm worker list` shows them")
+        show(
+            f"      no partition has ended for {_time(found.idle_seconds)}: is a worker running?"
+            " `kfm worker list` shows them"
+        )
     if found.version_id:
-        show(f"      version {found.version_id[:9]}…  generation {found.generation}  run {found.run_id}")
+        show(
+            f"      version {found.version_id[:9]}…  generation {found.generation}  run"
+            f" {found.run_id}"
+        )
     if len(found.grid) > 1:
-        show(f"\n      {''.join(map(_cell, found.grid))}   {found.grid[0].partitions:,} partitions each")
+        show(
+            f"\n      {''.join(map(_cell, found.grid))}   {found.grid[0].partitions:,} partitions"
+            " each"
+        )
     for part in found.failing:
         name = f"{part['window']} {part['partition']}".strip()
         show(
-            f"  {sign('FAILED')} {part['n']:,}  {name}  {part['attempts']} {'try' if part['attempts'] == 1 else 'tries'}  {part['reason']}"
+            f"  {sign('FAILED')} {part['n']:,}  {name}  {part['attempts']}"
+            f" {'try' if part['attempts'] == 1 else 'tries'}  {part['reason']}"
         )
 
 

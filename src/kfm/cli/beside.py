@@ -1,4 +1,6 @@
-"""Datasets worked side by side: a few processes forked from this one take the next that is ready, and what they say is told in order."""
+"""Datasets worked side by side: a few processes forked from this one take the next that is ready,
+and what they say is told in order.
+"""
 
 import contextlib
 import io
@@ -28,9 +30,15 @@ Lost = Callable[[str, str], list[Outcome]]  # (dataset, how the process ended th
 def at_once_flag(parser: Parser) -> None:
     """`--at-once N`, for commands that work many datasets."""
     parser.add_argument(
-        "--at-once", type=int, default=None, metavar="N",
-        help="how many datasets are worked side by side; default: with --all the number of cores, else 1, one after the other",
-    )  # fmt: skip
+        "--at-once",
+        type=int,
+        default=None,
+        metavar="N",
+        help=(
+            "how many datasets are worked side by side; default: with --all the number of cores,"
+            " else 1, one after the other"
+        ),
+    )
 
 
 def cores() -> int:
@@ -38,7 +46,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def inputs_first(names: Sequence[str], made_from: Callable[[str], Sequence[str]]) -> dict[str, list[str]]:
+def inputs_first(
+    names: Sequence[str], made_from: Callable[[str], Sequence[str]]
+) -> dict[str, list[str]]:
     """`names` in their order, but each after those of them it is made from; and which these are."""
     found: dict[str, list[str]] = {}
     begun: set[str] = set()
@@ -50,7 +60,8 @@ def inputs_first(names: Sequence[str], made_from: Callable[[str], Sequence[str]]
         for i in inputs:
             if i not in begun:
                 place(i)
-        found[name] = [i for i in inputs if i in found]  # in a circle nothing waits for itself; the run says what is wrong
+        # in a circle nothing waits for itself; the run says what is wrong
+        found[name] = [i for i in inputs if i in found]
 
     for name in names:
         if name not in begun:
@@ -58,10 +69,14 @@ def inputs_first(names: Sequence[str], made_from: Callable[[str], Sequence[str]]
     return found
 
 
-def side_by_side(order: Mapping[str, Sequence[str]], work: Work, lost: Lost, at_once: int, shown: Progress) -> dict[str, list[Outcome]]:
-    """What became of every dataset of `order`, which says what each waits for; up to `at_once` are worked at the same time.
+def side_by_side(
+    order: Mapping[str, Sequence[str]], work: Work, lost: Lost, at_once: int, shown: Progress
+) -> dict[str, list[Outcome]]:
+    """What became of every dataset of `order`, which says what each waits for; up to `at_once` are
+    worked at the same time.
 
-    Lines come out in that order, each dataset's when those before it have ended. Where a process dies the others go on.
+    Lines come out in that order, each dataset's when those before it have ended. Where a process
+    dies the others go on.
     """
     # What other threads hold at that moment would stay locked in a fork.
     if min(at_once, len(order)) < 2 or threading.active_count() > 1:
@@ -77,7 +92,9 @@ def side_by_side(order: Mapping[str, Sequence[str]], work: Work, lost: Lost, at_
 class _Crew:
     """The processes, what each has said, and what of it is still to be told."""
 
-    def __init__(self, order: Mapping[str, Sequence[str]], work: Work, lost: Lost, shown: Progress) -> None:
+    def __init__(
+        self, order: Mapping[str, Sequence[str]], work: Work, lost: Lost, shown: Progress
+    ) -> None:
         self.done: dict[str, list[Outcome]] = {}
         self._order, self._work, self._lost, self._shown = order, work, lost, shown
         self._left, self._untold = list(order), list(order)
@@ -95,7 +112,9 @@ class _Crew:
             self._tell()
 
     def dismiss(self) -> None:
-        """Let all go; those at work stop where they can be resumed, and asked a second time, none is waited for."""
+        """Let all go; those at work stop where they can be resumed, and asked a second time, none
+        is waited for.
+        """
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 for hand in self._hands:
@@ -109,7 +128,9 @@ class _Crew:
         self._tell(everything=True)
 
     def _ready(self) -> str | None:
-        return next((name for name in self._left if all(i in self._ended for i in self._order[name])), None)
+        return next(
+            (name for name in self._left if all(i in self._ended for i in self._order[name])), None
+        )
 
     def _idle(self, at_once: int) -> "_Hand | None":
         free = next((hand for hand in self._hands if not hand.name), None)
@@ -143,7 +164,9 @@ class _Crew:
             self._said[hand.name] += [(stream, text) for stream, text in message["said"]]
 
     def _tell(self, everything: bool = False) -> None:
-        """Print what is next in the order; `everything`: also what others before it have not ended for."""
+        """Print what is next in the order; `everything`: also what others before it have not ended
+        for.
+        """
         while self._untold:
             name = self._untold[0]
             lines, self._said[name] = self._said[name], []
@@ -167,7 +190,8 @@ class _Hand:
         self.stopped = False
         self._rest = b""
         self.line, theirs = socket.socketpair()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))  # heard here or there, not on the way
+        # heard here or there, not on the way
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             parent, self.pid = os.getpid(), os.fork()
             if self.pid == 0:
@@ -201,11 +225,17 @@ class _Hand:
         """How it ended, in words."""
         self.line.close()
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
+        return (
+            f"it was killed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"it exited with status {code}"
+        )
 
 
-# ---- in the forked process -------------------------------------------------------------------------------------------
-def _serve(line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int) -> NoReturn:
+# ---- in the forked process -----------------------------------------------------------------------
+def _serve(
+    line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int
+) -> NoReturn:
     from kfm.connectors.guard import tie_to_parent  # a NOOP of one dataset starts faster without it
 
     code = 1
@@ -217,7 +247,10 @@ def _serve(line: socket.socket, inherited: Sequence[socket.socket], work: Work, 
         for end in inherited:
             end.close()
         wire = _Wire(line)
-        sys.stdout, sys.stderr = _Told(wire, "out", sys.stdout.isatty()), _Told(wire, "err", sys.stderr.isatty())
+        sys.stdout, sys.stderr = (
+            _Told(wire, "out", sys.stdout.isatty()),
+            _Told(wire, "err", sys.stderr.isatty()),
+        )
         shown = _Relayed(wire, wanted)
         for order in line.makefile("rb"):
             outcomes = work(msgspec.json.decode(order, type=str), shown)
@@ -230,11 +263,14 @@ def _serve(line: socket.socket, inherited: Sequence[socket.socket], work: Work, 
 
 
 def _leave_to_parent(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C reaches everyone in front of a terminal; the first of them hears it and tells the others."""
+    """Ctrl-C reaches everyone in front of a terminal; the first of them hears it and tells the
+    others.
+    """
 
 
 def _stop_once(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # sent to all of a group it comes a second time, from the parent: that is no second word
+    # sent to all of a group it comes a second time, from the parent: that is no second word
+    signal.signal(number, signal.SIG_IGN)
     finishing.hear(number, frame)
 
 

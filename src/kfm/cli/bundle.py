@@ -1,4 +1,6 @@
-"""Put a version and everything that proves it into one file, which `kfm verify FILE` checks anywhere, without network."""
+"""Put a version and everything that proves it into one file, which `kfm verify FILE` checks
+anywhere, without network.
+"""
 
 import datetime as dt
 import os
@@ -21,8 +23,12 @@ __all__ = ["configure", "main", "mapped"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the file to make")
-    parser.add_argument("--witness", type=Path, metavar="DIR", help="put these countersignatures in too")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="the file to make"
+    )
+    parser.add_argument(
+        "--witness", type=Path, metavar="DIR", help="put these countersignatures in too"
+    )
     reader_flag(parser)
 
 
@@ -36,7 +42,9 @@ def mapped(path: Path) -> Any:
 
 def main(args: Any) -> int:
     if args.output.is_dir():
-        raise UsageError(f"{args.output} is a folder.", expected="a file", remedy="Name the file to make.")
+        raise UsageError(
+            f"{args.output} is a folder.", expected="a file", remedy="Name the file to make."
+        )
     workspace = open_workspace(args.workspace)
     temp = args.output.with_name(f".{args.output.name}.{os.getpid()}.part")
     try:
@@ -45,17 +53,22 @@ def main(args: Any) -> int:
                 workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
             ref = folder_of(world, args.ref, reader_of(args))
             with temp.open("wb") as file:
-                file.writelines(bundle(world, ref, read_witness(args.witness) if args.witness else None))
+                file.writelines(
+                    bundle(world, ref, read_witness(args.witness) if args.witness else None)
+                )
         report = verify_bundle(mapped(temp), dt.datetime.now(dt.UTC))
         if report.problems:
             raise IntegrityError(
-                f"The bundle would not verify: {report.problems[0]['where']}: {report.problems[0]['what']}.",
+                f"The bundle would not verify: {report.problems[0]['where']}:"
+                f" {report.problems[0]['what']}.",
                 expected="an intact version and its evidence",
                 remedy="Run `kfm verify` and mend what it names. No file was made.",
             )
         if report.expired:
             raise Denied(
-                "The trust root has expired.", expected="one that readers accept", remedy="Run `kfm keys renew`, then bundle again."
+                "The trust root has expired.",
+                expected="one that readers accept",
+                remedy="Run `kfm keys renew`, then bundle again.",
             )
         temp.replace(args.output)
     finally:
@@ -71,7 +84,10 @@ def main(args: Any) -> int:
     if args.json:
         emit({**done, "path": str(args.output), "digest": hash_file(args.output).digest})
         return 0
-    print(f"{args.output}  {ref.dataset_id}@{ref.version_id}, generation {ref.generation}, {report.files} files")
+    print(
+        f"{args.output}  {ref.dataset_id}@{ref.version_id}, generation {ref.generation},"
+        f" {report.files} files"
+    )
     if report.origin:
         print(f"not from upstream itself: {told(report.origin)}")
     print(f"root {report.root}\n\nNext  kfm verify {args.output} --root {report.root}")

@@ -45,29 +45,45 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**{**more, "allow_abbrev": False})
-        self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")  # so that `--area -98.6,38,-98,38.6` is no option
+        # so that `--area -98.6,38,-98,38.6` is no option
+        self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Options may stand anywhere, also between positional arguments, where argparse can do that."""
+        """Options may stand anywhere, also between positional arguments, where argparse can do
+        that.
+        """
         given = list(sys.argv[1:] if args is None else args)
-        whole = any(a.nargs in (argparse.PARSER, argparse.REMAINDER) for a in self._get_positional_actions())
+        whole = any(
+            a.nargs in (argparse.PARSER, argparse.REMAINDER) for a in self._get_positional_actions()
+        )
         if whole or {"-h", "--help"} & set(given):  # help is printed of the parser as it is
             return super().parse_args(given, namespace)
         return self.parse_intermixed_args(given, namespace)
 
     def error(self, message: str) -> Any:
         fail(
-            UsageError(f"{message[:1].upper()}{message[1:]}.", expected="other arguments", remedy=f"`{self.prog} --help` lists them."),
+            UsageError(
+                f"{message[:1].upper()}{message[1:]}.",
+                expected="other arguments",
+                remedy=f"`{self.prog} --help` lists them.",
+            ),
             self.as_json,
         )
         raise SystemExit(2)
 
     def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
-        both = [n for name in names for n in ((name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,))]
+        both = [
+            n
+            for name in names
+            for n in (
+                (name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,)
+            )
+        ]
         unique = list(dict.fromkeys(both))
         action = super().add_argument(*unique, **more)
         if action.option_strings:
-            action.option_strings = [n for n in unique if n in names]  # help shows the documented spelling
+            # help shows the documented spelling
+            action.option_strings = [n for n in unique if n in names]
         return action
 
 
@@ -81,12 +97,21 @@ def again(args: Any, rest: str) -> str:
 
 def clock_flag(parser: Parser) -> None:
     """For commands that append a generation."""
-    parser.add_argument("--clock-ok", action="store_true", help="the clock is right, although it is behind what is official")
+    parser.add_argument(
+        "--clock-ok",
+        action="store_true",
+        help="the clock is right, although it is behind what is official",
+    )
 
 
 def reader_flag(parser: Parser) -> None:
     """For commands that hand something out."""
-    parser.add_argument("--for", dest="reader", metavar="NAME", help="who it is for: what needs a grant goes to who has one")
+    parser.add_argument(
+        "--for",
+        dest="reader",
+        metavar="NAME",
+        help="who it is for: what needs a grant goes to who has one",
+    )
 
 
 def reader_of(args: Any) -> Any:
@@ -98,7 +123,9 @@ def reader_of(args: Any) -> Any:
 
 
 def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
-    """Say when the clock is behind what is official; beyond a day the engine refuses, unless a person vouched for the clock."""
+    """Say when the clock is behind what is official; beyond a day the engine refuses, unless a
+    person vouched for the clock.
+    """
     from kfm.cli.terminal import say, sign
     from kfm.evidence.append_times import clock_warning
 
@@ -108,12 +135,17 @@ def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
 
 
 def offer(args: Any, world: Any, dataset_id: str) -> None:
-    """What could be made of the official version and is not made yet, with the command that makes it now; a worker would do it by itself."""
+    """What could be made of the official version and is not made yet, with the command that makes
+    it now; a worker would do it by itself.
+    """
     from kfm.cli.terminal import say
     from kfm.evidence.run_end import derivation, owed
 
     for kind in owed(world, dataset_id):
-        say(f"      {kind} was not run, no worker is there: {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}")
+        say(
+            f"      {kind} was not run, no worker is there:"
+            f" {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}"
+        )
 
 
 def command(name: str, args: Sequence[str]) -> int:
@@ -123,7 +155,10 @@ def command(name: str, args: Sequence[str]) -> int:
 
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
-        return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), "--json" in args)
+        return fail(
+            UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint),
+            "--json" in args,
+        )
     module = _loaded(f"kfm.cli.{COMMANDS[name][0]}")
     parser = parser_of(name, module)
     parser.as_json = "--json" in args
@@ -132,7 +167,9 @@ def command(name: str, args: Sequence[str]) -> int:
 
 
 def _loaded(name: str) -> ModuleType:
-    """A module; nothing that is loaded becomes garbage, so it is not looked through for any, now or when the process ends."""
+    """A module; nothing that is loaded becomes garbage, so it is not looked through for any, now or
+    when the process ends.
+    """
     if name in sys.modules:  # within a longer process: what is there now may be garbage
         return sys.modules[name]
     collecting = gc.isenabled()
@@ -147,8 +184,19 @@ def _loaded(name: str) -> ModuleType:
 
 def parser_of(name: str, module: Any) -> Parser:
     """The parser of one command: what all share, then its own."""
-    parser = Parser(prog=f"kfm {name}", description=(module.__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-w", "--workspace", type=Path, default=None, metavar="DIR", help="the workspace; default: the folder you are in")
+    parser = Parser(
+        prog=f"kfm {name}",
+        description=(module.__doc__ or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "-w",
+        "--workspace",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="the workspace; default: the folder you are in",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="print readable log lines on stderr")
     module.configure(parser)
@@ -158,11 +206,15 @@ def parser_of(name: str, module: Any) -> Parser:
 def upstream_flag(parser: Parser, what: str = "where bytes come from") -> None:
     """`--upstream`, as every command that asks has it."""
     help_text = f"{what}; default: live, or sample in a workspace made by `kfm init --sample`"
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default=None, help=help_text)
+    parser.add_argument(
+        "--upstream", choices=("live", "replay", "sample"), default=None, help=help_text
+    )
 
 
 def guard(work: Any, parsed: Any) -> int:
-    """Turn errors and signals into exit codes; an interrupted run releases its leases and can be resumed."""
+    """Turn errors and signals into exit codes; an interrupted run releases its leases and can be
+    resumed.
+    """
     previous = stop_on_signals(signal.SIGTERM, signal.SIGINT)
     try:
         code = int(work())
@@ -174,7 +226,11 @@ def guard(work: Any, parsed: Any) -> int:
         return _interrupted("interrupted", STOPPED, parsed.json)
     except SystemExit as end:
         return (
-            _interrupted("terminated", TERMINATED, parsed.json) if end.code == TERMINATED else end.code if isinstance(end.code, int) else 1
+            _interrupted("terminated", TERMINATED, parsed.json)
+            if end.code == TERMINATED
+            else end.code
+            if isinstance(end.code, int)
+            else 1
         )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
@@ -196,9 +252,14 @@ def understood(error: Exception) -> KfmError:
 
 
 def _refused(error: OSError) -> KfmError:
-    name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) and error.filename else ""
+    name = (
+        f" ({Path(os.fsdecode(error.filename)).name})"
+        if isinstance(error.filename, str | bytes) and error.filename
+        else ""
+    )
     return KfmError(
-        f"The system refused an operation: {error.strerror or _without_folders(str(error)) or type(error).__name__}{name}.",
+        "The system refused an operation:"
+        f" {error.strerror or _without_folders(str(error)) or type(error).__name__}{name}.",
         expected="a readable and writable workspace with space left",
         remedy="Mend that, then run again: nothing is lost.",
     )
@@ -207,9 +268,13 @@ def _refused(error: OSError) -> KfmError:
 def _unforeseen(error: Exception) -> KfmError:
     said = " ".join(_without_folders(str(error)).split()).removesuffix(".")
     return KfmError(
-        f"Something went wrong that should not: {type(error).__name__}{f': {said}' if said else ''}.",
+        "Something went wrong that should not:"
+        f" {type(error).__name__}{f': {said}' if said else ''}.",
         expected="a command that ends, or says why it cannot",
-        remedy="`kfm doctor` looks for damage; --verbose shows where it happened, which is worth reporting.",
+        remedy=(
+            "`kfm doctor` looks for damage; --verbose shows where it happened, which is worth"
+            " reporting."
+        ),
     )
 
 
@@ -220,7 +285,15 @@ def _without_folders(text: str) -> str:
 
 def _interrupted(word: str, code: int, as_json: bool) -> int:
     if as_json:
-        emit({"error": "Interrupted", "happened": f"The command was {word}.", "expected": "", "remedy": "Run it again.", "exit_code": code})
+        emit(
+            {
+                "error": "Interrupted",
+                "happened": f"The command was {word}.",
+                "expected": "",
+                "remedy": "Run it again.",
+                "exit_code": code,
+            }
+        )
     print(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on", file=sys.stderr)
     return code
 

@@ -1,4 +1,6 @@
-"""Print how to cite a version: it names exactly these bytes for ever, and says how to check them."""
+"""Print how to cite a version: it names exactly these bytes for ever, and says how to check
+them.
+"""
 
 from typing import Any
 
@@ -28,24 +30,38 @@ def main(args: Any) -> int:
         trust = world.keys.trust()
         origin = origin_of(world.data, ref.dataset_id, ref.version_id)
     year = row.timestamp[:4] if row is not None else "n.d."
-    by = worded(origin, entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian")
+    by = worded(
+        origin,
+        entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian",
+    )
     address = f"kfm://dataset/{ref.dataset_id}@{ref.version_id}"
     root = trust.fingerprint if trust is not None else "none"
     csl = {
-        "id": f"{ref.dataset_id}-{ref.version_id}", "type": "dataset", "title": entry.title, "publisher": by, "version": ref.version_id,
-        "issued": {"date-parts": [[int(year)]]} if year.isdigit() else {}, "URL": address, "license": entry.licence,
-        "note": f"sha256:{ref.version_digest}, generation {ref.generation}, root {root}" + (f", origin {', '.join(origin)}" if origin else ""),
-    }  # fmt: skip
+        "id": f"{ref.dataset_id}-{ref.version_id}",
+        "type": "dataset",
+        "title": entry.title,
+        "publisher": by,
+        "version": ref.version_id,
+        "issued": {"date-parts": [[int(year)]]} if year.isdigit() else {},
+        "URL": address,
+        "license": entry.licence,
+        "note": (
+            f"sha256:{ref.version_digest}, generation {ref.generation}, root {root}"
+            + (f", origin {', '.join(origin)}" if origin else "")
+        ),
+    }
     if args.json or args.format == "csl":
         emit(csl)
     elif args.format == "bibtex":
         print(
-            f"@misc{{{ref.dataset_id}_{ref.version_id[:9]},\n  title = {{{entry.title}}},\n  author = {{{by}}},\n  year = {{{year}}},\n"
-            f"  version = {{{ref.version_id}}},\n  url = {{{address}}},\n  note = {{{csl['note']}}}\n}}"
+            f"@misc{{{ref.dataset_id}_{ref.version_id[:9]},\n  title = {{{entry.title}}},\n  author"
+            f" = {{{by}}},\n  year = {{{year}}},\n  version = {{{ref.version_id}}},\n  url ="
+            f" {{{address}}},\n  note = {{{csl['note']}}}\n}}"
         )
     else:
         print(f"{by} ({year}). {entry.title}, version {ref.version_id}. {entry.licence}. {address}")
         print(
-            f"sha256:{ref.version_digest}, generation {ref.generation}. Check: kfm bundle {args.ref} -o f.zip; kfm verify f.zip --root {root}"
+            f"sha256:{ref.version_digest}, generation {ref.generation}. Check: kfm bundle"
+            f" {args.ref} -o f.zip; kfm verify f.zip --root {root}"
         )
     return 0

@@ -33,7 +33,8 @@ SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skelet
 SAMPLE_ROWS = 200
 _MOST = 8 << 20  # of a file, looked at for its columns
 _NESTED = ("json", "geojson")
-_NULLS = ("N/A", "n/a", "NA", "-")  # texts that may mean "no value"; the last two could also be a value of a text column
+# texts that may mean "no value"; the last two could also be a value of a text column
+_NULLS = ("N/A", "n/a", "NA", "-")
 
 SYNTHETIC = (  # made up; what a new connector is tried on until its author brings something better
     "site_id,name,observed_at,value,latitude,longitude\n"
@@ -46,21 +47,45 @@ SYNTHETIC = (  # made up; what a new connector is tried on until its author brin
 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("new", "check"))
-    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="new: the id; check: default every connector")
     parser.add_argument(
-        "--file", type=Path, metavar="FILE", help="new: a CSV to map, JSON or GeoJSON; without --url it is the source, copied to inbox/"
+        "dataset", nargs="*", metavar="DATASET", help="new: the id; check: default every connector"
     )
-    parser.add_argument("--url", help="new: where the file is; {since}, {until} and {partition} are filled at run time")
+    parser.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="new: a CSV to map, JSON or GeoJSON; without --url it is the source, copied to inbox/",
+    )
+    parser.add_argument(
+        "--url",
+        help="new: where the file is; {since}, {until} and {partition} are filled at run time",
+    )
     parser.add_argument(
         "--kind",
         choices=("http_file", *KINDS),
-        help="new: the kind of source; default: delimited for a public CSV as --file, else http_file",
+        help=(
+            "new: the kind of source; default: delimited for a public CSV as --file, else http_file"
+        ),
     )
-    parser.add_argument("--format", help="new: what the bytes are; default: from the end of the file's name")
+    parser.add_argument(
+        "--format", help="new: what the bytes are; default: from the end of the file's name"
+    )
     parser.add_argument("--title", help="new: default the id in words")
-    parser.add_argument("--licence", "--license", dest="licence", help="new: an SPDX id; without one nothing is published")
-    parser.add_argument("--sensitivity", default="public", choices=("public", "restricted", "sensitive-location", "aggregate-only"), help="new: default public")  # fmt: skip
-    parser.add_argument("--policy-label", default="", help="new: what policy reads; default: the sensitivity")
+    parser.add_argument(
+        "--licence",
+        "--license",
+        dest="licence",
+        help="new: an SPDX id; without one nothing is published",
+    )
+    parser.add_argument(
+        "--sensitivity",
+        default="public",
+        choices=("public", "restricted", "sensitive-location", "aggregate-only"),
+        help="new: default public",
+    )
+    parser.add_argument(
+        "--policy-label", default="", help="new: what policy reads; default: the sensitivity"
+    )
     parser.add_argument(
         "--key",
         action="append",
@@ -70,8 +95,16 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument("--time-column", help="new: the column a window is cut by")
     parser.add_argument("--encoding", help="new: of the file, when it is not UTF-8")
-    parser.add_argument("--force", action="store_true", help="new: add what is missing beside what is there; nothing is overwritten")
-    parser.add_argument("--golden", action="store_true", help="check: accept what the fixtures give now, as fixtures/expected.json")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="new: add what is missing beside what is there; nothing is overwritten",
+    )
+    parser.add_argument(
+        "--golden",
+        action="store_true",
+        help="check: accept what the fixtures give now, as fixtures/expected.json",
+    )
 
 
 def main(args: Any) -> int:
@@ -79,47 +112,75 @@ def main(args: Any) -> int:
     return _new(workspace, args) if args.action == "new" else _check(workspace, args)
 
 
-# ---- check -----------------------------------------------------------------------------------------------------------
+# ---- check ---------------------------------------------------------------------------------------
 def _check(workspace: Workspace, args: Any) -> int:
     from kfm.testing import RULES, check_connector, write_golden  # runs connector code: heavy
 
     folder = workspace.path / "scripts" / "connectors"
-    names = args.dataset or sorted(p.name for p in folder.glob("*") if p.is_dir() and not p.name.startswith(("_", ".")))
+    names = args.dataset or sorted(
+        p.name for p in folder.glob("*") if p.is_dir() and not p.name.startswith(("_", "."))
+    )
     if not names:
-        raise UsageError("There is no connector here.", expected="scripts/connectors/<dataset_id>", remedy="`kfm connector new` makes one.")
+        raise UsageError(
+            "There is no connector here.",
+            expected="scripts/connectors/<dataset_id>",
+            remedy="`kfm connector new` makes one.",
+        )
     for name in names:
         if not (folder / name).is_dir():
-            workspace.require(name)  # registered without a connector is a finding, a name nobody knows is a mistake
+            # registered without a connector is a finding, a name nobody knows is a mistake
+            workspace.require(name)
     for name in names if args.golden else ():
         workspace.require(name)
         write_golden(workspace.path, name)
     found = {name: check_connector(workspace.path, name) for name in names}
     if args.json:
-        emit({"connectors": [{"dataset_id": n, "findings": [msgspec.to_builtins(f) for f in fs]} for n, fs in found.items()]})
+        emit(
+            {
+                "connectors": [
+                    {"dataset_id": n, "findings": [msgspec.to_builtins(f) for f in fs]}
+                    for n, fs in found.items()
+                ]
+            }
+        )
     else:
         for name, findings in found.items():
             broken = {f.rule for f in findings}
-            print(f"  {sign('REJECTED' if findings else 'PASS')} {name:<24} {len(RULES) - len(broken)} of {len(RULES)} rules kept")
+            print(
+                f"  {sign('REJECTED' if findings else 'PASS')} {name:<24}"
+                f" {len(RULES) - len(broken)} of {len(RULES)} rules kept"
+            )
             for f in findings:
                 print(f"      {f.rule}: {f.what}\n        {f.remedy}")
     return int(any(found.values()))
 
 
-# ---- new -------------------------------------------------------------------------------------------------------------
+# ---- new -----------------------------------------------------------------------------------------
 def _new(workspace: Workspace, args: Any) -> int:
     if len(args.dataset) != 1:
-        raise UsageError("A connector needs one id.", expected="kfm connector new DATASET", remedy="Name the dataset it is for.")
+        raise UsageError(
+            "A connector needs one id.",
+            expected="kfm connector new DATASET",
+            remedy="Name the dataset it is for.",
+        )
     name = check_dataset_id(args.dataset[0])
     if args.licence:
         from kfm.judge.gates.mandatory import is_spdx
 
         if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
-            raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0, or none yet", remedy="See spdx.org/licenses.")  # fmt: skip
+            raise UsageError(
+                f"{args.licence!r} is not an SPDX licence id.",
+                expected="one such as CC-BY-4.0, or none yet",
+                remedy="See spdx.org/licenses.",
+            )
     if not args.url and not args.file:
         with tempfile.TemporaryDirectory(prefix="kfm-sample-") as aside:
             args.file = Path(aside, "sample.csv")
             args.file.write_text(SYNTHETIC)
-            args.licence, args.title = args.licence or "CC0-1.0", args.title or f"{name.replace('_', ' ').capitalize()} (synthetic sample)"
+            args.licence, args.title = (
+                args.licence or "CC0-1.0",
+                args.title or f"{name.replace('_', ' ').capitalize()} (synthetic sample)",
+            )
             return _write(workspace, name, args)
     return _write(workspace, name, args)
 
@@ -127,14 +188,22 @@ def _new(workspace: Workspace, args: Any) -> int:
 def _write(workspace: Workspace, name: str, args: Any) -> int:
     folder = workspace.path / "scripts" / "connectors" / name
     if not args.force and (folder.exists() or workspace.entry(name) is not None):
-        raise UsageError(f"{name} is there already.", expected="a new id", remedy="--force adds what is missing and overwrites nothing.")
+        raise UsageError(
+            f"{name} is there already.",
+            expected="a new id",
+            remedy="--force adds what is missing and overwrites nothing.",
+        )
     files, entry = _drawn(name, args)
     entry = entry if workspace.entry(name) is None else {}
     if entry:
         new_entry(entry)  # nothing is written that could not be run
         files[Path("data", "registry", f"{name}.yml")] = msgspec.yaml.encode(entry, order=None)
     hidden = args.sensitivity != "public" or args.policy_label not in ("", "public")
-    made = [str(p) for p, content in files.items() if _created(workspace.path / p, content, hidden and p.parts[0] == "inbox")]
+    made = [
+        str(p)
+        for p, content in files.items()
+        if _created(workspace.path / p, content, hidden and p.parts[0] == "inbox")
+    ]
     sampled = any(p.parent.name == "fixtures" for p in files)
     findings = _accept(workspace, name) if sampled else []
     missing = [k for k in ("licence", "policy_label") if not getattr(workspace.require(name), k)]
@@ -155,15 +224,30 @@ def _write(workspace: Workspace, name: str, args: Any) -> int:
         print(f"  {sign('REJECTED')} {f.rule}: {f.what}\n      {f.remedy}")
     registered = workspace.require(name)
     print(
-        f"\n{name} is labelled {registered.sensitivity}; its key is {', '.join(registered.business_key) or 'none'}: correct data/registry/{name}.yml if that is wrong."
+        f"\n{name} is labelled {registered.sensitivity}; its key is"
+        f" {', '.join(registered.business_key) or 'none'}: correct data/registry/{name}.yml if that"
+        " is wrong."
     )
     if missing:
-        print(f"Nothing is published without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'} there.")
+        print(
+            f"Nothing is published without {', '.join(missing)}: add"
+            f" {'it' if len(missing) == 1 else 'them'} there."
+        )
     if hidden:
-        print("Not all of it may be shown: state a `release` there (docs/governance.md), and keep the file itself out of version control.")
+        print(
+            "Not all of it may be shown: state a `release` there (docs/governance.md), and keep the"
+            " file itself out of version control."
+        )
     if not sampled:
-        also = " and its columns into mapping.yml" if registered.source.kind == "delimited" and not args.file else ""
-        print(f"Nothing was tried: put a small made-up slice into scripts/connectors/{name}/fixtures/{also}; `kfm connector check` then tries it.")  # fmt: skip
+        also = (
+            " and its columns into mapping.yml"
+            if registered.source.kind == "delimited" and not args.file
+            else ""
+        )
+        print(
+            "Nothing was tried: put a small made-up slice into"
+            f" scripts/connectors/{name}/fixtures/{also}; `kfm connector check` then tries it."
+        )
     checks = f"{again(args, f'connector check {name}')}\n      " if sampled else ""
     print(f"\nNext  {checks}{again(args, f'run {name}')}")
     return 1 if findings else 0
@@ -173,7 +257,9 @@ def _created(path: Path, content: bytes | Path, hidden: bool) -> bool:
     """Write a file that is not there yet; what is not for everyone is only for its owner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(path, "xb", opener=lambda p, flags: os.open(p, flags, 0o600 if hidden else 0o666)) as file:
+        with open(
+            path, "xb", opener=lambda p, flags: os.open(p, flags, 0o600 if hidden else 0o666)
+        ) as file:
             if isinstance(content, Path):
                 with content.open("rb") as given:
                     shutil.copyfileobj(given, file)
@@ -187,7 +273,9 @@ def _created(path: Path, content: bytes | Path, hidden: bool) -> bool:
 def _accept(workspace: Workspace, name: str) -> list[Any]:
     from kfm.testing import check_connector, write_golden
 
-    if not (workspace.path / "scripts" / "connectors" / name / "fixtures" / "expected.json").exists():
+    if not (
+        workspace.path / "scripts" / "connectors" / name / "fixtures" / "expected.json"
+    ).exists():
         try:
             write_golden(workspace.path, name)
         except Exception:  # the check says why, rule by rule
@@ -198,12 +286,26 @@ def _accept(workspace: Workspace, name: str) -> list[Any]:
 def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, Any]]:
     """Every file of the new connector, and its registry entry."""
     folder = Path("scripts", "connectors", name)
-    nested = args.format in _NESTED or (args.format is None and args.file is not None and args.file.suffix[1:].lower() in _NESTED)
-    kind = args.kind or ("delimited" if args.file and args.sensitivity == "public" and not nested else "http_file")
-    source: dict[str, Any] = {"kind": kind, "url": args.url or "", "format": args.format or _ending(args, kind)}
-    entry: dict[str, Any] = {"dataset_id": name, "title": args.title or name.replace("_", " ").capitalize()}
+    nested = args.format in _NESTED or (
+        args.format is None and args.file is not None and args.file.suffix[1:].lower() in _NESTED
+    )
+    kind = args.kind or (
+        "delimited" if args.file and args.sensitivity == "public" and not nested else "http_file"
+    )
+    source: dict[str, Any] = {
+        "kind": kind,
+        "url": args.url or "",
+        "format": args.format or _ending(args, kind),
+    }
+    entry: dict[str, Any] = {
+        "dataset_id": name,
+        "title": args.title or name.replace("_", " ").capitalize(),
+    }
     entry |= {"licence": args.licence} if args.licence else {}
-    entry |= {"sensitivity": args.sensitivity, "policy_label": args.policy_label or args.sensitivity}
+    entry |= {
+        "sensitivity": args.sensitivity,
+        "policy_label": args.policy_label or args.sensitivity,
+    }
     files: dict[Path, bytes | Path] = {}
     if args.file:
         beginning = _beginning(args.file)
@@ -211,26 +313,40 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, An
         if not args.url:
             source["url"] = f"file:///inbox/{name}/{plain}"
             files[Path("inbox", name, plain)] = args.file
-        table = _Listed(name, source["format"], beginning[1], args) if nested and kind == "http_file" else _Table(*beginning, args, kind)
+        table = (
+            _Listed(name, source["format"], beginning[1], args)
+            if nested and kind == "http_file"
+            else _Table(*beginning, args, kind)
+        )
         columns = list(table.names.values()) if kind == "delimited" else list(table.names)
         unknown = [c for c in (*args.key, args.time_column) if c and c not in columns]
         if unknown:
-            raise UsageError(f"{args.file.name} has no column {unknown[0]}.", expected=f"one of {', '.join(columns)}", remedy="Correct it.")
+            raise UsageError(
+                f"{args.file.name} has no column {unknown[0]}.",
+                expected=f"one of {', '.join(columns)}",
+                remedy="Correct it.",
+            )
         if args.sensitivity == "public":  # a slice of what is not is for its author to make up
             files[folder / "fixtures" / plain] = table.sample
         if isinstance(table, _Table) and kind == "delimited":
             entry["schema"] = table.schema()
             args.key = args.key or table.key
             files[folder / "mapping.yml"] = table.mapping()
-    source |= {k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v}
+    source |= {
+        k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v
+    }
     entry |= {"source": source, "business_key": list(args.key)}
     check_source_url(source["url"], "--url")
     for path in sorted((Path(__file__).parents[1] / "template" / SKELETON).rglob("*")):
         relative = path.relative_to(Path(__file__).parents[1] / "template" / SKELETON)
-        left_out = (relative.name == "mapping.yml" and kind != "delimited") or relative.name == ".gitkeep"
+        left_out = (
+            relative.name == "mapping.yml" and kind != "delimited"
+        ) or relative.name == ".gitkeep"
         if path.is_file() and "__pycache__" not in relative.parts and not left_out:
             text = path.read_text().replace("dataset_connector_skeleton", name)
-            text = text.replace("__URL__", source["url"]).replace("__FORMAT__", source["format"] or KINDS[kind].format)
+            text = text.replace("__URL__", source["url"]).replace(
+                "__FORMAT__", source["format"] or KINDS[kind].format
+            )
             files.setdefault(folder / relative, text.encode())
     return files, entry
 
@@ -240,7 +356,11 @@ def _ending(args: Any, kind: str) -> str:
     if kind in KINDS:
         return end if end in KINDS[kind].formats else KINDS[kind].format
     if end not in ("csv", "json", "geojson"):
-        raise UsageError("The address does not say which format the file has.", expected="--format csv, json or geojson", remedy="Name it.")
+        raise UsageError(
+            "The address does not say which format the file has.",
+            expected="--format csv, json or geojson",
+            remedy="Name it.",
+        )
     return end
 
 
@@ -251,7 +371,11 @@ def _beginning(path: Path) -> tuple[bytes, bool]:
             found = file.read(_MOST)
             return found, not file.read(1)
     except OSError as error:
-        raise UsageError(f"{path.name} cannot be read: {error.strerror}.", expected="a file", remedy="Check the path.") from error
+        raise UsageError(
+            f"{path.name} cannot be read: {error.strerror}.",
+            expected="a file",
+            remedy="Check the path.",
+        ) from error
 
 
 class _Table:
@@ -262,7 +386,11 @@ class _Table:
         try:
             text = beginning.decode(args.encoding or "utf-8-sig", "strict" if is_all else "ignore")
         except (UnicodeDecodeError, LookupError) as error:
-            raise UsageError(f"{args.file.name} is not {args.encoding or 'UTF-8'}.", expected="its encoding", remedy="Name it: --encoding cp1252, for one.") from error  # fmt: skip
+            raise UsageError(
+                f"{args.file.name} is not {args.encoding or 'UTF-8'}.",
+                expected="its encoding",
+                remedy="Name it: --encoding cp1252, for one.",
+            ) from error
         head = text.split("\n", 1)[0]
         self.delimiter = max(",;\t|", key=head.count)
         csv.field_size_limit(16 << 20)
@@ -272,27 +400,49 @@ class _Table:
             first = [row for row, _ in zip(reader, range(SAMPLE_ROWS + 1)) if row]
             at, rest = reader.line_num, [row for row in reader if row]
         except csv.Error as error:
-            raise UsageError(f"{args.file.name}, line {reader.line_num}: {error}.", expected="a CSV with a header", remedy="Correct the file.") from error  # fmt: skip
+            raise UsageError(
+                f"{args.file.name}, line {reader.line_num}: {error}.",
+                expected="a CSV with a header",
+                remedy="Correct the file.",
+            ) from error
         if len(first) < 2 or len({h.strip() for h in first[0]}) < len(first[0]):
-            raise UsageError(f"{args.file.name} has no header with a row below it, or a name twice.", expected="a CSV with a header", remedy="Correct the file.")  # fmt: skip
+            raise UsageError(
+                f"{args.file.name} has no header with a row below it, or a name twice.",
+                expected="a CSV with a header",
+                remedy="Correct the file.",
+            )
         self.sample = "".join(text.splitlines(keepends=True)[:at]).encode(args.encoding or "utf-8")
         header, *rows = [*first, *rest]
         rows = rows if is_all or len(rows) < 2 else rows[:-1]  # the last one may go on
         self.names = column_names(header)  # header -> column
         if kind == "delimited":  # as it is called in the file, or here
-            here = {h.strip(): name for h, name in self.names.items()} | {n: n for n in self.names.values()}
-            args.key, args.time_column = [here.get(k, k) for k in args.key], here.get(args.time_column, args.time_column)
-        self._cells = {h: [row[i].strip() for row in rows if i < len(row)] for i, h in enumerate(header)}
+            here = {h.strip(): name for h, name in self.names.items()} | {
+                n: n for n in self.names.values()
+            }
+            args.key, args.time_column = (
+                [here.get(k, k) for k in args.key],
+                here.get(args.time_column, args.time_column),
+            )
+        self._cells = {
+            h: [row[i].strip() for row in rows if i < len(row)] for i, h in enumerate(header)
+        }
         guessed = {h: self._type(h, args) for h in header}
         self.types, self._nulls = ({h: g[i] for h, g in guessed.items()} for i in (0, 1))
-        different = len(set(map(tuple, ([c.strip() for c in row] for row in rows))))  # a row that stands twice is one record
+        # a row that stands twice is one record
+        different = len(set(map(tuple, ([c.strip() for c in row] for row in rows))))
         self.key = args.key or self._key(different)
         # numbers as a run takes them; days and times are cut by window, which text cannot be
-        plain = {h: "string" for h, name in self.names.items() if name in self.key and self.types[h] not in ("date", "timestamp")}
+        plain = {
+            h: "string"
+            for h, name in self.names.items()
+            if name in self.key and self.types[h] not in ("date", "timestamp")
+        }
         self.types |= plain
 
     def _type(self, header: str, args: Any) -> tuple[Any, Any]:
-        """The type of a column, as a run that is told none infers it, and the texts in it that mean "no value"."""
+        """The type of a column, as a run that is told none infers it, and the texts in it that mean
+        "no value".
+        """
         from kfm.connectors.infer import Inferred
         from kfm.connectors.operations import Read  # heavy
 
@@ -315,14 +465,32 @@ class _Table:
         return [{"name": name, "type": self.types[header]} for header, name in self.names.items()]
 
     def mapping(self) -> bytes:
-        lines = ["# Which column of the file becomes which column of the dataset; types were guessed from its first rows. data/registry",
-                 "# repeats them as `schema`. Coordinates of a known system: add crs, x and y. Units: unit, and source_unit to convert.",
-                 "# Texts that mean \"no value\" (nulls) are a guess too. docs/connectors.md lists every key."]  # fmt: skip
+        lines = [
+            (
+                "# Which column of the file becomes which column of the dataset; types were guessed"
+                " from its first rows. data/registry"
+            ),
+            (
+                "# repeats them as `schema`. Coordinates of a known system: add crs, x and y."
+                " Units: unit, and source_unit to convert."
+            ),
+            (
+                '# Texts that mean "no value" (nulls) are a guess too. docs/connectors.md lists'
+                " every key."
+            ),
+        ]
         lines += [f"encoding: {self._encoding}"] if self._encoding else []
         lines += [f"delimiter: {msgspec.json.encode(self.delimiter).decode()}", "columns:"]
         for header, name in self.names.items():
-            nulls = f", nulls: {msgspec.json.encode(self._nulls[header]).decode()}" if self._nulls[header] else ""
-            lines.append(f"  - {{from: {msgspec.json.encode(header).decode()}, to: {name}, type: {self.types[header]}{nulls}}}")
+            nulls = (
+                f", nulls: {msgspec.json.encode(self._nulls[header]).decode()}"
+                if self._nulls[header]
+                else ""
+            )
+            lines.append(
+                f"  - {{from: {msgspec.json.encode(header).decode()}, to: {name}, type:"
+                f" {self.types[header]}{nulls}}}"
+            )
         return "\n".join([*lines, ""]).encode()
 
 
@@ -336,17 +504,28 @@ class _Listed:
 
         if not is_all:
             raise UsageError(
-                f"{args.file.name} is larger than 8 MiB.", expected="a sample", remedy="Give a few records as --file, and --url."
+                f"{args.file.name} is larger than 8 MiB.",
+                expected="a sample",
+                remedy="Give a few records as --file, and --url.",
             )
         source = InputFile(source_id=args.file.name, path=str(args.file), digest="")
         try:
-            found = read_json(Read(dataset_id=dataset_id, format=form, artifact=dataset_id, encoding=args.encoding), source)
+            found = read_json(
+                Read(
+                    dataset_id=dataset_id, format=form, artifact=dataset_id, encoding=args.encoding
+                ),
+                source,
+            )
         except Refused as error:
             said = error.refusal
             raise UsageError(said.happened, expected=said.expected, remedy=said.remedy) from error
         rows = [r for r in found.records if isinstance(r, dict)]
         if not rows:
-            raise UsageError(f"{args.file.name} holds no records.", expected="a list of objects, or features", remedy="Correct the file.")
+            raise UsageError(
+                f"{args.file.name} holds no records.",
+                expected="a list of objects, or features",
+                remedy="Correct the file.",
+            )
         self.names = {name: name for name in rows[0]}  # every record shows them all
         written = found.write(rows[:SAMPLE_ROWS])
         self.sample = written.encode() if isinstance(written, str) else written

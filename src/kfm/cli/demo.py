@@ -21,23 +21,35 @@ __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("--dir", type=Path, default=None, metavar="DIR", help="the workspace to make or use; default: ./demo")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="the workspace to make or use; default: ./demo",
+    )
     parser.set_defaults(upstream=None, dry_run=False, force=False, reason="", spec=None)
 
 
-SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}  # what these two are there to show
+# what these two are there to show
+SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}
 
 
 def main(args: Any) -> int:
     folder = args.dir or args.workspace or Path("demo")
     began = time.monotonic()
-    os.environ["KFM_SAMPLE_UPSTREAM"] = OWN_SAMPLE  # a demo shows the same whatever else this user has running
+    # a demo shows the same whatever else this user has running
+    os.environ["KFM_SAMPLE_UPSTREAM"] = OWN_SAMPLE
     make_workspace(folder.absolute(), sample=True, demo=True)
     workspace = open_workspace(folder.absolute())
     names = sorted(workspace.registered(), key=lambda name: (name in SHOWN, name))
     quiet = args.json
     if not quiet:
-        print(f"kfm demo: {len(names)} datasets from the sample upstream, nothing leaves this machine\n", flush=True)
+        print(
+            f"kfm demo: {len(names)} datasets from the sample upstream, nothing leaves this"
+            " machine\n",
+            flush=True,
+        )
     first = run_datasets(workspace, names, args, "", 60.0, at_once=cores())
     if not quiet:
         print("\nThen everything again, to show that nothing changes:\n", flush=True)
@@ -54,13 +66,20 @@ def main(args: Any) -> int:
     code = max([*failed, 6 if found.problems else 0])
     if quiet:
         emit(
-            {"first": [msgspec.to_builtins(o) for o in first], "again": [msgspec.to_builtins(o) for o in again], "problems": found.problems}
+            {
+                "first": [msgspec.to_builtins(o) for o in first],
+                "again": [msgspec.to_builtins(o) for o in again],
+                "problems": found.problems,
+            }
         )
         return code
-    print(f"  {sign('NOOP')} {unchanged} unchanged, {len(again) - unchanged} others {took:>40.2f} s\n")
+    print(
+        f"  {sign('NOOP')} {unchanged} unchanged, {len(again) - unchanged} others {took:>40.2f} s\n"
+    )
     root = f" against root {trust.fingerprint[:13]}…" if trust is not None else ""
     print(
-        f"Proof   {sign('PASS' if not found.problems else 'FAILED')} {found.versions} versions, {found.files} files, {found.generations} signed generations verified{root}"
+        f"Proof   {sign('PASS' if not found.problems else 'FAILED')} {found.versions} versions,"
+        f" {found.files} files, {found.generations} signed generations verified{root}"
     )
     print(f"Where   {folder}/data        Time {time.monotonic() - began:.1f} s\n")
     kfm = program()

@@ -1,8 +1,9 @@
 """Find what is new or changed upstream and draft it; nothing is published by this command.
 
-Registered datasets that changed become proposals (`kfm review`), with catalog records and verdicts. Resources of the catalogues in
-kfm.yml that nobody has registered become drafts below data/work/_discovered; `--adopt ID` registers one, and it is published only
-when its licence, labels and every gate allow it. The same finding twice is one draft.
+Registered datasets that changed become proposals (`kfm review`), with catalog records and verdicts.
+Resources of the catalogues in kfm.yml that nobody has registered become drafts below
+data/work/_discovered; `--adopt ID` registers one, and it is published only when its licence, labels
+and every gate allow it. The same finding twice is one draft.
 """
 
 import argparse
@@ -23,11 +24,18 @@ from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
 
-_FINDINGS = (3, 7)  # a proposal that waits is what this command is for, and so is a denied one: only failures are failures
+# a proposal that waits is what this command is for, and so is a denied one: only failures are
+# failures
+_FINDINGS = (3, 7)
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="only these; default: every registered dataset and every catalogue")
+    parser.add_argument(
+        "dataset",
+        nargs="*",
+        metavar="DATASET",
+        help="only these; default: every registered dataset and every catalogue",
+    )
     parser.add_argument("--catalogues", action="store_true", help="look at the catalogues only")
     parser.add_argument("--adopt", metavar="ID", help="register the draft of this dataset")
     upstream_flag(parser)
@@ -38,31 +46,51 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     if args.adopt:
         return _adopt(workspace, args)
-    names = [] if args.catalogues else list(dict.fromkeys(args.dataset)) or still_kept(workspace, workspace.registered())
+    names = (
+        []
+        if args.catalogues
+        else list(dict.fromkeys(args.dataset)) or still_kept(workspace, workspace.registered())
+    )
     for name in args.dataset:
         workspace.require(name)
     outcomes = [o for name in names for o in _looked(workspace, name, args)]
     drafts, left_out, codes = ([], [], []) if args.dataset else _catalogues(workspace, args)
     if args.json:
-        emit({"datasets": [msgspec.to_builtins(o) for o in outcomes], "drafts": drafts, "left_out": left_out})
+        emit(
+            {
+                "datasets": [msgspec.to_builtins(o) for o in outcomes],
+                "drafts": drafts,
+                "left_out": left_out,
+            }
+        )
     elif not names and not workspace.config.catalogues:
         say("No catalogue is named. Add `catalogues: [{url: …, kind: stac}]` to kfm.yml.")
-    return max((*codes, *(o.exit_code for o in outcomes if o.exit_code not in _FINDINGS)), default=0)
+    return max(
+        (*codes, *(o.exit_code for o in outcomes if o.exit_code not in _FINDINGS)), default=0
+    )
 
 
 def _looked(workspace: Workspace, name: str, args: Any) -> list[Outcome]:
     """Propose one dataset; a finding is told without the exit code that a run would end with."""
     began = time.monotonic()
-    outcomes = run_dataset(workspace, name, argparse.Namespace(**{**vars(args), "json": True}), "", 60.0)
+    outcomes = run_dataset(
+        workspace, name, argparse.Namespace(**{**vars(args), "json": True}), "", 60.0
+    )
     for outcome in outcomes if not args.json else ():
-        told = msgspec.structs.replace(outcome, exit_code=0) if outcome.exit_code in _FINDINGS else outcome
+        told = (
+            msgspec.structs.replace(outcome, exit_code=0)
+            if outcome.exit_code in _FINDINGS
+            else outcome
+        )
         tell(told, time.monotonic() - began)
         if told is not outcome and outcome.remedy and not outcome.reasons:
             say(f"      {outcome.remedy}")
     return outcomes
 
 
-def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int]]:
+def _catalogues(
+    workspace: Workspace, args: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int]]:
     from kfm.upkeep.discover import find_drafts
 
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
@@ -80,9 +108,15 @@ def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], 
         if not args.json:
             fresh = [d for d in drafts if d.new]
             left = f", {len(left_out)} left out" if left_out else ""
-            show(f"  {sign('PROPOSED' if fresh else 'NOOP')} {catalogue.url}  {len(drafts)} drafts, {len(fresh)} new{left}")
+            show(
+                f"  {sign('PROPOSED' if fresh else 'NOOP')} {catalogue.url}  {len(drafts)} drafts,"
+                f" {len(fresh)} new{left}"
+            )
             for draft in fresh[:20]:
-                print(f"      {draft.dataset_id}: {draft.title}" + ("" if draft.licence else "  (no licence stated)"))
+                print(
+                    f"      {draft.dataset_id}: {draft.title}"
+                    + ("" if draft.licence else "  (no licence stated)")
+                )
                 print(f"        {draft.source_url}")
             for omission in left_out[:20]:
                 print(f"      left out: {omission.name}. {omission.why}")
@@ -98,10 +132,16 @@ def _adopt(workspace: Workspace, args: Any) -> int:
         entry, known = read_draft(world, args.adopt), drafts_in(world)
     if entry is None:
         raise UsageError(
-            f"There is no draft of {args.adopt}.", expected=f"one of {', '.join(known) or 'none yet'}", remedy="Run `kfm discover`."
+            f"There is no draft of {args.adopt}.",
+            expected=f"one of {', '.join(known) or 'none yet'}",
+            remedy="Run `kfm discover`.",
         )
     if workspace.entry(args.adopt) is not None:
-        raise UsageError(f"{args.adopt} is registered.", expected="an unregistered dataset", remedy=f"`kfm dataset show {args.adopt}`")
+        raise UsageError(
+            f"{args.adopt} is registered.",
+            expected="an unregistered dataset",
+            remedy=f"`kfm dataset show {args.adopt}`",
+        )
     address = usable_address(str(entry["source"]["url"]))  # the draft may be older than the rule
     path = entry_path(workspace.path, args.adopt)
     create_durably(path, msgspec.yaml.encode(entry))
@@ -111,7 +151,13 @@ def _adopt(workspace: Workspace, args: Any) -> int:
         path.unlink()
         raise
     if args.json:
-        emit({"dataset_id": args.adopt, "registry": f"data/registry/{path.name}", "source_url": address})
+        emit(
+            {
+                "dataset_id": args.adopt,
+                "registry": f"data/registry/{path.name}",
+                "source_url": address,
+            }
+        )
     else:
         print(f"data/registry/{path.name} is written; it is fetched from {address}")
         print("Add `sensitivity` and `policy_label`, and a licence where none is stated.")

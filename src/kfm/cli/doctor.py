@@ -1,7 +1,8 @@
 """Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside.
 
 --json = {"findings": [{code, where, what, remedy, fixed}], "advice": [{code, where, what, remedy}],
-"isolation": {whole, landlock, seccomp, why}}; advice is about what is not broken. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
+"isolation": {whole, landlock, seccomp, why}}; advice is about what is not broken. Exit 0 when
+nothing is left to do, 6 for damage, 1 otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,15 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]
         try:
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
-            found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
+            found.append(
+                {
+                    "code": "keys.damaged",
+                    "where": "keys",
+                    "what": error.happened,
+                    "remedy": error.remedy,
+                    "fixed": False,
+                }
+            )
     found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     try:
         with open_world(workspace) as world:
@@ -69,7 +78,15 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]
             return found + examine(world, names, fix=fix)
     except KfmError as error:
         code = "store.unreachable" if error.retryable else "store.unusable"
-        found.append({"code": code, "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
+        found.append(
+            {
+                "code": code,
+                "where": "ledger",
+                "what": error.happened,
+                "remedy": error.remedy,
+                "fixed": False,
+            }
+        )
         return found
 
 
@@ -86,7 +103,13 @@ def _bad_plans(workspace: Workspace) -> list[dict[str, Any]]:
         except KfmError as error:
             found.append((path.name, error))
     return [
-        {"code": "backfill.invalid", "where": f"backfills/{name}", "what": e.happened, "remedy": e.remedy, "fixed": False}
+        {
+            "code": "backfill.invalid",
+            "where": f"backfills/{name}",
+            "what": e.happened,
+            "remedy": e.remedy,
+            "fixed": False,
+        }
         for name, e in found
     ]
 
@@ -94,22 +117,37 @@ def _bad_plans(workspace: Workspace) -> list[dict[str, Any]]:
 def _unscheduled(workspace: Workspace) -> list[dict[str, Any]]:
     """Schedules that cannot be read, and datasets that nothing ever asks for."""
     found = [
-        {"code": "schedule.invalid", "where": p["file"], "what": p["what"], "remedy": p["remedy"], "fixed": False}
+        {
+            "code": "schedule.invalid",
+            "where": p["file"],
+            "what": p["what"],
+            "remedy": p["remedy"],
+            "fixed": False,
+        }
         for p in Tables(workspace).problems
         if p["file"].startswith("schedules/")
     ]
     entries = [
-        e for name in workspace.registered() if (e := workspace.readable(name)) is not None and e.retired is None and e.cadence is None
+        e
+        for name in workspace.registered()
+        if (e := workspace.readable(name)) is not None and e.retired is None and e.cadence is None
     ]
     remedy = (
-        "Add `cadence: daily` (or weekly, annual, static, real-time, a cron line) there, or a plan in pipelines/orchestration/backfills."
+        "Add `cadence: daily` (or weekly, annual, static, real-time, a cron line) there, or a plan"
+        " in pipelines/orchestration/backfills."
     )
     named = planned(workspace.path)
     for entry in entries:
         if entry.dataset_id not in named:
             where = f"data/registry/{entry.dataset_id}.yml"
             found.append(
-                {"code": "schedule.missing", "where": where, "what": "no cadence and no backfill plan", "remedy": remedy, "fixed": False}
+                {
+                    "code": "schedule.missing",
+                    "where": where,
+                    "what": "no cadence and no backfill plan",
+                    "remedy": remedy,
+                    "fixed": False,
+                }
             )
     return found
 
@@ -122,16 +160,27 @@ def _advice(workspace: Workspace) -> list[dict[str, Any]]:
             "code": "secret.inline",
             "where": f"{secret.path.relative_to(workspace.path)}:{secret.line}",
             "what": f"it looks like a credential ({secret.rule})",
-            "remedy": "Replace it, and name where it is: env:NAME, or credential:NAME of `credentials` in kfm.yml.",
+            "remedy": (
+                "Replace it, and name where it is: env:NAME, or credential:NAME of `credentials` in"
+                " kfm.yml."
+            ),
             "fixed": False,
         }
         for secret in scan(path for path in read if path.exists())
     ]
-    entries = [entry for name in workspace.registered() if (entry := workspace.readable(name)) is not None]
+    entries = [
+        entry for name in workspace.registered() if (entry := workspace.readable(name)) is not None
+    ]
     if not workspace.config.contact and any(is_live(entry.source.url) for entry in entries):
         remedy = "Add `contact: you@example.org` (or an address) to kfm.yml; upstreams ask for one."
         found.append(
-            {"code": ADVICE, "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
+            {
+                "code": ADVICE,
+                "where": "kfm.yml",
+                "what": "no contact is named to upstream hosts",
+                "remedy": remedy,
+                "fixed": False,
+            }
         )
     return found
 
@@ -140,18 +189,32 @@ def _beside(workspace: Workspace) -> list[dict[str, str]]:
     """A root key that whoever takes the builder's takes too."""
     try:
         keys = KeyFolder(workspace.path / "keys")
-        here = keys.root_keys() if keys.trust() is not None and any((workspace.path / "keys").glob("*.key")) else {}
+        here = (
+            keys.root_keys()
+            if keys.trust() is not None and any((workspace.path / "keys").glob("*.key"))
+            else {}
+        )
     except KfmError:
         return []  # said with the keys
     both = any("builder" in key.roles for key in here.values())
     what = "one key is both root and builder" if both else "the root key lies beside the builder's"
     remedy = "`kfm keys root export FILE` moves it to a place of its own, say a stick in a safe."
     remedy = f"`kfm keys rotate` makes two of it; then {remedy}" if both else remedy
-    return [{"code": "root.beside", "where": f"{file.relative_to(workspace.path)}", "what": what, "remedy": remedy} for file in here]
+    return [
+        {
+            "code": "root.beside",
+            "where": f"{file.relative_to(workspace.path)}",
+            "what": what,
+            "remedy": remedy,
+        }
+        for file in here
+    ]
 
 
 def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
-    """A root from before approvals were recorded: readers cannot tell a generation that hides them from an old one."""
+    """A root from before approvals were recorded: readers cannot tell a generation that hides them
+    from an old one.
+    """
     try:
         trust = KeyFolder(workspace.path / "keys").trust()
     except KfmError:
@@ -159,7 +222,14 @@ def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
     if trust is None or trust.floor_of("") is not None:
         return []
     what = "it does not say from which generation on approvals are recorded"
-    return [{"code": "root.floor", "where": "keys/root", "what": what, "remedy": "`kfm keys renew` signs a root that does."}]
+    return [
+        {
+            "code": "root.floor",
+            "where": "keys/root",
+            "what": what,
+            "remedy": "`kfm keys renew` signs a root that does.",
+        }
+    ]
 
 
 def exit_code_of(left: Sequence[Mapping[str, Any]]) -> int:
@@ -175,21 +245,40 @@ def main(args: Any) -> int:
     code = exit_code_of(left)
     held = held_here()
     if args.json:
-        emit({"findings": found, "advice": advice, "isolation": {"whole": held.whole, **held._asdict()}})
+        emit(
+            {
+                "findings": found,
+                "advice": advice,
+                "isolation": {"whole": held.whole, **held._asdict()},
+            }
+        )
         return code
     for f in found:
         state = "PASS" if f["fixed"] else "NOOP" if f["code"] == ADVICE else "FAILED"
-        print(f"  {sign(state)} {f['code']:<20} {f['where']}: {f['what']}{' (mended)' if f['fixed'] else ''}")
+        print(
+            f"  {sign(state)} {f['code']:<20} {f['where']}:"
+            f" {f['what']}{' (mended)' if f['fixed'] else ''}"
+        )
         if not f["fixed"]:
             print(f"      {f['remedy']}")
     for f in advice:
         print(f"  {sign('NOOP')} {f['code']:<20} {f['where']}: {f['what']}\n      {f['remedy']}")
     if held.whole:
-        print(f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and transforms data")
+        print(
+            f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and"
+            " transforms data"
+        )
     else:
-        print(f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning, docs/connectors.md says what else may run")
+        print(
+            f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning,"
+            " docs/connectors.md says what else may run"
+        )
     mended = sum(f["fixed"] for f in found)
-    print(f"{sign('PASS')} nothing to mend" if not left and not mended else f"{len(left) + mended} findings, {mended} mended")
+    print(
+        f"{sign('PASS')} nothing to mend"
+        if not left and not mended
+        else f"{len(left) + mended} findings, {mended} mended"
+    )
     if code:
         say(f"exit {code}")
     return code

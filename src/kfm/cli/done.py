@@ -1,4 +1,6 @@
-"""Answer the Definition of Done for a dataset: nine points of a pipeline, eight of a connector, each with its evidence."""
+"""Answer the Definition of Done for a dataset: nine points of a pipeline, eight of a connector,
+each with its evidence.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,15 @@ def main(args: Any) -> int:
     found = {"pipeline": pipeline, "connector": connector}
     code = 0 if all(ok for points in found.values() for _, ok, _ in points) else 3
     if args.json:
-        emit({"dataset_id": args.dataset, **{k: [{"point": p, "done": ok, "evidence": why} for p, ok, why in v] for k, v in found.items()}})
+        emit(
+            {
+                "dataset_id": args.dataset,
+                **{
+                    k: [{"point": p, "done": ok, "evidence": why} for p, ok, why in v]
+                    for k, v in found.items()
+                },
+            }
+        )
         return code
     for name, points in found.items():
         print(f"{name}, {sum(ok for _, ok, _ in points)} of {len(points)}")
@@ -50,10 +60,13 @@ class _Facts:
 
     def __init__(self, workspace: Workspace, world: World, dataset_id: str) -> None:
         self.entry, self.path, self.id = workspace.require(dataset_id), workspace.path, dataset_id
-        self.head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        self.head: Generation = world.store.transaction(
+            lambda tx: world.channel(dataset_id).head(tx)
+        )
         self.rows = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
         self.noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
-        self.way = dataset_status(world, dataset_id)["next"] or f"kfm run {dataset_id}"  # what leads to an official version from here
+        # what leads to an official version from here
+        self.way = dataset_status(world, dataset_id)["next"] or f"kfm run {dataset_id}"
         self.lineage = bool(world.store.read(lambda tx: tx.index.generations(dataset_id)))
         self.judged = judge_ref(world, dataset_id) if self.head.version_id else None
         self.bytes = Verified()
@@ -71,7 +84,11 @@ class _Facts:
         return (
             "labels",
             ok,
-            f"{e.sensitivity}, {e.policy_label}, {e.licence}" if ok else f"add what is missing to data/registry/{self.id}.yml",
+            (
+                f"{e.sensitivity}, {e.policy_label}, {e.licence}"
+                if ok
+                else f"add what is missing to data/registry/{self.id}.yml"
+            ),
         )
 
     def _gates(self) -> Point:
@@ -81,50 +98,113 @@ class _Facts:
         return (
             "gates",
             not denied,
-            f"kfm gates {self.id}: " + (f"{', '.join(denied)} deny" if denied else f"{len(self.judged.verdicts)} pass"),
+            f"kfm gates {self.id}: "
+            + (f"{', '.join(denied)} deny" if denied else f"{len(self.judged.verdicts)} pass"),
         )
 
     def _catalogs(self) -> Point:
         ok = self.dcat and bool(self.prov)
-        have = [n for n, there in (("DCAT", self.dcat), ("STAC", self.stac), ("PROV", bool(self.prov))) if there]
+        have = [
+            n
+            for n, there in (("DCAT", self.dcat), ("STAC", self.stac), ("PROV", bool(self.prov)))
+            if there
+        ]
         return "catalogs", ok, f"data/catalog: {', '.join(have)}" if ok else self.way
 
     def _addressed(self) -> Point:
         ok = self.bytes.versions > 0 and not self.bytes.problems
-        said = f"{self.bytes.versions} versions, {self.bytes.files} files verified" if ok else "kfm verify names what is wrong"
+        said = (
+            f"{self.bytes.versions} versions, {self.bytes.files} files verified"
+            if ok
+            else "kfm verify names what is wrong"
+        )
         return "content-addressed", ok, said
 
     def pipeline(self) -> list[Point]:
         e = self.entry
         ended = [r for r in self.rows if r.ended_at]
         idempotent = bool(self.noops) or any(r.state == "NOOP" for r in self.rows)
-        review = e.approvals > 0 or e.quality.max_row_change is not None or e.quality.max_null_change is not None
+        review = (
+            e.approvals > 0
+            or e.quality.max_row_change is not None
+            or e.quality.max_null_change is not None
+        )
         return [
-            ("schedule", bool(e.cadence), f"cadence {e.cadence}" if e.cadence else f"add `cadence` to data/registry/{self.id}.yml"),
-            ("idempotent", idempotent, "a second run was a no-op" if idempotent else f"kfm run {self.id}, once more"),
-            ("ledger", bool(ended), f"{len(ended)} runs: kfm runs {self.id}" if ended else f"kfm run {self.id}"),
+            (
+                "schedule",
+                bool(e.cadence),
+                (
+                    f"cadence {e.cadence}"
+                    if e.cadence
+                    else f"add `cadence` to data/registry/{self.id}.yml"
+                ),
+            ),
+            (
+                "idempotent",
+                idempotent,
+                "a second run was a no-op" if idempotent else f"kfm run {self.id}, once more",
+            ),
+            (
+                "ledger",
+                bool(ended),
+                f"{len(ended)} runs: kfm runs {self.id}" if ended else f"kfm run {self.id}",
+            ),
             self._addressed(),
             self._catalogs(),
             ("lineage", bool(self.prov), f"data/{self.prov[-1]}" if self.prov else self.way),
             self._gates(),
             self._labels(),
-            ("review path", review, f"{e.approvals} approvals, drift goes to a person" if review else f"add `approvals` or `quality` limits to data/registry/{self.id}.yml"),
-        ]  # fmt: skip
+            (
+                "review path",
+                review,
+                (
+                    f"{e.approvals} approvals, drift goes to a person"
+                    if review
+                    else f"add `approvals` or `quality` limits to data/registry/{self.id}.yml"
+                ),
+            ),
+        ]
 
     def connector(self) -> list[Point]:
         e = self.entry
         raw = self.path / "data" / "raw" / self.id / "checksums.sha256"
         test = self._exists(
-            f"tests/test_{self.id}.py", f"tests/integration/test_{self.id}.py", f"scripts/connectors/{self.id}/test_connector.py"
+            f"tests/test_{self.id}.py",
+            f"tests/integration/test_{self.id}.py",
+            f"scripts/connectors/{self.id}/test_connector.py",
         )
         windowed = "{since}" in e.source.url or e.source.time_column is not None
         return [
             ("registered", True, f"data/registry/{self.id}.yml"),
-            ("flow", self.head.version_id is not None, f"generation {self.head.generation}" if self.head.version_id else self.way),
-            ("raw deterministic", raw.is_file() and not self.bytes.problems, f"data/{raw_path(self.id, 'checksums.sha256')}" if raw.is_file() else f"kfm run {self.id}"),
+            (
+                "flow",
+                self.head.version_id is not None,
+                f"generation {self.head.generation}" if self.head.version_id else self.way,
+            ),
+            (
+                "raw deterministic",
+                raw.is_file() and not self.bytes.problems,
+                (
+                    f"data/{raw_path(self.id, 'checksums.sha256')}"
+                    if raw.is_file()
+                    else f"kfm run {self.id}"
+                ),
+            ),
             self._gates(),
             self._labels(),
             self._catalogs(),
-            ("API test", test is not None, str(test.relative_to(self.path)) if test else f"write tests/test_{self.id}.py"),
-            ("backfill strategy", windowed or e.source.kind == "join", "windows: kfm run --since --until" if windowed else "add {since} and {until} to source.url, or source.time_column"),
-        ]  # fmt: skip
+            (
+                "API test",
+                test is not None,
+                str(test.relative_to(self.path)) if test else f"write tests/test_{self.id}.py",
+            ),
+            (
+                "backfill strategy",
+                windowed or e.source.kind == "join",
+                (
+                    "windows: kfm run --since --until"
+                    if windowed
+                    else "add {since} and {until} to source.url, or source.time_column"
+                ),
+            ),
+        ]

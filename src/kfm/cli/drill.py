@@ -24,14 +24,26 @@ KILLS = 40
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="the dataset to drill; it must have been run once")
     parser.add_argument(
-        "--command", dest="killed", metavar="NAME|all", help="kill this command instead: run, rollback, withdraw-erase, gc, …"
+        "dataset",
+        metavar="DATASET",
+        nargs="?",
+        help="the dataset to drill; it must have been run once",
     )
     parser.add_argument(
-        "--points", metavar="N|all|journal", help=f"about how many points; default: {DEFAULT_POINTS}, with --command {KILLS} for each"
+        "--command",
+        dest="killed",
+        metavar="NAME|all",
+        help="kill this command instead: run, rollback, withdraw-erase, gc, …",
     )
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="passes at once; default: 2")
+    parser.add_argument(
+        "--points",
+        metavar="N|all|journal",
+        help=f"about how many points; default: {DEFAULT_POINTS}, with --command {KILLS} for each",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=0, metavar="N", help="passes at once; default: 2"
+    )
 
 
 def _points(text: str) -> int | str:
@@ -39,7 +51,11 @@ def _points(text: str) -> int | str:
         return text
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    raise UsageError(f"--points is {text!r}.", expected="a number above 0, `all` or `journal`", remedy="Leave it out for the default.")
+    raise UsageError(
+        f"--points is {text!r}.",
+        expected="a number above 0, `all` or `journal`",
+        remedy="Leave it out for the default.",
+    )
 
 
 def _commands(args: Any) -> int:
@@ -48,14 +64,27 @@ def _commands(args: Any) -> int:
 
     kills = _points(args.points or str(KILLS))
     if not isinstance(kills, int):
-        raise UsageError(f"--points is {kills!r}.", expected="a number above 0", remedy="Leave it out for the default.")
+        raise UsageError(
+            f"--points is {kills!r}.",
+            expected="a number above 0",
+            remedy="Leave it out for the default.",
+        )
 
     def told(killed: Killed) -> None:
         if killed.wrong and not args.json:
-            print(f"  {sign('FAILED')} {killed.command} killed at {killed.point}\n       {mask_home(killed.wrong)}", flush=True)
+            print(
+                f"  {sign('FAILED')} {killed.command} killed at {killed.point}\n      "
+                f" {mask_home(killed.wrong)}",
+                flush=True,
+            )
 
-    found = drill_commands(list(SCENES) if args.killed == "all" else [args.killed], kills, told=told)
-    counts = {name: {"calls": calls, "killed": sum(k.command == name for k in found.killed)} for name, calls in found.listed.items()}
+    found = drill_commands(
+        list(SCENES) if args.killed == "all" else [args.killed], kills, told=told
+    )
+    counts = {
+        name: {"calls": calls, "killed": sum(k.command == name for k in found.killed)}
+        for name, calls in found.listed.items()
+    }
     if args.json:
         wrong = [{**asdict(k), "wrong": mask_home(k.wrong)} for k in found.failures]
         emit({"commands": counts, "killed": len(found.killed), "failures": wrong})
@@ -63,9 +92,13 @@ def _commands(args: Any) -> int:
     for name, count in counts.items():
         bad = sum(k.command == name for k in found.failures)
         print(
-            f"  {name:<18} {count['killed'] - bad:>5} of {count['killed']:<5} {sign('FAILED' if bad else 'PASS')}   of {count['calls']:,} there are"
+            f"  {name:<18} {count['killed'] - bad:>5} of {count['killed']:<5}"
+            f" {sign('FAILED' if bad else 'PASS')}   of {count['calls']:,} there are"
         )
-    print(f"\n{len(found.killed) - len(found.failures)} of {len(found.killed)} were finished or undone.")
+    print(
+        f"\n{len(found.killed) - len(found.failures)} of {len(found.killed)} were finished or"
+        " undone."
+    )
     return 0 if found.ok else 1
 
 
@@ -74,17 +107,28 @@ def main(args: Any) -> int:
         return _commands(args)
     if args.dataset is None:
         raise UsageError(
-            "No dataset is named.", expected="kfm drill DATASET, or --command NAME", remedy="Name one; `kfm status` lists them."
+            "No dataset is named.",
+            expected="kfm drill DATASET, or --command NAME",
+            remedy="Name one; `kfm status` lists them.",
         )
     workspace = open_workspace(args.workspace)
     points = _points(args.points or str(DEFAULT_POINTS))
     live = sys.stderr.isatty() and not args.json
     if not args.json:
-        print("Kill at every record, call and sync, resume, compare.       last capture, no network\n", flush=True)
+        print(
+            "Kill at every record, call and sync, resume, compare.       last capture, no"
+            " network\n",
+            flush=True,
+        )
 
     def told(group: str, done: int, of: int) -> None:
         if live:
-            print(f"\r\x1b[K{sign('RUNNING', sys.stderr)} {group} {done} of {of}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r\x1b[K{sign('RUNNING', sys.stderr)} {group} {done} of {of}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     report = drill(workspace, args.dataset, points=points, jobs=args.jobs, told=told)
     if live:
@@ -98,7 +142,10 @@ def main(args: Any) -> int:
 
 def as_json(report: Report) -> dict[str, Any]:
     """The documented result."""
-    groups = {name.replace(" ", "_"): {k: v for k, v in asdict(g).items() if k != "name"} for name, g in report.groups.items()}
+    groups = {
+        name.replace(" ", "_"): {k: v for k, v in asdict(g).items() if k != "name"}
+        for name, g in report.groups.items()
+    }
     return {
         "dataset_id": report.dataset_id,
         "points": report.points,
@@ -120,16 +167,27 @@ def tell(report: Report) -> None:
     """Groups with their counts, the totals, and every failure by name."""
     for group in report.groups.values():
         good = group.tried == group.fired == group.equal
-        rest = f"   of {group.listed + group.unaimed:,} there are" if group.listed + group.unaimed > group.tried else ""
-        print(f"  {group.name:<18} {group.equal:>5} of {group.tried:<5} {sign('PASS' if good else 'FAILED')}{rest}")
+        rest = (
+            f"   of {group.listed + group.unaimed:,} there are"
+            if group.listed + group.unaimed > group.tried
+            else ""
+        )
+        print(
+            f"  {group.name:<18} {group.equal:>5} of {group.tried:<5}"
+            f" {sign('PASS' if good else 'FAILED')}{rest}"
+        )
         _failures([f for f in report.failures if f.group == group.name])
     _failures([f for f in report.failures if f.group == "plain"])
     if report.strace:
         print(f"  {'system calls':<18} not tried: {report.strace}")
     equal = sum(g.equal for g in report.groups.values())
-    print(f"\n{equal} of {report.points} byte-equal to the uninterrupted run. {report.seconds:>12.0f} s")
     print(
-        f"versions {report.versions}, generations {report.generations}, ledger rows {report.ledger_rows}, partial files {report.partial_files}"
+        f"\n{equal} of {report.points} byte-equal to the uninterrupted run."
+        f" {report.seconds:>12.0f} s"
+    )
+    print(
+        f"versions {report.versions}, generations {report.generations}, ledger rows"
+        f" {report.ledger_rows}, partial files {report.partial_files}"
     )
     sys.stdout.flush()
     if not report.ok:

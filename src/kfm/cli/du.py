@@ -1,8 +1,9 @@
-"""How much lies where: bytes and files by dataset and zone, what `kfm gc` could free, and what the disk has left.
+"""How much lies where: bytes and files by dataset and zone, what `kfm gc` could free, and what the
+disk has left.
 
 Bytes that lie under two names are counted once, where they are published.
---json = {"datasets": [{dataset_id, zones: {zone: {files, bytes}}, bytes, retention, freeable: {files, bytes}}],
-"workspace": {receipts, ledger: {files, bytes}}, "disk": {free, total}}.
+--json = {"datasets": [{dataset_id, zones: {zone: {files, bytes}}, bytes, retention, freeable:
+{files, bytes}}], "workspace": {receipts, ledger: {files, bytes}}, "disk": {free, total}}.
 """
 
 import shutil
@@ -32,7 +33,9 @@ def human(size: int) -> str:
     amount = float(size)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+            return (
+                f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+            )
         amount /= 1000
     return f"{amount:,.1f} TB"
 
@@ -43,11 +46,19 @@ def main(args: Any) -> int:
         every = sorted({*workspace.registered(), *datasets_with_evidence(world)})
         if args.dataset is not None and args.dataset not in every:
             workspace.require(args.dataset)
-        rows = [_row(workspace, world, name) for name in ([args.dataset] if args.dataset else every)]
+        rows = [
+            _row(workspace, world, name) for name in ([args.dataset] if args.dataset else every)
+        ]
     rest = {name: _below(workspace, workspace.path / name) for name in ("receipts", "ledger")}
     disk = shutil.disk_usage(workspace.path)
     if args.json:
-        emit({"datasets": rows, "workspace": msgspec.to_builtins(rest), "disk": {"free": disk.free, "total": disk.total}})
+        emit(
+            {
+                "datasets": rows,
+                "workspace": msgspec.to_builtins(rest),
+                "disk": {"free": disk.free, "total": disk.total},
+            }
+        )
         return 0
     _print(rows, rest)
     print(f"\nDisk  {human(disk.free)} of {human(disk.total)} free")
@@ -69,7 +80,9 @@ def _row(workspace: Workspace, world: World, dataset_id: str) -> dict[str, Any]:
 
 
 def _below(workspace: Workspace, folder: Path) -> Usage:
-    return measured((held_file(path) for path in sorted(folder.rglob("*")) if path.is_file()), set())
+    return measured(
+        (held_file(path) for path in sorted(folder.rglob("*")) if path.is_file()), set()
+    )
 
 
 def _print(rows: list[dict[str, Any]], rest: dict[str, Usage]) -> None:
@@ -78,6 +91,11 @@ def _print(rows: list[dict[str, Any]], rest: dict[str, Usage]) -> None:
     for row in rows:
         sizes = [human(row["zones"][zone]["bytes"]) for zone in ZONES]
         files = sum(row["zones"][zone]["files"] for zone in ZONES)
-        show(f"  {row['dataset_id']:<{width}}" + "".join(f"{text:>11}" for text in (*sizes, f"{files:,}", human(row["freeable"]["bytes"]))))
+        show(
+            f"  {row['dataset_id']:<{width}}"
+            + "".join(
+                f"{text:>11}" for text in (*sizes, f"{files:,}", human(row["freeable"]["bytes"]))
+            )
+        )
     for name, found in rest.items():
         show(f"  {name:<{width}}{human(found.bytes):>11}{'':>33}{found.files:>11,}")

@@ -1,4 +1,5 @@
-"""Say why something ran, was skipped, denied or is stale; rebuilt from journal, ledger and receipts, without running anything.
+"""Say why something ran, was skipped, denied or is stale; rebuilt from journal, ledger and
+receipts, without running anything.
 
 kfm explain [run|skip|deny|stale] DATASET | REF | RUN
 """
@@ -41,7 +42,9 @@ def main(args: Any) -> int:
     kind = args.words[0] if args.words[0] in _KINDS and len(args.words) > 1 else ""
     text = args.words[1] if kind else args.words[0]
     workspace = open_workspace(args.workspace)
-    if re.fullmatch(r"(kfm://dataset/)?[a-z]\w*(@\w+)?", text) and not re.fullmatch(r"[0-9a-f]+", text):
+    if re.fullmatch(r"(kfm://dataset/)?[a-z]\w*(@\w+)?", text) and not re.fullmatch(
+        r"[0-9a-f]+", text
+    ):
         workspace.require(dataset_of(text))  # a typing mistake gets the nearest name
     with open_world(workspace) as world:
         found = _explain(world, workspace.registered(), kind, text)
@@ -87,18 +90,34 @@ def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, 
 
 
 def _stale(status: dict[str, Any]) -> dict[str, Any]:
-    return {"what": f"{status['dataset_id']} is {'fresh' if status['fresh'] else 'not fresh'}.", "facts": status, "next": status["next"]}
+    return {
+        "what": f"{status['dataset_id']} is {'fresh' if status['fresh'] else 'not fresh'}.",
+        "facts": status,
+        "next": status["next"],
+    }
 
 
-def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str, Any], which: str) -> dict[str, Any] | None:
-    """What made the generation that is meant: an act of a person, or a run. None: no generation is meant."""
+def _of(
+    world: World, head: Generation, rows: list[LedgerRow], status: dict[str, Any], which: str
+) -> dict[str, Any] | None:
+    """What made the generation that is meant: an act of a person, or a run. None: no generation is
+    meant.
+    """
     if not which and status["state"] not in ("official", "withdrawn", "retired"):
         return None  # something newer than the head is to be explained
-    made: list[Generation] = [g for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id)) if g.kind != "void" or which]
+    made: list[Generation] = [
+        g
+        for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id))
+        if g.kind != "void" or which
+    ]
     if which.isdigit():
         if not 1 <= int(which) <= head.generation:
             expected = f"1 to {head.generation}" if head.generation else "one that was published"
-            raise UsageError(f"{head.dataset_id} has no generation {which}.", expected=expected, remedy="Choose one of them.")
+            raise UsageError(
+                f"{head.dataset_id} has no generation {which}.",
+                expected=expected,
+                remedy="Choose one of them.",
+            )
         made = [g for g in made if g.generation == int(which)]
     elif which:
         made = [g for g in made if (g.version_id or "").startswith(which)]
@@ -107,9 +126,17 @@ def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str,
         return None
     if made[-1].kind == "promote":
         row = next((r for r in rows if r.run_id == made[-1].run_id), None)
-        return None if row is None else _looked_since(world, row, _run(world, row)) if not which else _run(world, row)
+        return (
+            None
+            if row is None
+            else _looked_since(world, row, _run(world, row))
+            if not which
+            else _run(world, row)
+        )
     newest: Generation = world.store.read(lambda tx: last_act(tx, head))
-    return _act(world, made[-1], official=made[-1].generation in (newest.generation, head.generation))
+    return _act(
+        world, made[-1], official=made[-1].generation in (newest.generation, head.generation)
+    )
 
 
 def _looked_since(world: World, row: LedgerRow, told: dict[str, Any]) -> dict[str, Any]:
@@ -118,10 +145,20 @@ def _looked_since(world: World, row: LedgerRow, told: dict[str, Any]) -> dict[st
     if not noops or noops[0].timestamp <= (row.ended_at or ""):
         return told
     why = "nothing had changed" if noops[0].code == UNCHANGED else noops[0].reason
-    return {**told, "what": f"{told['what']} Looked at again at {noops[0].timestamp[:19]}Z: {why} (`kfm explain skip {row.dataset_id}`)."}
+    return {
+        **told,
+        "what": (
+            f"{told['what']} Looked at again at {noops[0].timestamp[:19]}Z: {why} (`kfm explain"
+            f" skip {row.dataset_id}`)."
+        ),
+    }
 
 
-_ACTS = {"withdraw": "withdrew", "rollback": "went back to", "void": "repeats what was official before it"}
+_ACTS = {
+    "withdraw": "withdrew",
+    "rollback": "went back to",
+    "void": "repeats what was official before it",
+}
 
 
 def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
@@ -131,14 +168,20 @@ def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
     if made.kind == "withdraw":
         what += f" {_withdrawn(told.suppress)}"
     elif told.lifts is not None:
-        what = f"undid the withdrawal of generation {told.lifts.generation}, signed by {_person(told.lifts.act)}"
+        what = (
+            f"undid the withdrawal of generation {told.lifts.generation}, signed by"
+            f" {_person(told.lifts.act)}"
+        )
     elif made.kind == "rollback":
         what += f" {made.version_id}"
     before = world.store.read(lambda tx: tx.index.generation(made.dataset_id, made.generation - 1))
     rule = told.suppress[0] if told.suppress else {}
     following = f"kfm get {made.dataset_id}" if made.version_id else f"kfm runs {made.dataset_id}"
     if made.kind == "rollback" and told.lifts is None:
-        following = f'kfm run {made.dataset_id} --force --reason "…"    brings back what it left, if every gate lets it'
+        following = (
+            f'kfm run {made.dataset_id} --force --reason "…"    brings back what it left, if every'
+            " gate lets it"
+        )
     return {
         "what": f"Generation {made.generation} of {made.dataset_id} {what}.",
         "facts": {
@@ -147,7 +190,11 @@ def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
             "authority": rule.get("authority"),
             "erased": rule.get("date") if rule.get("erased") else None,
             "before": before.version_id if before is not None else None,
-            "official": (made.version_id or "nothing") if official else f"generation {made.generation} is not the newest",
+            "official": (
+                (made.version_id or "nothing")
+                if official
+                else f"generation {made.generation} is not the newest"
+            ),
         },
         "next": following if official else f"kfm explain {made.dataset_id}",
     }
@@ -163,20 +210,33 @@ def _withdrawn(rules: list[dict[str, Any]]) -> str:
         return {"records": "records", "area": "the records of an area"}.get(
             rule.get("kind", ""), "records"
         ) + "; which ones is not told in public"
-    return "the whole dataset" if rule.get("content") == "*" else f"partition {rule['content']!r}" if rule.get("content") else "its content"
+    return (
+        "the whole dataset"
+        if rule.get("content") == "*"
+        else f"partition {rule['content']!r}"
+        if rule.get("content")
+        else "its content"
+    )
 
 
 def _skip(world: World, dataset_id: str) -> dict[str, Any]:
     noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
     if not noops:
-        raise UsageError(f"{dataset_id} was never skipped.", expected="a NOOP", remedy=f"`kfm runs --all {dataset_id}` lists them.")
+        raise UsageError(
+            f"{dataset_id} was never skipped.",
+            expected="a NOOP",
+            remedy=f"`kfm runs --all {dataset_id}` lists them.",
+        )
     noop = noops[0]
     raw = read_run_file(world.data, dataset_id, noop.run_id, "artifacts/run.jsonl") or b""
     lines = [msgspec.json.decode(line) for line in raw.splitlines()]
     answered: dict[str, Any] = next((x for x in lines if x["event"] == "source.answered"), {})
     status, etag = answered.get("status"), answered.get("etag")
     return {
-        "what": f"{dataset_id} was not run at {noop.timestamp[:19]}Z because {'nothing had changed' if noop.code == UNCHANGED else noop.reason}.",
+        "what": (
+            f"{dataset_id} was not run at {noop.timestamp[:19]}Z because"
+            f" {'nothing had changed' if noop.code == UNCHANGED else noop.reason}."
+        ),
         "facts": {
             "answered": f"{'304 Not Modified' if status == 304 else status}, ETag {etag}",
             "run key": f"{noop.key} equals the head key" if status == 304 else noop.key,
@@ -192,7 +252,11 @@ def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
     decided = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
     if not reasons and world.data.exists(decided):  # denied when it was to be promoted
         reasons = msgspec.json.decode(world.data.read(decided).splitlines()[-1])["reasons"]
-    kept = "the capture" if world.is_private(row.dataset_id) else f"the capture and {row.rows_written:,} rows"
+    kept = (
+        "the capture"
+        if world.is_private(row.dataset_id)
+        else f"the capture and {row.rows_written:,} rows"
+    )
     entry = world.registry(row.dataset_id)
     who = (entry.custodian or ", ".join(entry.owners)) if entry is not None else ""
     return {
@@ -217,10 +281,14 @@ def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
 
 
 def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
-    """Why a run was denied: from its report; of a private dataset from its journal, where the key is that sealed it."""
+    """Why a run was denied: from its report; of a private dataset from its journal, where the key
+    is that sealed it.
+    """
     if world.is_private(row.dataset_id):
         with suppress(Denied):
-            judged = done_of(journal_of(world, row), "assemble", world.veil(row.dataset_id), Assembled)
+            judged = done_of(
+                journal_of(world, row), "assemble", world.veil(row.dataset_id), Assembled
+            )
             return msgspec.to_builtins(judged.reasons) if judged is not None else []
     raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
     return list(msgspec.json.decode(raw)["reasons"]) if raw else []
@@ -231,22 +299,36 @@ def _run(world: World, row: LedgerRow) -> dict[str, Any]:
     source = msgspec.json.decode(row.source_metadata)
     sealed = quarantine_path(row.dataset_id, row.run_id, "report.json.sealed")
     detail: dict[str, Any] = {}
-    if world.vaults is not None and world.data.exists(sealed):  # the operator asks, on the restricted side
+    # the operator asks, on the restricted side
+    if world.vaults is not None and world.data.exists(sealed):
         with world.data.scratch() as scratch:
             world.vaults.unseal(row.dataset_id, world.data.local(sealed), scratch / "report")
             report = msgspec.json.decode((scratch / "report").read_bytes())
-        detail = {"happened": report["happened"], "expected": report["expected"], "capture": report["capture"]}
-    timeline = [{"ts": r.ts, "phase": r.phase, "step": r.step_id, "status": r.status} for r in records]
+        detail = {
+            "happened": report["happened"],
+            "expected": report["expected"],
+            "capture": report["capture"],
+        }
+    timeline = [
+        {"ts": r.ts, "phase": r.phase, "step": r.step_id, "status": r.status} for r in records
+    ]
     return {
-        "what": f"Run {row.run_id} of {row.dataset_id} ended {row.state}{': ' + row.reason if row.reason else ''}."
-        if row.ended_at
-        else f"Run {row.run_id} of {row.dataset_id} is {row.state}.",
+        "what": (
+            f"Run {row.run_id} of {row.dataset_id} ended"
+            f" {row.state}{': ' + row.reason if row.reason else ''}."
+            if row.ended_at
+            else f"Run {row.run_id} of {row.dataset_id} is {row.state}."
+        ),
         "facts": {
             "trigger": row.trigger_type + (" (forced)" if row.forced else ""),
             "asked": ", ".join(s["source_url"] for s in source),
             "input": row.input_hash,
             "base": f"generation {row.pinned if row.pinned is not None else row.base_generation}",
-            "rows": None if world.is_private(row.dataset_id) else f"{row.rows_read:,} read, {row.rows_written:,} written",
+            "rows": (
+                None
+                if world.is_private(row.dataset_id)
+                else f"{row.rows_read:,} read, {row.rows_written:,} written"
+            ),
             "version": row.version_id,
             **detail,
         },

@@ -1,7 +1,8 @@
 """Judge a reference by every gate, as things are now; nothing is fetched and nothing is changed.
 
-A proposal (proposal/N), a dataset (its newest candidate that is not official, else the official version), or one version.
-Exit 0: every gate passes. 3: denied, each reason with what clears it. 6: bytes are damaged. 7: a person must look.
+A proposal (proposal/N), a dataset (its newest candidate that is not official, else the official
+version), or one version. Exit 0: every gate passes. 3: denied, each reason with what clears it. 6:
+bytes are damaged. 7: a person must look.
 """
 
 from typing import Any
@@ -22,8 +23,16 @@ _SIGNS = {"pass": "PASS", "deny": "REJECTED", "review": "PROPOSED"}
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX, DATASET@GENERATION or proposal/N")
-    parser.add_argument("--only", metavar="GATE", action="append", default=[], help="show this gate only; repeatable")
+    parser.add_argument(
+        "ref", metavar="REF", help="DATASET, DATASET@vHEX, DATASET@GENERATION or proposal/N"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="GATE",
+        action="append",
+        default=[],
+        help="show this gate only; repeatable",
+    )
 
 
 def main(args: Any) -> int:
@@ -38,12 +47,18 @@ def main(args: Any) -> int:
     known = [v.gate for v in found.verdicts]
     for name in args.only:
         if name not in known:
-            raise UsageError(f"There is no gate {name}.", expected=", ".join(known), remedy="Choose one of them.")
+            raise UsageError(
+                f"There is no gate {name}.", expected=", ".join(known), remedy="Choose one of them."
+            )
     if args.only:
-        found = msgspec.structs.replace(found, verdicts=tuple(v for v in found.verdicts if v.gate in args.only))
+        found = msgspec.structs.replace(
+            found, verdicts=tuple(v for v in found.verdicts if v.gate in args.only)
+        )
     if args.json:
         plain = msgspec.to_builtins(found)
-        plain["verdicts"] = [{"gate": v.gate, "verdict": v.word, **msgspec.to_builtins(v)} for v in found.verdicts]
+        plain["verdicts"] = [
+            {"gate": v.gate, "verdict": v.word, **msgspec.to_builtins(v)} for v in found.verdicts
+        ]
         emit(plain)
     else:
         tell(found, args)
@@ -63,15 +78,23 @@ def tell(found: Judgement, args: Any) -> None:
                 print(f"    {'':<12} {reason.code}: {reason.message}")
             print(f"    {'':<12}   {reason.remedy}")
     words = [v.word for v in found.verdicts]
-    count = f"{words.count('pass')} pass, {words.count('review')} need a person, {words.count('deny')} deny."
+    count = (
+        f"{words.count('pass')} pass, {words.count('review')} need a person, {words.count('deny')}"
+        " deny."
+    )
     valid = [j for j in found.approvals if j.valid]
     if found.needed:
-        count += f" Approvals {len(valid)} of {found.needed}" + (f" ({', '.join(j.name for j in valid)})." if valid else ".")
+        count += f" Approvals {len(valid)} of {found.needed}" + (
+            f" ({', '.join(j.name for j in valid)})." if valid else "."
+        )
     print(f"\n{count}")
     for void in (j for j in found.approvals if not j.valid):
         print(f"  void: {void.name}: {void.why}")
     for name in found.one_account:
-        print(f"  {name} approved from the account that holds the builder's key: two keys, one account")
+        print(
+            f"  {name} approved from the account that holds the builder's key: two keys, one"
+            " account"
+        )
     following = _next(found)
     if following:
         print(f"\nNext\n  {again(args, following)}")

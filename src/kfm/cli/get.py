@@ -18,7 +18,14 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
-    parser.add_argument("-o", "--output", type=Path, default=Path(), metavar="DIR", help="where to put them; default: here")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where to put them; default: here",
+    )
     reader_flag(parser)
 
 
@@ -29,13 +36,22 @@ def main(args: Any) -> int:
             workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
         ref = folder_of(world, args.ref, reader_of(args))
         if args.output.exists() and not args.output.is_dir():
-            raise UsageError(f"{args.output} is a file.", expected="a folder", remedy="Choose another name.")
+            raise UsageError(
+                f"{args.output} is a file.", expected="a folder", remedy="Choose another name."
+            )
         args.output.mkdir(parents=True, exist_ok=True)
         _hand_out(ref, args.output, args.ref)
         (args.output / "checksums.sha256").write_bytes(checksums(ref.digests))
     if args.json:
         files = [{"path": str(args.output / n), "digest": d} for n, d in ref.digests.items()]
-        emit({"dataset_id": ref.dataset_id, "version_id": ref.version_id, "generation": ref.generation, "files": files})
+        emit(
+            {
+                "dataset_id": ref.dataset_id,
+                "version_id": ref.version_id,
+                "generation": ref.generation,
+                "files": files,
+            }
+        )
         return 0
     for name, digest in ref.digests.items():
         print(f"{args.output / name}  {digest[:19]}…")
@@ -51,7 +67,9 @@ def _hand_out(opened: Opened, output: Path, ref: str) -> None:
             shutil.copyfile(opened.files[name], copy)
             if hash_file(copy).digest != opened.digests[name]:
                 raise IntegrityError(
-                    f"{name} of {ref} is damaged.", expected=opened.digests[name], remedy="Run `kfm verify`; restore it from a backup."
+                    f"{name} of {ref} is damaged.",
+                    expected=opened.digests[name],
+                    remedy="Run `kfm verify`; restore it from a backup.",
                 )
         for name, copy in copies.items():
             copy.replace(output / name)

@@ -44,18 +44,47 @@ _SIGNS = {
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("list", "show", "put", "retry", "cancel", "dead", "types", "pools"))
-    parser.add_argument("what", nargs="?", default="", metavar="JOB|TYPE", help="a job id or its beginning; put: a type")
-    parser.add_argument("--state", choices=("queued", "running", "ended"), default=None, help="list: only these")
-    parser.add_argument("--dataset", default="", metavar="kfm://dataset/ID", help="list: of this dataset; put: what it works on")
-    parser.add_argument("--type", default=None, dest="job_type", metavar="TYPE", help="list: of this type")
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="list: how many at the most")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="put: a parameter; repeatable")
+    parser.add_argument(
+        "action", choices=("list", "show", "put", "retry", "cancel", "dead", "types", "pools")
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="",
+        metavar="JOB|TYPE",
+        help="a job id or its beginning; put: a type",
+    )
+    parser.add_argument(
+        "--state", choices=("queued", "running", "ended"), default=None, help="list: only these"
+    )
+    parser.add_argument(
+        "--dataset",
+        default="",
+        metavar="kfm://dataset/ID",
+        help="list: of this dataset; put: what it works on",
+    )
+    parser.add_argument(
+        "--type", default=None, dest="job_type", metavar="TYPE", help="list: of this type"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="list: how many at the most"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="put: a parameter; repeatable",
+    )
     parser.add_argument("--partition", default="", help="put: one partition")
     parser.add_argument("--window", default="", metavar="SINCE/UNTIL", help="put: one window")
     parser.add_argument("--pool", default="", help="put: the pool it runs in")
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="put: higher comes first")
-    parser.add_argument("--not-before", default="", metavar="TIME", help="put: RFC 3339; it waits until then")
+    parser.add_argument(
+        "--priority", type=int, default=0, metavar="N", help="put: higher comes first"
+    )
+    parser.add_argument(
+        "--not-before", default="", metavar="TIME", help="put: RFC 3339; it waits until then"
+    )
     parser.add_argument("--dead", action="store_true", help="retry: every job that was put aside")
 
 
@@ -74,12 +103,22 @@ def main(args: Any) -> int:
 
 
 def _plain(job: JobRow) -> dict[str, Any]:
-    found = {k: v for k, v in msgspec.to_builtins(job).items() if k not in ("envelope", "vtime", "put_ms", "token")}
+    found = {
+        k: v
+        for k, v in msgspec.to_builtins(job).items()
+        if k not in ("envelope", "vtime", "put_ms", "token")
+    }
     return {**found, "not_before": _moment(job.not_before), "word": _word(job)}
 
 
 def _moment(ms: int) -> str | None:
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if ms else None
+    return (
+        dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z")
+        if ms
+        else None
+    )
 
 
 def _word(job: JobRow) -> str:
@@ -89,48 +128,74 @@ def _word(job: JobRow) -> str:
 def _list(store: Store, args: Any) -> int:
     dead = args.action == "dead"
     if not 1 <= args.limit <= 1_000_000:
-        raise UsageError(f"--limit {args.limit} is no number of jobs.", expected="1 to 1000000", remedy="Correct it.")
+        raise UsageError(
+            f"--limit {args.limit} is no number of jobs.",
+            expected="1 to 1000000",
+            remedy="Correct it.",
+        )
     found = store.read(
         lambda tx: tx.jobs.listing(
-            state="ended" if dead else args.state, dataset_id=dataset_id_of(args.dataset) if args.dataset else None, job_type=args.job_type,
-            outcome="dead" if dead else None, limit=args.limit,
+            state="ended" if dead else args.state,
+            dataset_id=dataset_id_of(args.dataset) if args.dataset else None,
+            job_type=args.job_type,
+            outcome="dead" if dead else None,
+            limit=args.limit,
         )
-    )  # fmt: skip
+    )
     if args.json:
         emit({"jobs": [_plain(job) for job in found]})
         return 0
     for job in found:
         show(
-            f"  {sign(_SIGNS.get(_word(job), '?'))} {job.job_id[:8]}  {job.job_type:<24} {job.dataset_id:<20} {_word(job):<10} {_why(job, store.now_ms())}"
+            f"  {sign(_SIGNS.get(_word(job), '?'))} {job.job_id[:8]}  {job.job_type:<24}"
+            f" {job.dataset_id:<20} {_word(job):<10} {_why(job, store.now_ms())}"
         )
     if not found:
         say("No job was put aside." if dead else "No jobs.")
     elif dead:
-        say(f"`{again(args, 'jobs retry --dead')}` tries all of them again; `{again(args, 'jobs show JOB')}` says what happened.")
+        say(
+            f"`{again(args, 'jobs retry --dead')}` tries all of them again;"
+            f" `{again(args, 'jobs show JOB')}` says what happened."
+        )
     return 0
 
 
 def _why(job: JobRow, now_ms: int) -> str:
     if job.state == "queued":
-        until = f"not before {_moment(job.not_before)}" if job.not_before > now_ms else f"pool {job.pool}"
+        until = (
+            f"not before {_moment(job.not_before)}"
+            if job.not_before > now_ms
+            else f"pool {job.pool}"
+        )
         if job.outcome == "deferred":
             return f"{until}; {job.error}"
         return f"{until}; {job.attempts} failed: {job.error}" if job.attempts else until
     if job.state == "running":
-        return f"on {(job.owner or 'a command').removeprefix('worker/')} since {(job.started_at or '')[:19]}"
+        return (
+            f"on {(job.owner or 'a command').removeprefix('worker/')} since"
+            f" {(job.started_at or '')[:19]}"
+        )
     return job.error or f"{(job.ended_at or '')[:19]}"
 
 
 def _find(store: Store, text: str) -> JobRow:
     if not text:
-        raise UsageError("No job is named.", expected="a job id", remedy="`kfm jobs list` shows them.")
+        raise UsageError(
+            "No job is named.", expected="a job id", remedy="`kfm jobs list` shows them."
+        )
     exact: JobRow | None = store.read(lambda tx: tx.jobs.of(text)) if text.isascii() else None
     if exact is not None:
         return exact
-    near: list[JobRow] = [j for j in store.read(lambda tx: tx.jobs.listing(limit=100_000)) if j.job_id.startswith(text)]
+    near: list[JobRow] = [
+        j
+        for j in store.read(lambda tx: tx.jobs.listing(limit=100_000))
+        if j.job_id.startswith(text)
+    ]
     if len(near) != 1:
         what = f"{len(near)} jobs begin with {text}" if near else f"There is no job {text}"
-        raise UsageError(f"{what}.", expected="the id of one job", remedy="`kfm jobs list` shows them.")
+        raise UsageError(
+            f"{what}.", expected="the id of one job", remedy="`kfm jobs list` shows them."
+        )
     return near[0]
 
 
@@ -139,7 +204,11 @@ def _one(store: Store, workspace: Workspace, args: Any) -> int:
         jobs = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=100_000))
         for job in jobs:
             store.transaction(lambda tx: tx.jobs.retry(job.job_id))
-        emit({"retried": [j.job_id for j in jobs]}) if args.json else print(f"{len(jobs)} jobs wait again.")
+        (
+            emit({"retried": [j.job_id for j in jobs]})
+            if args.json
+            else print(f"{len(jobs)} jobs wait again.")
+        )
         return 0
     job = _find(store, args.what)
     if args.action == "retry":
@@ -154,13 +223,30 @@ def _one(store: Store, workspace: Workspace, args: Any) -> int:
     if args.json:
         emit({"job": _plain(job), "envelope": msgspec.to_builtins(envelope_of(job))})
         return 0
-    show(f"{sign(_SIGNS.get(_word(job), '?'))} {job.job_id}  {job.job_type}  {_word(job)}{', told to stop' if job.cancel else ''}")
+    show(
+        f"{sign(_SIGNS.get(_word(job), '?'))} {job.job_id}  {job.job_type} "
+        f" {_word(job)}{', told to stop' if job.cancel else ''}"
+    )
     facts = (
-        ("dataset", job.dataset_id), ("partition", job.partition), ("window", job.win), ("pool", job.pool), ("asked for", job.put_at[:19]),
-        ("times", str(job.generation)), ("failed", f"{job.attempts} of {job.max_attempts}" if job.attempts else ""), ("why", job.reason),
-        ("waits until", _moment(job.not_before) if job.state == "queued" and job.not_before > store.now_ms() else ""), ("worker", (job.owner or "").removeprefix("worker/")),
+        ("dataset", job.dataset_id),
+        ("partition", job.partition),
+        ("window", job.win),
+        ("pool", job.pool),
+        ("asked for", job.put_at[:19]),
+        ("times", str(job.generation)),
+        ("failed", f"{job.attempts} of {job.max_attempts}" if job.attempts else ""),
+        ("why", job.reason),
+        (
+            "waits until",
+            (
+                _moment(job.not_before)
+                if job.state == "queued" and job.not_before > store.now_ms()
+                else ""
+            ),
+        ),
+        ("worker", (job.owner or "").removeprefix("worker/")),
         ("error", job.error),
-    )  # fmt: skip
+    )
     for name, value in facts:
         if value:
             show(f"  {name:<12} {value}")
@@ -177,17 +263,35 @@ def _put(store: Store, workspace: Workspace, args: Any) -> int:
     dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
     entry = workspace.require(dataset_id) if dataset_id else None
     if kind.name == "ingest.pull_source" and entry is None:
-        raise UsageError("An ingest wants a dataset.", expected="--dataset kfm://dataset/ID", remedy="`kfm dataset list` shows them.")
+        raise UsageError(
+            "An ingest wants a dataset.",
+            expected="--dataset kfm://dataset/ID",
+            remedy="`kfm dataset list` shows them.",
+        )
     if args.partition and (entry is None or args.partition not in entry.partitions):
-        raise UsageError(f"There is no partition {args.partition}.", expected="one the registry names", remedy="`kfm dataset show ID`.")
+        raise UsageError(
+            f"There is no partition {args.partition}.",
+            expected="one the registry names",
+            remedy="`kfm dataset show ID`.",
+        )
     if not re.fullmatch(f"({ID_PATTERN})?", args.pool) or abs(args.priority) > 1_000_000:
-        raise UsageError("That is no pool, or no priority.", expected="a plain name; -1000000 to 1000000", remedy="Correct it.")
+        raise UsageError(
+            "That is no pool, or no priority.",
+            expected="a plain name; -1000000 to 1000000",
+            remedy="Correct it.",
+        )
     args.window = parse_window(args.window, SystemClock().now()) if args.window else ""
     at = _milliseconds(args.not_before) if args.not_before else 0
     request = request_of(
-        args, dataset_id=dataset_id, partition=args.partition, win=args.window, pool=args.pool or (entry.pool if entry else ""),
-        priority=args.priority, not_before=at, max_attempts=kind.max_attempts,
-    )  # fmt: skip
+        args,
+        dataset_id=dataset_id,
+        partition=args.partition,
+        win=args.window,
+        pool=args.pool or (entry.pool if entry else ""),
+        priority=args.priority,
+        not_before=at,
+        max_attempts=kind.max_attempts,
+    )
     parameters_of(kind, request.parameters)
     job: JobRow = store.transaction(lambda tx: tx.jobs.submit(request))
     emit({"job": _plain(job)}) if args.json else print(job.job_id)
@@ -199,7 +303,11 @@ def _milliseconds(text: str) -> int:
         moment = dt.datetime.fromisoformat(text)
         if moment.tzinfo is not None and moment.astimezone(dt.UTC).year > 1970:
             return int(moment.timestamp() * 1000)
-    raise UsageError(f"{text!r} is no moment.", expected="RFC 3339, such as 2026-11-15T06:00:00Z", remedy="Correct --not-before.")
+    raise UsageError(
+        f"{text!r} is no moment.",
+        expected="RFC 3339, such as 2026-11-15T06:00:00Z",
+        remedy="Correct --not-before.",
+    )
 
 
 def _types(args: Any) -> int:
@@ -208,11 +316,35 @@ def _types(args: Any) -> int:
 
     kinds = [job_type(name) for name in JOB_MODULES]
     if args.json:
-        shown = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out", "timeout_s", "memory_mb", "max_attempts")  # fmt: skip
-        emit({"types": [{n: getattr(k, n) for n in shown} | {"parameters": list(k.parameters.__struct_fields__)} for k in kinds]})
+        shown = (
+            "name",
+            "purpose",
+            "triggers",
+            "inputs",
+            "outputs",
+            "idempotency",
+            "rules",
+            "zone_in",
+            "zone_out",
+            "timeout_s",
+            "memory_mb",
+            "max_attempts",
+        )
+        emit(
+            {
+                "types": [
+                    {n: getattr(k, n) for n in shown}
+                    | {"parameters": list(k.parameters.__struct_fields__)}
+                    for k in kinds
+                ]
+            }
+        )
         return 0
     for kind in kinds:
-        print(f"  {kind.name:<24} {kind.purpose}\n{'':<27}{kind.inputs} -> {kind.outputs}; {kind.triggers}")
+        print(
+            f"  {kind.name:<24} {kind.purpose}\n{'':<27}{kind.inputs} -> {kind.outputs};"
+            f" {kind.triggers}"
+        )
         if kind.parameters.__struct_fields__:
             print(f"{'':<27}--set {', '.join(kind.parameters.__struct_fields__)}")
     return 0
@@ -229,6 +361,7 @@ def _pools(store: Store, workspace: Workspace, args: Any) -> int:
         slots = f"{row['running']} of {row['slots']}" if row["slots"] else f"{row['running']}"
         waits = f", the oldest for {row['wait_ms'] / 1000:.0f} s" if row["queued"] else ""
         show(
-            f"  {sign('RUNNING' if row['running'] else 'NOOP')} {row['name']:<16} {slots} running, {row['queued']} wait{waits} {row['paused']}"
+            f"  {sign('RUNNING' if row['running'] else 'NOOP')} {row['name']:<16} {slots} running,"
+            f" {row['queued']} wait{waits} {row['paused']}"
         )
     return 0

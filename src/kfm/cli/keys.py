@@ -10,13 +10,15 @@ kfm keys root adopt                                  go by a new root, made afte
 kfm keys revoke KEYID|NAME --reason WHY
 kfm keys backup -o FILE | restore FILE               sealed with a passphrase, asked for or from env:NAME
 
-The root key signs who may sign what, the builder key what is published. Whoever has both can rewrite history: keep the root key elsewhere.
+The root key signs who may sign what, the builder key what is published. Whoever has both can
+rewrite history: keep the root key elsewhere.
 
-A lost key. Lost builder key: `kfm keys rotate` with the root key makes a new one, and history stays good. Lost root key: nobody can
-change who may sign; a new root (move keys/root away, then `kfm init`, or `kfm keys renew` if the builder key is there) has a new
-fingerprint; the workspace goes by it after `kfm keys root adopt`, and readers must pin it again. Lost data key (keys/data): the raw bytes
-of that dataset are gone. So make a backup, and keep it elsewhere; one made before an erasure still holds the erased data key, and must be
-destroyed with it.
+A lost key. Lost builder key: `kfm keys rotate` with the root key makes a new one, and history stays
+good. Lost root key: nobody can change who may sign; a new root (move keys/root away, then `kfm
+init`, or `kfm keys renew` if the builder key is there) has a new fingerprint; the workspace goes by
+it after `kfm keys root adopt`, and readers must pin it again. Lost data key (keys/data): the raw
+bytes of that dataset are gone. So make a backup, and keep it elsewhere; one made before an erasure
+still holds the erased data key, and must be destroyed with it.
 """
 
 import base64
@@ -46,22 +48,49 @@ _MAGIC = b"kfm keys 1\n"
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("new", "enrol", "list", "rotate", "revoke", "renew", "root", "backup", "restore"))
+    parser.add_argument(
+        "action",
+        choices=("new", "enrol", "list", "rotate", "revoke", "renew", "root", "backup", "restore"),
+    )
     parser.add_argument(
         "what",
         nargs="?",
         metavar="FILE|KEYID|NAME|VERB",
         help="enrol: a public key; restore: a backup; revoke: whose key; root: export or adopt",
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="root export: where the root key goes")
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="root export: where the root key goes"
+    )
     parser.add_argument("--name", help="whose key it is")
-    parser.add_argument("--role", choices=ROLES, default="approver", help="what it may sign; default: approver")
-    parser.add_argument("--for", dest="custodian", metavar="CUSTODIAN", help="of a steward: for whom, as registry entries name it")
+    parser.add_argument(
+        "--role", choices=ROLES, default="approver", help="what it may sign; default: approver"
+    )
+    parser.add_argument(
+        "--for",
+        dest="custodian",
+        metavar="CUSTODIAN",
+        help="of a steward: for whom, as registry entries name it",
+    )
     parser.add_argument("--reason", help="why a key is revoked")
-    parser.add_argument("--years", type=float, default=2, help="how long the root is good for from now; default: 2")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the private half, or the backup, goes")
-    parser.add_argument("--root-key", type=Path, action="append", default=[], metavar="FILE", help="a root key that was exported")
-    parser.add_argument("--passphrase", metavar="env:NAME", help="where the passphrase of a backup is; default: it is asked for")
+    parser.add_argument(
+        "--years", type=float, default=2, help="how long the root is good for from now; default: 2"
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where the private half, or the backup, goes"
+    )
+    parser.add_argument(
+        "--root-key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a root key that was exported",
+    )
+    parser.add_argument(
+        "--passphrase",
+        metavar="env:NAME",
+        help="where the passphrase of a backup is; default: it is asked for",
+    )
 
 
 def main(args: Any) -> int:
@@ -72,14 +101,26 @@ def main(args: Any) -> int:
             raise
         return _new_elsewhere(args)
     if args.file is not None and (args.action, args.what) != ("root", "export"):
-        raise UsageError(f"{args.file} is one argument too many.", expected=f"kfm keys {args.action}", remedy="See `kfm keys --help`.")
+        raise UsageError(
+            f"{args.file} is one argument too many.",
+            expected=f"kfm keys {args.action}",
+            remedy="See `kfm keys --help`.",
+        )
     for file in args.root_key:
         if not file.is_file():
-            raise UsageError(f"There is no file {file}.", expected="an exported root key", remedy="Check the path.")
+            raise UsageError(
+                f"There is no file {file}.",
+                expected="an exported root key",
+                remedy="Check the path.",
+            )
     keys = KeyFolder(workspace.path / "keys", root_keys=args.root_key)
     if args.action == "list":
         return _list(keys, args)
-    if args.action in _CHANGES and keys.trust() is not None and (why := _in_store(workspace, root_problem)) is not None:
+    if (
+        args.action in _CHANGES
+        and keys.trust() is not None
+        and (why := _in_store(workspace, root_problem)) is not None
+    ):
         raise rolled_back(why)
     done = _ACTIONS[args.action](workspace, keys, args)
     if args.action in _CHANGES:
@@ -90,21 +131,30 @@ def main(args: Any) -> int:
     for name, text in done.items():
         print(f"  {name:<11} {text if not isinstance(text, list) else ', '.join(text)}")
     if "fingerprint" in done:
-        print(f"Compare the fingerprint with {done['name']} by another channel, in person or by telephone, before you rely on it.")
+        print(
+            f"Compare the fingerprint with {done['name']} by another channel, in person or by"
+            " telephone, before you rely on it."
+        )
     if "private" in done:
         print("Nobody can make this key again: back it up, and let nobody else read it.")
     return 0
 
 
 def _in_store(workspace: Workspace, work: Callable[[Any, KeyFolder], Any]) -> Any:
-    """What `work` says in the store; None where it cannot be opened: what it would remember, the next look at a channel does."""
+    """What `work` says in the store; None where it cannot be opened: what it would remember, the
+    next look at a channel does.
+    """
     with contextlib.suppress(KfmError), open_world(workspace) as world:
         return world.store.transaction(lambda tx: work(tx, world.keys))
 
 
 def _needed(value: Any, usage: str) -> Any:
     if not value:
-        raise UsageError("An argument is missing.", expected=f"kfm keys {usage}", remedy="`kfm keys --help` shows every form.")
+        raise UsageError(
+            "An argument is missing.",
+            expected=f"kfm keys {usage}",
+            remedy="`kfm keys --help` shows every form.",
+        )
     return value
 
 
@@ -125,68 +175,116 @@ def _new(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
 def _free(path: Path) -> Path:
     for file in (path, path.with_suffix(".pub")):
         if file.exists():
-            raise UsageError(f"{file.name} exists already.", expected="a new file", remedy="Choose another name, or --out FILE.")
+            raise UsageError(
+                f"{file.name} exists already.",
+                expected="a new file",
+                remedy="Choose another name, or --out FILE.",
+            )
     if path.suffix == ".pub":
-        raise UsageError(f"{path.name} is what the public half is called.", expected="a name such as ann.key", remedy="Choose another.")
+        raise UsageError(
+            f"{path.name} is what the public half is called.",
+            expected="a name such as ann.key",
+            remedy="Choose another.",
+        )
     return path
 
 
 def _new_elsewhere(args: Any) -> int:
-    """A key of somebody who has no workspace: its public half is enrolled by whoever holds the root key of one."""
+    """A key of somebody who has no workspace: its public half is enrolled by whoever holds the root
+    key of one.
+    """
     name = _needed(args.name, "new --name NAME")
     path = _free(args.out or Path(f"{slug(name)}.key"))
     made = new_private(path, name)
     found = {
-        "name": name, "keyid": made.keyid, "fingerprint": fingerprint_of(made.public), "private": str(path), "public": str(path.with_suffix(".pub")),
-    }  # fmt: skip
+        "name": name,
+        "keyid": made.keyid,
+        "fingerprint": fingerprint_of(made.public),
+        "private": str(path),
+        "public": str(path.with_suffix(".pub")),
+    }
     if args.json:
         emit({"action": "new", **found})
         return 0
     for what, text in found.items():
         print(f"  {what:<11} {text}")
     role = f"--role {args.role}" + (f" --for {args.custodian!r}" if args.custodian else "")
-    print(f"Nobody can make this key again: back it up, and let nobody else read it.\n\nNext  send {path.with_suffix('.pub').name} and tell "
-          f"the fingerprint by another channel; there: kfm keys enrol {path.with_suffix('.pub').name} --name {name!r} {role}")  # fmt: skip
+    print(
+        "Nobody can make this key again: back it up, and let nobody else read it.\n\nNext  send"
+        f" {path.with_suffix('.pub').name} and tell the fingerprint by another channel; there: kfm"
+        f" keys enrol {path.with_suffix('.pub').name} --name {name!r} {role}"
+    )
     return 0
 
 
 def _enrolled(keys: KeyFolder, keyid: str) -> dict[str, Any]:
     """What is told of a key that was let in."""
     key = keys.require_trust().keys[keyid]
-    told = {"name": key.name, "role": ", ".join(key.roles), "keyid": keyid, "fingerprint": fingerprint_of(key.public)}
-    return told | ({"for": list(key.custodians)} if key.custodians else {}) | {"enrolled": _by_whom(keys, keyid)}
+    told = {
+        "name": key.name,
+        "role": ", ".join(key.roles),
+        "keyid": keyid,
+        "fingerprint": fingerprint_of(key.public),
+    }
+    return (
+        told
+        | ({"for": list(key.custodians)} if key.custodians else {})
+        | {"enrolled": _by_whom(keys, keyid)}
+    )
 
 
 def _by_whom(keys: KeyFolder, keyid: str) -> str:
     """Who let a key in, and when."""
     trust = keys.require_trust()
-    listed = next((k for k in trust.document.keys if k.keyid == keyid), None) if trust.document is not None else None
+    listed = (
+        next((k for k in trust.document.keys if k.keyid == keyid), None)
+        if trust.document is not None
+        else None
+    )
     if listed is None or not listed.enrolled:
         return ""
-    names = ", ".join(f"{trust.keys[k].name} ({k[:8]}…)" if k in trust.keys else k[:8] for k in listed.enrolled.by)
+    names = ", ".join(
+        f"{trust.keys[k].name} ({k[:8]}…)" if k in trust.keys else k[:8] for k in listed.enrolled.by
+    )
     return f"by {names or 'nobody'} at {listed.enrolled.at}"
 
 
 def _enrol(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
-    file, name = Path(_needed(args.what, "enrol FILE.pub --name NAME")), _needed(args.name, "enrol FILE.pub --name NAME")
+    file, name = (
+        Path(_needed(args.what, "enrol FILE.pub --name NAME")),
+        _needed(args.name, "enrol FILE.pub --name NAME"),
+    )
     try:
         public = _public(file.read_bytes())
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{file.name} holds no Ed25519 public key.", expected="32 bytes in base64, PEM, or ssh-ed25519 …", remedy="Give the .pub file."
+            f"{file.name} holds no Ed25519 public key.",
+            expected="32 bytes in base64, PEM, or ssh-ed25519 …",
+            remedy="Give the .pub file.",
         ) from error
-    return _enrolled(keys, keys.enrol(public, name, [args.role], [args.custodian] if args.custodian else ()))
+    return _enrolled(
+        keys, keys.enrol(public, name, [args.role], [args.custodian] if args.custodian else ())
+    )
 
 
 def _public(raw: bytes) -> bytes:
     """The bytes of a public key, however it is written down."""
     from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key, load_ssh_public_key
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_public_key,
+        load_ssh_public_key,
+    )
 
     if not raw.startswith((b"-----BEGIN PUBLIC", b"ssh-")):
         return base64.b64decode(raw.strip(), validate=True)
     try:
-        key: Any = load_ssh_public_key(raw.strip()) if raw.startswith(b"ssh-") else load_pem_public_key(raw)
+        key: Any = (
+            load_ssh_public_key(raw.strip())
+            if raw.startswith(b"ssh-")
+            else load_pem_public_key(raw)
+        )
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from error
     found: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -194,18 +292,29 @@ def _public(raw: bytes) -> bytes:
 
 
 def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
-    old = [k.keyid for k in keys.require_trust().holders("builder") if k.name == "workspace"] if keys.trust() else [keys.signer]
+    old = (
+        [k.keyid for k in keys.require_trust().holders("builder") if k.name == "workspace"]
+        if keys.trust()
+        else [keys.signer]
+    )
     new = keys.rotate(lambda: channel_heads(workspace.data))
     return {"keyid": new, "retired": old, "private": f"keys/{new}.key"}
 
 
 def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
-    who, reason = _needed(args.what, "revoke KEYID|NAME --reason WHY"), _needed(args.reason, "revoke KEYID|NAME --reason WHY")
+    who, reason = (
+        _needed(args.what, "revoke KEYID|NAME --reason WHY"),
+        _needed(args.reason, "revoke KEYID|NAME --reason WHY"),
+    )
     known = list(keys.require_trust().keys.values())
     found = [k for k in known if k.keyid == who or (len(who) >= 8 and k.keyid.startswith(who))]
     found = found or [k for k in known if k.name == who and k.revoked is None]
     if len(found) != 1:
-        raise UsageError(f"{who} names {len(found)} keys.", expected="one key in use", remedy="Take its id from `kfm keys list`.")
+        raise UsageError(
+            f"{who} names {len(found)} keys.",
+            expected="one key in use",
+            remedy="Take its id from `kfm keys list`.",
+        )
     keys.revoke(found[0].keyid, reason, channel_heads(workspace.data))
     return {"name": found[0].name, "keyid": found[0].keyid, "revoked": reason}
 
@@ -213,11 +322,17 @@ def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
 def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     if not 0 < args.years <= 50:  # nan is neither
         raise UsageError(
-            f"A root cannot be good for {args.years:g} years.", expected="--years above 0, at most 50", remedy="Choose another number."
+            f"A root cannot be good for {args.years:g} years.",
+            expected="--years above 0, at most 50",
+            remedy="Choose another number.",
         )
     keys.renew(args.years)
     trust = keys.require_trust()
-    return {"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat()}
+    return {
+        "root": trust.fingerprint,
+        "version": trust.version,
+        "expires": trust.expires.isoformat(),
+    }
 
 
 def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
@@ -225,7 +340,9 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
         target = _needed(args.file or args.out, "root export FILE")
         if not target.absolute().parent.is_dir():
             raise UsageError(
-                f"There is no folder for {target.name}.", expected="a folder that exists", remedy="Make it, or choose another."
+                f"There is no folder for {target.name}.",
+                expected="a folder that exists",
+                remedy="Make it, or choose another.",
             )
         key = keys.export_root(target, args.name)
         return {"name": key.name, "keyid": key.keyid, "private": str(target)}
@@ -233,7 +350,10 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
         _needed(None, "root export FILE | root adopt")
     with open_world(workspace) as world:
         at = adopt_root(world)
-    say("Readers who pinned another root will refuse what is published now, until they pin this one.")
+    say(
+        "Readers who pinned another root will refuse what is published now, until they pin this"
+        " one."
+    )
     return {"root": at.fingerprint, "version": at.version, "digest": at.digest}
 
 
@@ -241,7 +361,13 @@ def _list(keys: KeyFolder, args: Any) -> int:
     trust = keys.require_trust()
     late = trust.expired(dt.datetime.now(dt.UTC))
     rows = [
-        {"name": k.name, "roles": list(k.roles), "keyid": k.keyid, "state": k.state, "fingerprint": fingerprint_of(k.public)}
+        {
+            "name": k.name,
+            "roles": list(k.roles),
+            "keyid": k.keyid,
+            "state": k.state,
+            "fingerprint": fingerprint_of(k.public),
+        }
         | ({"custodians": list(k.custodians)} if k.custodians else {})
         | {"enrolled": _by_whom(keys, k.keyid)}
         for k in trust.keys.values()
@@ -262,26 +388,40 @@ def _list(keys: KeyFolder, args: Any) -> int:
         print(f"  {row['name']:<24} {', '.join(row['roles']):<18} {row['keyid']}  {row['state']}")
         more = [row["fingerprint"], *([f"enrolled {row['enrolled']}"] if row["enrolled"] else ())]
         print("    " + "   ".join([*more, *(f"for {who}" for who in row.get("custodians", ()))]))
-    print(f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'} {trust.expires:%Y-%m-%d}")
-    print(f"digest {trust.digests[trust.version]}  a reader who names this one with --root accepts no older version")
+    print(
+        f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'}"
+        f" {trust.expires:%Y-%m-%d}"
+    )
+    print(
+        f"digest {trust.digests[trust.version]}  a reader who names this one with --root accepts no"
+        " older version"
+    )
     if late:
         say("Renew it with `kfm keys renew`.")
     return 0
 
 
-# ---- backups -------------------------------------------------------------------------------------------------------------
+# ---- backups -------------------------------------------------------------------------------------
 def _passphrase(args: Any, twice: bool) -> bytes:
     import getpass
 
     if args.passphrase is None:
         found = getpass.getpass("Passphrase of the backup: ")
         if twice and getpass.getpass("Once more: ") != found:
-            raise UsageError("The two passphrases differ.", expected="the same twice", remedy="Type it again.")
+            raise UsageError(
+                "The two passphrases differ.", expected="the same twice", remedy="Type it again."
+            )
     else:
-        found = os.environ.get(args.passphrase.removeprefix("env:"), "") if args.passphrase.startswith("env:") else ""
+        found = (
+            os.environ.get(args.passphrase.removeprefix("env:"), "")
+            if args.passphrase.startswith("env:")
+            else ""
+        )
     if not found:
         raise UsageError(
-            "There is no passphrase.", expected="text, or --passphrase env:NAME of a variable that holds it", remedy="Give one."
+            "There is no passphrase.",
+            expected="text, or --passphrase env:NAME of a variable that holds it",
+            remedy="Give one.",
         )
     return found.encode()
 
@@ -296,9 +436,15 @@ def _seal(passphrase: bytes, salt: bytes) -> Any:
 def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     target, folder = _needed(args.out, "backup -o FILE"), workspace.path / "keys"
     if not target.absolute().parent.is_dir():
-        raise UsageError(f"There is no folder for {target.name}.", expected="a folder that exists", remedy="Make it, or choose another.")
+        raise UsageError(
+            f"There is no folder for {target.name}.",
+            expected="a folder that exists",
+            remedy="Make it, or choose another.",
+        )
     if target.exists():
-        raise UsageError(f"{target.name} exists already.", expected="a new file", remedy="Choose another name.")
+        raise UsageError(
+            f"{target.name} exists already.", expected="a new file", remedy="Choose another name."
+        )
     content = io.BytesIO()
     files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.endswith(".tmp")]
     with tarfile.open(fileobj=content, mode="w") as tar:
@@ -309,38 +455,72 @@ def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     try:
         create_durably(target.absolute(), _MAGIC + salt + nonce + sealed, 0o600)
     except FileExistsError as error:
-        raise UsageError(f"{target.name} exists already.", expected="a new file", remedy="Choose another name.") from error
+        raise UsageError(
+            f"{target.name} exists already.", expected="a new file", remedy="Choose another name."
+        ) from error
     return {"files": len(files), "backup": str(target)}
 
 
 def _restore(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
-    """Put back what is missing; a file that is there is never replaced, an erased data key is not brought back."""
+    """Put back what is missing; a file that is there is never replaced, an erased data key is not
+    brought back.
+    """
     from cryptography.exceptions import InvalidTag
 
     file, folder = Path(_needed(args.what, "restore FILE")), workspace.path / "keys"
     try:
         raw = file.read_bytes()
     except OSError as error:
-        raise UsageError(f"{file.name} cannot be read: {error.strerror}.", expected="a backup", remedy="Check the path.") from error
+        raise UsageError(
+            f"{file.name} cannot be read: {error.strerror}.",
+            expected="a backup",
+            remedy="Check the path.",
+        ) from error
     size = len(_MAGIC)
     try:
-        content = _seal(_passphrase(args, False), raw[size : size + 16]).decrypt(raw[size + 16 : size + 28], raw[size + 28 :], raw[:size])
+        content = _seal(_passphrase(args, False), raw[size : size + 16]).decrypt(
+            raw[size + 16 : size + 28], raw[size + 28 :], raw[:size]
+        )
     except (InvalidTag, ValueError) as error:
-        raise IntegrityError("The backup cannot be opened.", expected="an intact backup and its passphrase", remedy="Try again.") from error
+        raise IntegrityError(
+            "The backup cannot be opened.",
+            expected="an intact backup and its passphrase",
+            remedy="Try again.",
+        ) from error
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        found = {check_path(m.name): tar.extractfile(m).read() for m in tar.getmembers() if m.isfile()}  # type: ignore[union-attr]
-    other = [name for name, old in found.items() if (folder / name).exists() and (folder / name).read_bytes() != old]
+        found = {
+            check_path(m.name): tar.extractfile(m).read()  # type: ignore[union-attr]
+            for m in tar.getmembers()
+            if m.isfile()
+        }
+    other = [
+        name
+        for name, old in found.items()
+        if (folder / name).exists() and (folder / name).read_bytes() != old
+    ]
     if other:
-        raise UsageError(f"keys/{other[0]} is there with other bytes.", expected="no file in the way", remedy="Move it away, then restore.")
+        raise UsageError(
+            f"keys/{other[0]} is there with other bytes.",
+            expected="no file in the way",
+            remedy="Move it away, then restore.",
+        )
     erased = [
-        n for n in found if n.startswith("data/") and f"{n}.salt" in found and (folder / f"{n}.salt").exists() and not (folder / n).exists()
+        n
+        for n in found
+        if n.startswith("data/")
+        and f"{n}.salt" in found
+        and (folder / f"{n}.salt").exists()
+        and not (folder / n).exists()
     ]
     missing = [name for name in found if not (folder / name).exists() and name not in erased]
     for name in missing:
-        create_durably(folder / name, found[name], 0o644 if name.endswith((".pub", ".json")) else 0o600)
+        create_durably(
+            folder / name, found[name], 0o644 if name.endswith((".pub", ".json")) else 0o600
+        )
     for name in erased:
         say(
-            f"keys/{name} was not brought back: its salt is here, so it was erased. If it was lost, remove keys/{name}.salt and restore again."
+            f"keys/{name} was not brought back: its salt is here, so it was erased. If it was lost,"
+            f" remove keys/{name}.salt and restore again."
         )
     return {"files": len(missing), "restored": missing}
 

@@ -24,11 +24,21 @@ def main(args: Any) -> int:
         rows = world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))
         epoch = world.store.epoch
     if args.json:
-        emit({"epoch": epoch, "rows": [msgspec.to_builtins(r) | {"source_metadata": msgspec.json.decode(r.source_metadata)} for r in rows]})
+        emit(
+            {
+                "epoch": epoch,
+                "rows": [
+                    msgspec.to_builtins(r)
+                    | {"source_metadata": msgspec.json.decode(r.source_metadata)}
+                    for r in rows
+                ],
+            }
+        )
         return 0
     for r in rows:
         forced = " forced" if r.forced else ""
         print(
-            f"  {r.timestamp[:19]}  {r.dataset_id:<22} {r.state:<10} key {r.key[:12]}…  spec {r.spec_hash[:8]}…  {r.pipeline_version}{forced}"
+            f"  {r.timestamp[:19]}  {r.dataset_id:<22} {r.state:<10} key {r.key[:12]}…  spec"
+            f" {r.spec_hash[:8]}…  {r.pipeline_version}{forced}"
         )
     return 0

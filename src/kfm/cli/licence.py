@@ -1,4 +1,5 @@
-"""Ask for a licence, record the one that was given, or sign that a dataset may be public although its licence says less.
+"""Ask for a licence, record the one that was given, or sign that a dataset may be public although
+its licence says less.
 
 kfm licence ask ID                                writes the letter to the source
 kfm licence set ID SPDX --proof FILE              records the answer with its proof, in data/registry/proofs
@@ -33,11 +34,24 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("ask", "set", "allow"))
     parser.add_argument("dataset", metavar="ID")
-    parser.add_argument("licence", nargs="?", metavar="SPDX", help="set: the licence, an SPDX id such as CC-BY-4.0")
-    parser.add_argument("--proof", type=Path, metavar="FILE", help="set, allow: the mail or page that shows it was given")
-    parser.add_argument("--records", metavar="COLUMN=VALUE", help="allow: the records that say this of themselves")
+    parser.add_argument(
+        "licence", nargs="?", metavar="SPDX", help="set: the licence, an SPDX id such as CC-BY-4.0"
+    )
+    parser.add_argument(
+        "--proof",
+        type=Path,
+        metavar="FILE",
+        help="set, allow: the mail or page that shows it was given",
+    )
+    parser.add_argument(
+        "--records", metavar="COLUMN=VALUE", help="allow: the records that say this of themselves"
+    )
     parser.add_argument("--reason", default="", help="allow: why; signed, public")
-    parser.add_argument("--key", metavar="NAME|FILE", help="allow: your key; default: KFM_KEY; else you are asked, on a terminal")
+    parser.add_argument(
+        "--key",
+        metavar="NAME|FILE",
+        help="allow: your key; default: KFM_KEY; else you are asked, on a terminal",
+    )
 
 
 def main(args: Any) -> int:
@@ -55,16 +69,34 @@ def main(args: Any) -> int:
     if args.action == "allow":
         return _allow(workspace, entry, args)
     if not args.licence or args.proof is None:
-        raise UsageError("A licence needs its proof.", expected="kfm licence set ID SPDX --proof FILE", remedy="Name both.")
+        raise UsageError(
+            "A licence needs its proof.",
+            expected="kfm licence set ID SPDX --proof FILE",
+            remedy="Name both.",
+        )
     if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
-        raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0", remedy="See spdx.org/licenses.")
+        raise UsageError(
+            f"{args.licence!r} is not an SPDX licence id.",
+            expected="one such as CC-BY-4.0",
+            remedy="See spdx.org/licenses.",
+        )
     with open_world(workspace) as world:
         kept, _ = _keep_proof(world, args)
     change_entry(workspace.path, args.dataset, {"licence": args.licence, "licence_proof": kept})
     if args.json:
-        emit({"status": "recorded", "dataset_id": args.dataset, "licence": args.licence, "proof": kept})
+        emit(
+            {
+                "status": "recorded",
+                "dataset_id": args.dataset,
+                "licence": args.licence,
+                "proof": kept,
+            }
+        )
         return 0
-    print(f"{args.dataset} is {args.licence}, proof kept as data/registry/{kept}\n\nNext  {again(args, f'run {args.dataset}')}")
+    print(
+        f"{args.dataset} is {args.licence}, proof kept as data/registry/{kept}\n\nNext "
+        f" {again(args, f'run {args.dataset}')}"
+    )
     return 0
 
 
@@ -73,22 +105,38 @@ def _keep_proof(world: World, args: Any) -> tuple[str, str]:
     try:
         proof = args.proof.read_bytes()
     except OSError as error:
-        raise UsageError(f"{args.proof} cannot be read: {error.strerror}.", expected="the proof", remedy="Check the path.") from error
+        raise UsageError(
+            f"{args.proof} cannot be read: {error.strerror}.",
+            expected="the proof",
+            remedy="Check the path.",
+        ) from error
     kept = f"proofs/{args.dataset}-{ids.digest(proof)[7:23]}{args.proof.suffix}"
     world.data.create(registry_path(kept), proof)
     return kept, ids.digest(proof)
 
 
 def _allow(workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
-    """Sign permits for every licence that needs one, or for the records with one value; what waited for it is judged again."""
+    """Sign permits for every licence that needs one, or for the records with one value; what waited
+    for it is judged again.
+    """
     if not args.reason.strip():
-        raise UsageError("A permit needs a reason.", expected='--reason "…"', remedy="Say why; it is signed with it.")
+        raise UsageError(
+            "A permit needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; it is signed with it.",
+        )
     column, sep, value = (args.records or "").partition("=")
     if args.records is not None and not (sep and column):
-        raise UsageError("--records is not COLUMN=VALUE.", expected="--records access=restricted", remedy="Correct it.")
+        raise UsageError(
+            "--records is not COLUMN=VALUE.",
+            expected="--records access=restricted",
+            remedy="Correct it.",
+        )
     with open_world(workspace) as world:
         stated = dict.fromkeys(
-            str(e.licence) for e in world.family(args.dataset) if e.licence and is_spdx(e.licence) and restrictions(e.licence)
+            str(e.licence)
+            for e in world.family(args.dataset)
+            if e.licence and is_spdx(e.licence) and restrictions(e.licence)
         )
         if args.records is None and not stated:
             raise UsageError(
@@ -97,7 +145,12 @@ def _allow(workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
                 remedy="`kfm gates` says what else keeps it from being published.",
             )
         signer = signer_of(world, workspace, args.key)
-        said = {"dataset_id": args.dataset, "person": signer.name, "reason": args.reason.strip(), "made_at": rfc3339(world.clock.now())}
+        said = {
+            "dataset_id": args.dataset,
+            "person": signer.name,
+            "reason": args.reason.strip(),
+            "made_at": rfc3339(world.clock.now()),
+        }
         if args.proof is not None:
             said["proof"] = _keep_proof(world, args)[1]
         if args.records is not None:
@@ -107,10 +160,24 @@ def _allow(workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
         paths = [write_permit(world, permit, signer) for permit in permits]
         judged_again = reconsider(world, args.dataset)
     if args.json:
-        emit({"status": "allowed", "paths": paths, "permits": [msgspec.to_builtins(p) for p in permits], "judged_again": judged_again})
+        emit(
+            {
+                "status": "allowed",
+                "paths": paths,
+                "permits": [msgspec.to_builtins(p) for p in permits],
+                "judged_again": judged_again,
+            }
+        )
         return 0
-    what = f"records with {args.records}" if args.records is not None else f"data under {', '.join(stated)}"
-    print(f"{signer.name} signed that {what} of {args.dataset} may be public\n\nNext  {again(args, f'run {args.dataset}')}")
+    what = (
+        f"records with {args.records}"
+        if args.records is not None
+        else f"data under {', '.join(stated)}"
+    )
+    print(
+        f"{signer.name} signed that {what} of {args.dataset} may be public\n\nNext "
+        f" {again(args, f'run {args.dataset}')}"
+    )
     return 0
 
 

@@ -19,10 +19,21 @@ _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "s
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("what", nargs="?", default="", metavar="DATASET|JOB|RUN", help="only what has to do with it")
+    parser.add_argument(
+        "what", nargs="?", default="", metavar="DATASET|JOB|RUN", help="only what has to do with it"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on as lines are written")
-    parser.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many of the last lines; default: 50")
-    parser.add_argument("--signals", action="store_true", help="lifecycle, waiting and freshness signals instead")
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=int,
+        default=50,
+        metavar="N",
+        help="how many of the last lines; default: 50",
+    )
+    parser.add_argument(
+        "--signals", action="store_true", help="lifecycle, waiting and freshness signals instead"
+    )
 
 
 def main(args: Any) -> int:
@@ -72,5 +83,6 @@ def _print(line: str, args: Any) -> None:
     took = f"  {said['duration_ms'] / 1000:.2f} s" if said.get("duration_ms") else ""
     names = ",".join(said["dataset_ids"])
     show(
-        f"{said['timestamp'][:19]} {sign(_SIGNS.get(said['status'], '?'))} {said['job_type']:<24} {names:<20} {said['status']:<10}{took}{error}"
+        f"{said['timestamp'][:19]} {sign(_SIGNS.get(said['status'], '?'))} {said['job_type']:<24}"
+        f" {names:<20} {said['status']:<10}{took}{error}"
     )

@@ -1,4 +1,6 @@
-"""Show what a run would do: the plan for what upstream has now, and whether anything would happen at all. Changes nothing."""
+"""Show what a run would do: the plan for what upstream has now, and whether anything would happen
+at all. Changes nothing.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,15 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--since", metavar="TIME")
     parser.add_argument("--until", metavar="TIME")
     upstream_flag(parser)
-    parser.add_argument("--format", choices=("text", "json", "yaml", "msgpack"), default="text", help="how to print the plan")
-    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="write the plan there")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "yaml", "msgpack"),
+        default="text",
+        help="how to print the plan",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="write the plan there"
+    )
 
 
 def main(args: Any) -> int:
@@ -37,7 +46,14 @@ def main(args: Any) -> int:
         with open_world(workspace, upstream=args.upstream, dry_run=args.dataset) as world:
             found.append(look_and_plan(world, target))
     if args.json:
-        emit({"plans": [{"plan": msgspec.to_builtins(p), "plan_hash": plan_hash(p), "would_run": would} for p, would in found]})
+        emit(
+            {
+                "plans": [
+                    {"plan": msgspec.to_builtins(p), "plan_hash": plan_hash(p), "would_run": would}
+                    for p, would in found
+                ]
+            }
+        )
         return 0
     for plan, would in found:
         if args.format != "text":
@@ -48,12 +64,16 @@ def main(args: Any) -> int:
                 print(raw.decode() if args.format != "msgpack" else raw.hex())
             continue
         print(
-            f"{plan.dataset_id}{'/' + plan.partition if plan.partition else ''}  plan {plan_hash(plan)[:12]}…  {'would run' if would else 'would be a NOOP'}\n"
+            f"{plan.dataset_id}{'/' + plan.partition if plan.partition else ''}  plan"
+            f" {plan_hash(plan)[:12]}…  {'would run' if would else 'would be a NOOP'}\n"
         )
         for source in plan.inputs:
             print(f"  input  {source.uri}  {source.content_hash[:19]}…  {source.size:,} bytes")
         steps = {s.id: s for s in plan.steps}
         for step_id in order(plan.steps):
             step = steps[step_id]
-            print(f"  {step.phase:<8} {step.id:<10} {step.effect:<6} after {', '.join(step.needs) or 'nothing'}")
+            print(
+                f"  {step.phase:<8} {step.id:<10} {step.effect:<6} after"
+                f" {', '.join(step.needs) or 'nothing'}"
+            )
     return 0

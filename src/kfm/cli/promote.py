@@ -1,6 +1,8 @@
-"""Make an approved proposal official: it is judged again on the policy and labels of now, then its generation is appended.
+"""Make an approved proposal official: it is judged again on the policy and labels of now, then its
+generation is appended.
 
-Without enough valid approvals it waits on (exit 7), and what differs from what people approved is shown; denied it is exit 3.
+Without enough valid approvals it waits on (exit 7), and what differs from what people approved is
+shown; denied it is exit 3.
 """
 
 import time
@@ -26,7 +28,11 @@ WAITS = 7  # for a person
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("what", metavar="N|DATASET", help="a proposal, or the dataset whose newest proposal is meant")
+    parser.add_argument(
+        "what",
+        metavar="N|DATASET",
+        help="a proposal, or the dataset whose newest proposal is meant",
+    )
     clock_flag(parser)
 
 
@@ -43,13 +49,20 @@ def main(args: Any) -> int:
         heed_clock(world, args, row.dataset_id)
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
-            outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))
+            outcome = msgspec.structs.replace(
+                outcome, reasons=(*outcome.reasons, *_changed(world, row))
+            )
         if outcome.state == "COMMITTED":
             offer(args, world, row.dataset_id)
     refused = any(reason["code"] == SAID_NO for reason in outcome.reasons)
     waits = outcome.state == "PROPOSED" and outcome.exit_code == WAITS and not refused
-    if outcome.state != "COMMITTED" and not waits and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
-        outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)  # whatever it is now, it is not official
+    if (
+        outcome.state != "COMMITTED"
+        and not waits
+        and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code)
+    ):
+        # whatever it is now, it is not official
+        outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)
     if args.json:
         emit(msgspec.to_builtins(outcome))
     else:
@@ -61,40 +74,78 @@ def _row(world: World, workspace: Any, what: str) -> LedgerRow:
     if what.startswith("proposal/") or what.isdigit():
         return run_of(world, proposal_number(what))
     workspace.require(what)
-    waiting = [r for _, r in world.store.read(lambda tx: tx.proposals.waiting()) if r.dataset_id == what]
+    waiting = [
+        r for _, r in world.store.read(lambda tx: tx.proposals.waiting()) if r.dataset_id == what
+    ]
     if not waiting:
-        raise UsageError(f"No proposal of {what} waits.", expected="a proposal", remedy=f"`kfm propose {what}` makes one.")
+        raise UsageError(
+            f"No proposal of {what} waits.",
+            expected="a proposal",
+            remedy=f"`kfm propose {what}` makes one.",
+        )
     found: LedgerRow = waiting[-1]
     return found
 
 
 def _changed(world: World, row: LedgerRow) -> list[dict[str, str]]:
-    """What differs between this candidate and what people approved: earlier candidates on the same base, and what is official."""
+    """What differs between this candidate and what people approved: earlier candidates on the same
+    base, and what is official.
+    """
     number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
     found = []
     for other, judged in earlier(world, row):
         old = world.store.read(lambda tx: tx.proposals.number(other.run_id))
-        said = f"{judged.name} approved proposal {old}, not this one{_difference(world, f'proposal/{old}', f'proposal/{number}')}"
-        found.append({"code": "approval.other", "message": said, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
+        said = (
+            f"{judged.name} approved proposal {old}, not this"
+            f" one{_difference(world, f'proposal/{old}', f'proposal/{number}')}"
+        )
+        found.append(
+            {
+                "code": "approval.other",
+                "message": said,
+                "remedy": f"kfm diff proposal/{old} proposal/{number}",
+            }
+        )
     head = world.store.read(lambda tx: tx.index.last_generation(row.dataset_id))
     if head is not None and head.version_id is not None:
-        said = f"Generation {head.generation} is official, not this candidate{_difference(world, row.dataset_id, f'proposal/{number}')}"
-        found.append({"code": "approval.difference", "message": said, "remedy": f"kfm diff {row.dataset_id} proposal/{number}"})
+        said = (
+            f"Generation {head.generation} is official, not this"
+            f" candidate{_difference(world, row.dataset_id, f'proposal/{number}')}"
+        )
+        found.append(
+            {
+                "code": "approval.difference",
+                "message": said,
+                "remedy": f"kfm diff {row.dataset_id} proposal/{number}",
+            }
+        )
     return found
 
 
 def _difference(world: World, a: str, b: str) -> str:
-    """The difference of two versions in one line, the first changed cells in full; left out when one of them cannot be read."""
+    """The difference of two versions in one line, the first changed cells in full; left out when
+    one of them cannot be read.
+    """
     try:
         from kfm.diff.tables import diff_files
 
         old, new = located(world, a), located(world, b)
-        diff = diff_files(old.files, new.files, new.business_key, limit=3, dataset_id=new.dataset_id, labels=(a, b))
+        diff = diff_files(
+            old.files,
+            new.files,
+            new.business_key,
+            limit=3,
+            dataset_id=new.dataset_id,
+            labels=(a, b),
+        )
     except (KfmError, OSError, ImportError):
         return "."
     cells = [
-        f"{', '.join(f'{k} {v}' for k, v in c.key.items())}: " + "; ".join(f"{name} {was} → {now}" for name, (was, now) in c.cells.items())
+        f"{', '.join(f'{k} {v}' for k, v in c.key.items())}: "
+        + "; ".join(f"{name} {was} → {now}" for name, (was, now) in c.cells.items())
         for c in diff.samples
         if c.cells
     ]
-    return f": {diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed." + (" " + " | ".join(cells) if cells else "")
+    return f": {diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed." + (
+        " " + " | ".join(cells) if cells else ""
+    )

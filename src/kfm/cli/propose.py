@@ -1,4 +1,6 @@
-"""Fetch, transform and judge, and stop before anything becomes official: a preview that `kfm promote N` can finish."""
+"""Fetch, transform and judge, and stop before anything becomes official: a preview that `kfm
+promote N` can finish.
+"""
 
 from typing import Any
 
@@ -15,7 +17,9 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="+", metavar="DATASET")
     upstream_flag(parser)
-    parser.add_argument("--force", action="store_true", help="propose although nothing changed; gates still apply")
+    parser.add_argument(
+        "--force", action="store_true", help="propose although nothing changed; gates still apply"
+    )
     parser.add_argument("--reason", default="", help="why it is forced; recorded")
     clock_flag(parser)
     parser.set_defaults(dry_run=False, spec=None, propose_only=True)
@@ -23,7 +27,9 @@ def configure(parser: Parser) -> None:
 
 def main(args: Any) -> int:
     if args.force and not args.reason.strip():
-        raise UsageError("--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+        raise UsageError(
+            "--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
+        )
     workspace = open_workspace(args.workspace)
     for name in args.dataset:
         workspace.require(name)

@@ -1,4 +1,5 @@
-"""Work what was set aside: list it, show it with its neighbours, correct it, replay it, or decide that it stays out.
+"""Work what was set aside: list it, show it with its neighbours, correct it, replay it, or decide
+that it stays out.
 
 kfm quarantine list [DATASET] [--all]
 kfm quarantine show RUN [--row N]
@@ -19,7 +20,15 @@ from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, show, sign
 from kfm.cli.wal import find_run
-from kfm.evidence.quarantine import CONFLICT, OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
+from kfm.evidence.quarantine import (
+    CONFLICT,
+    OVERRULED,
+    Desk,
+    Item,
+    Row,
+    decide,
+    runs_with_quarantine,
+)
 from kfm.model.dataset import Column
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import LedgerRow
@@ -36,16 +45,38 @@ _SIGNS = {"open": "FAILED", "fixed": "PROPOSED", "accepted": "PROPOSED", "replay
 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("list", "show", "fix", "replay", "accept"))
-    parser.add_argument("what", nargs="?", metavar="DATASET|RUN", help="list: a dataset; else a run, or the beginning of its id")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="DATASET|RUN",
+        help="list: a dataset; else a run, or the beginning of its id",
+    )
     parser.add_argument("--all", action="store_true", help="list: what is closed or overtaken, too")
     parser.add_argument("--row", type=int, metavar="N", help="one of the rows, by its number")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="COLUMN=VALUE", help="fix: the text that is right; repeatable, empty = null"
+        "--set",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="fix: the text that is right; repeatable, empty = null",
     )
-    parser.add_argument("--reason", default="", help="fix, accept: why; recorded with your login name")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="show: how many rows at the most")
-    parser.add_argument("--unseal", action="store_true", help="show: the records of a private dataset, which needs its data key")
-    parser.add_argument("--wait", default="60s", metavar="60s", help="replay: how long to wait for another run of the same dataset")
+    parser.add_argument(
+        "--reason", default="", help="fix, accept: why; recorded with your login name"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="show: how many rows at the most"
+    )
+    parser.add_argument(
+        "--unseal",
+        action="store_true",
+        help="show: the records of a private dataset, which needs its data key",
+    )
+    parser.add_argument(
+        "--wait",
+        default="60s",
+        metavar="60s",
+        help="replay: how long to wait for another run of the same dataset",
+    )
     clock_flag(parser)
 
 
@@ -54,7 +85,11 @@ def main(args: Any) -> int:
     if args.action == "list":
         return _list(workspace, args)
     if not args.what:
-        raise UsageError("No run is named.", expected=f"kfm quarantine {args.action} RUN", remedy="`kfm quarantine list` shows them.")
+        raise UsageError(
+            "No run is named.",
+            expected=f"kfm quarantine {args.action} RUN",
+            remedy="`kfm quarantine list` shows them.",
+        )
     with open_world(workspace, echo=progress(args) if args.action == "replay" else None) as world:
         row = find_run(world, args.what)
         desk = Desk(world, row.dataset_id)
@@ -68,10 +103,12 @@ def main(args: Any) -> int:
         if args.action == "replay":
             heed_clock(world, args, row.dataset_id)
             return _replay(workspace, world, desk, row, args)
-        return {"show": _show, "fix": _fix, "accept": _accept}[args.action](world, desk, row, item, args)
+        return {"show": _show, "fix": _fix, "accept": _accept}[args.action](
+            world, desk, row, item, args
+        )
 
 
-# ---- list, show ------------------------------------------------------------------------------------------------------
+# ---- list, show ----------------------------------------------------------------------------------
 def _list(workspace: Workspace, args: Any) -> int:
     names = [workspace.require(args.what).dataset_id] if args.what else workspace.registered()
     with open_world(workspace) as world:
@@ -84,11 +121,16 @@ def _list(workspace: Workspace, args: Any) -> int:
         return 0
     for i, told in zip(shown, listed):
         show(
-            f"  {sign(_SIGNS[i.state])} {i.run_id}  {i.dataset_id:<22} {i.kind:<7} {_much(i):<30} {i.state:<8} {_age(told['age_seconds'])}"
+            f"  {sign(_SIGNS[i.state])} {i.run_id}  {i.dataset_id:<22} {i.kind:<7} {_much(i):<30}"
+            f" {i.state:<8} {_age(told['age_seconds'])}"
         )
     print(
         f"{sum(map(_to_do, shown))} to decide"
-        + (f"; {len(found) - len(shown)} closed or overtaken: --all" if len(found) > len(shown) else "")
+        + (
+            f"; {len(found) - len(shown)} closed or overtaken: --all"
+            if len(found) > len(shown)
+            else ""
+        )
     )
     if shown:
         print(f"\nNext  {again(args, listed[0]['next'].removeprefix('kfm '))}")
@@ -98,7 +140,9 @@ def _list(workspace: Workspace, args: Any) -> int:
 def _items(world: World, dataset_id: str) -> list[Item]:
     runs = runs_with_quarantine(world, dataset_id)
     desk = Desk(world, dataset_id) if runs else None
-    return [i for i in (desk.item(run) for run in runs) if i is not None] if desk is not None else []
+    return (
+        [i for i in (desk.item(run) for run in runs) if i is not None] if desk is not None else []
+    )
 
 
 def _to_do(item: Item) -> bool:
@@ -124,7 +168,11 @@ def _much(item: Item) -> str:
     if item.count is None:
         return "sealed"
     rules = ", ".join(f"{rule} {n:,}" for rule, n in item.rules.items())
-    return f"{item.code}{': ' if rules and item.code else ''}{rules}" if item.kind == "capture" else f"{item.count:,}: {rules}"
+    return (
+        f"{item.code}{': ' if rules and item.code else ''}{rules}"
+        if item.kind == "capture"
+        else f"{item.count:,}: {rules}"
+    )
 
 
 def _age(age: int) -> str:
@@ -136,7 +184,11 @@ def _age(age: int) -> str:
 
 def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
     hidden = desk.private and not args.unseal
-    if desk.private and args.unseal and not (world.vaults is not None and world.vaults.has_key(row.dataset_id)):
+    if (
+        desk.private
+        and args.unseal
+        and not (world.vaults is not None and world.vaults.has_key(row.dataset_id))
+    ):
         raise Denied(
             f"The data key of {row.dataset_id} is not on this machine.",
             expected=f"keys/data/{row.dataset_id}",
@@ -146,14 +198,20 @@ def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> in
     words = [desk.decision(row.run_id, r) for r in rows]
     told = _told(item, world.clock.now()) | {"next": _advice(item, rows, args)}
     if args.json:
-        listed = [msgspec.to_builtins(r) | {"decision": msgspec.to_builtins(d) if d else None} for r, d in zip(rows, words)]
+        listed = [
+            msgspec.to_builtins(r) | {"decision": msgspec.to_builtins(d) if d else None}
+            for r, d in zip(rows, words)
+        ]
         emit({**told, "rows": None if hidden else listed})
         return 0
     print(f"run {item.run_id}  {item.dataset_id}  {item.kind}  {_much(item)}  {item.state}\n")
     if item.happened:
         print(f"  {item.happened}\n")
     if hidden:
-        print("  The records are private: only rules and counts are shown; --unseal opens them where the data key is.\n")
+        print(
+            "  The records are private: only rules and counts are shown; --unseal opens them where"
+            " the data key is.\n"
+        )
     for r, d in zip(rows, words):
         said = f"  [{d.verdict} by {d.by}: {d.reason}]" if d else ""
         show(f"  {r.n}  {r.source_id} line {r.line}  {r.rule}: {_plain(r.reason)}{said}")
@@ -163,7 +221,11 @@ def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> in
     if item.count is not None and len(rows) < item.count and not hidden and args.row is None:
         print(f"  … {item.count - len(rows):,} more: --limit N, or --row N for one")
     for line in told["next"]:
-        print(f"\nNext  {again(args, line.removeprefix('kfm '))}" if line.startswith("kfm ") else f"\n{line}")
+        print(
+            f"\nNext  {again(args, line.removeprefix('kfm '))}"
+            if line.startswith("kfm ")
+            else f"\n{line}"
+        )
     return 0
 
 
@@ -188,23 +250,42 @@ def _plain(text: str) -> str:
 def _advice(item: Item, rows: list[Row], args: Any) -> list[str]:
     """What can be done now, as commands where there is one."""
     run = item.run_id
-    if item.kind == "capture" and item.code == CONFLICT and rows and item.state == "open" and not item.private:
+    if (
+        item.kind == "capture"
+        and item.code == CONFLICT
+        and rows
+        and item.state == "open"
+        and not item.private
+    ):
         return [
-            f'kfm quarantine fix {run} --row {args.row or rows[0].n} --set COLUMN=VALUE --reason "…"',
-            f"Or state `conflicts: quarantine` or `newest` in data/registry/{item.dataset_id}.yml, then: kfm run {item.dataset_id}",
+            (
+                f"kfm quarantine fix {run} --row {args.row or rows[0].n} --set COLUMN=VALUE"
+                ' --reason "…"'
+            ),
+            (
+                "Or state `conflicts: quarantine` or `newest` in"
+                f" data/registry/{item.dataset_id}.yml, then: kfm run {item.dataset_id}"
+            ),
         ]
     if item.kind == "capture" and item.code not in OVERRULED and not _is_settled(item):
-        return [f"Only upstream, the registry or a connector can mend this; then: kfm run {item.dataset_id}"]
+        return [
+            "Only upstream, the registry or a connector can mend this; then: kfm run"
+            f" {item.dataset_id}"
+        ]
     if _is_settled(item):
         return [_next(item)]
     if not _to_do(item):
         return []
     number = args.row or (rows[0].n if rows else 1)
-    lines = [] if item.private or not rows else [f'kfm quarantine fix {run} --row {number} --set COLUMN=VALUE --reason "…"']
+    lines = (
+        []
+        if item.private or not rows
+        else [f'kfm quarantine fix {run} --row {number} --set COLUMN=VALUE --reason "…"']
+    )
     return [*lines, f'kfm quarantine accept {run} --reason "…"']
 
 
-# ---- fix, accept -----------------------------------------------------------------------------------------------------
+# ---- fix, accept ---------------------------------------------------------------------------------
 def _by() -> str:
     import pwd
 
@@ -216,44 +297,66 @@ def _by() -> str:
 
 def _reason(args: Any) -> str:
     if not args.reason.strip():
-        raise UsageError("A decision needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+        raise UsageError(
+            "A decision needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
+        )
     return str(args.reason.strip())
 
 
 def _fix(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
     if desk.private:
         raise Denied(
-            f"Records of {row.dataset_id} are private: a value written by hand could not be varied by the leak check.",
+            f"Records of {row.dataset_id} are private: a value written by hand could not be varied"
+            " by the leak check.",
             expected="a correction that can be checked like every other value",
-            remedy="Have upstream correct it, or correct it in a connector; `kfm quarantine accept` leaves it out.",
+            remedy=(
+                "Have upstream correct it, or correct it in a connector; `kfm quarantine accept`"
+                " leaves it out."
+            ),
         )
     if args.row is None or not args.set:
-        raise UsageError("A correction names a row and what is right.", expected="--row N --set COLUMN=VALUE", remedy="Add them.")
+        raise UsageError(
+            "A correction names a row and what is right.",
+            expected="--row N --set COLUMN=VALUE",
+            remedy="Add them.",
+        )
     reason, one = _reason(args), _chosen(desk, row, args)[0]
     sets = _sets(world, desk, row, one, args.set)
     if not one.digest:
         raise UsageError(
-            f"Row {one.n} was kept before records had digests.", expected="a record that can be told", remedy=f"kfm run {row.dataset_id}"
+            f"Row {one.n} was kept before records had digests.",
+            expected="a record that can be told",
+            remedy=f"kfm run {row.dataset_id}",
         )
     decision, new = decide(world, row, "fix", [one], by=_by(), reason=reason, sets=sets)
-    return _decided(args, decision, new, f"row {one.n} is corrected wherever this very record turns up", f"quarantine replay {row.run_id}")
+    return _decided(
+        args,
+        decision,
+        new,
+        f"row {one.n} is corrected wherever this very record turns up",
+        f"quarantine replay {row.run_id}",
+    )
 
 
-def _sets(world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]) -> dict[str, str | None]:
+def _sets(
+    world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]
+) -> dict[str, str | None]:
     """The corrections, each judged by its column where the columns are known."""
     from kfm.connectors.rejects import check_value
 
     entry = world.registry(row.dataset_id)
     columns = {c.name: c for c in (entry.schema if entry and entry.schema else desk.columns(row))}
     keys = entry.business_key if entry else ()
-    if one.columns:  # connector code comes after the correction: it is the source that has these columns
+    # connector code comes after the correction: it is the source that has these columns
+    if one.columns:
         columns, keys = {n: Column(name=n, type=t) for n, t in one.columns.items()}, ()  # type: ignore[arg-type]
     found: dict[str, str | None] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name or (columns and name not in columns):
             raise UsageError(
-                f"--set {text}: {'there is no such column' if equals and name else 'it names no column and value'}.",
+                f"--set {text}:"
+                f" {'there is no such column' if equals and name else 'it names no column and value'}.",
                 expected=f"COLUMN=VALUE with {', '.join(columns) or 'a column of the table'}",
                 remedy="Correct it.",
             )
@@ -261,12 +364,15 @@ def _sets(world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]) 
         needed = msgspec.structs.replace(column, nullable=column.nullable and name not in keys)
         why = check_value(needed, value)
         if why is not None:
-            raise UsageError(f"--set {text}: {why}.", expected=f"a {column.type}", remedy="Correct the value.")
+            raise UsageError(
+                f"--set {text}: {why}.", expected=f"a {column.type}", remedy="Correct the value."
+            )
         found[name] = value or None
     missing = [name for name in one.blank if name not in found]
     if missing:  # it brings nothing of its own, and nothing becomes null that nobody said is
         raise UsageError(
-            f"Row {one.n} could not be read, so its other columns would be null: {', '.join(missing)}.",
+            f"Row {one.n} could not be read, so its other columns would be null:"
+            f" {', '.join(missing)}.",
             expected=f"--set for {', '.join(missing)}",
             remedy="Name every column; `--set COLUMN=` says that it is null.",
         )
@@ -278,41 +384,91 @@ def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> 
     if item.kind == "capture":
         if item.code not in OVERRULED:
             raise Denied(
-                f"A capture refused by {item.code or 'an error'} cannot be accepted. {item.happened}".strip(),
+                f"A capture refused by {item.code or 'an error'} cannot be accepted."
+                f" {item.happened}".strip(),
                 expected=f"a refusal by {' or '.join(OVERRULED)}, where the rest is good",
-                remedy=f"It has to be mended upstream, in the registry or in a connector; then `kfm run {row.dataset_id}`.",
+                remedy=(
+                    "It has to be mended upstream, in the registry or in a connector; then `kfm"
+                    f" run {row.dataset_id}`."
+                ),
             )
         if args.row is not None:
-            raise UsageError("This capture is accepted whole or not at all.", expected="no --row", remedy="Leave it out.")
+            raise UsageError(
+                "This capture is accepted whole or not at all.",
+                expected="no --row",
+                remedy="Leave it out.",
+            )
         decision, new = decide(world, row, "accept", [], by=_by(), reason=reason, capture=True)
-        return _decided(args, decision, new, "the capture is taken as it is, without unusable records", f"quarantine replay {row.run_id}")
-    rows = _chosen(desk, row, args) if args.row is not None else [r for r in desk.rows(row.run_id) if desk.decision(row.run_id, r) is None]
+        return _decided(
+            args,
+            decision,
+            new,
+            "the capture is taken as it is, without unusable records",
+            f"quarantine replay {row.run_id}",
+        )
+    rows = (
+        _chosen(desk, row, args)
+        if args.row is not None
+        else [r for r in desk.rows(row.run_id) if desk.decision(row.run_id, r) is None]
+    )
     if not rows:
         if item.count is None:
             raise Denied(
-                f"The data key of {row.dataset_id} is not on this machine.", expected=f"keys/data/{row.dataset_id}", remedy="Ask for it."
+                f"The data key of {row.dataset_id} is not on this machine.",
+                expected=f"keys/data/{row.dataset_id}",
+                remedy="Ask for it.",
             )
-        raise UsageError(f"Every row of run {row.run_id} is decided.", expected="an open row", remedy="--row N decides on one again.")
+        raise UsageError(
+            f"Every row of run {row.run_id} is decided.",
+            expected="an open row",
+            remedy="--row N decides on one again.",
+        )
     decision, new = decide(world, row, "accept", rows, by=_by(), reason=reason)
-    corrected = any((d := desk.decision(row.run_id, r)) is not None and d.verdict == "fix" for r in rows)
-    return _decided(args, decision, new, f"{len(rows)} rows stay out", f"run {row.dataset_id}" if corrected else "quarantine list")
+    corrected = any(
+        (d := desk.decision(row.run_id, r)) is not None and d.verdict == "fix" for r in rows
+    )
+    return _decided(
+        args,
+        decision,
+        new,
+        f"{len(rows)} rows stay out",
+        f"run {row.dataset_id}" if corrected else "quarantine list",
+    )
 
 
 def _decided(args: Any, decision: Any, new: bool, said: str, following: str) -> int:
     if args.json:
-        emit({"status": "decided" if new else "already_decided", "decision": msgspec.to_builtins(decision), "next": f"kfm {following}"})
+        emit(
+            {
+                "status": "decided" if new else "already_decided",
+                "decision": msgspec.to_builtins(decision),
+                "next": f"kfm {following}",
+            }
+        )
         return 0
-    print(f"{said[:1].upper()}{said[1:]}: {decision.by}, {decision.reason}" + ("" if new else " (decided already)"))
+    print(
+        f"{said[:1].upper()}{said[1:]}: {decision.by}, {decision.reason}"
+        + ("" if new else " (decided already)")
+    )
     print(f"\nNext  {again(args, following)}")
     return 0
 
 
-# ---- replay ----------------------------------------------------------------------------------------------------------
+# ---- replay --------------------------------------------------------------------------------------
 def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args: Any) -> int:
-    target = next((t for t in targets_of(workspace, row.dataset_id, win=row.win) if t.partition == row.partition), None)
+    target = next(
+        (
+            t
+            for t in targets_of(workspace, row.dataset_id, win=row.win)
+            if t.partition == row.partition
+        ),
+        None,
+    )
     if target is None:
         raise UsageError(
-            f"{row.dataset_id} has no partition {row.partition} any more.", expected="a registered one", remedy="kfm dataset check"
+            f"{row.dataset_id} has no partition {row.partition} any more.",
+            expected="a registered one",
+            remedy="kfm dataset check",
         )
     from kfm.jobs.drive import run_target
 
@@ -324,9 +480,17 @@ def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args
             print(f"What was decided on run {row.run_id} is official already.")
         return 0
     began = time.monotonic()
-    fixed = [r for r in desk.rows(row.run_id) if (d := desk.decision(row.run_id, r)) is not None and d.verdict == "fix"]
+    fixed = [
+        r
+        for r in desk.rows(row.run_id)
+        if (d := desk.decision(row.run_id, r)) is not None and d.verdict == "fix"
+    ]
     outcome = run_target(world, wanted, wait_s=float(seconds(args.wait)))
-    vain = [r.n for r in desk.aside_again(fixed, outcome.run_id)] if outcome.run_id != row.run_id else []
+    vain = (
+        [r.n for r in desk.aside_again(fixed, outcome.run_id)]
+        if outcome.run_id != row.run_id
+        else []
+    )
     code = outcome.exit_code or int(bool(vain))
     if args.json:
         records = None if whole else len(wanted.again.only)
@@ -340,8 +504,13 @@ def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args
             }
         )
         return code
-    print(f"The whole capture, because {whole}:" if whole else f"{len(wanted.again.only):,} records:")
+    print(
+        f"The whole capture, because {whole}:" if whole else f"{len(wanted.again.only):,} records:"
+    )
     tell(outcome, time.monotonic() - began)
     if vain:
-        print(f"Corrected and still unusable: row {', '.join(map(str, vain))}\n\nNext  {again(args, f'quarantine show {outcome.run_id}')}")
+        print(
+            f"Corrected and still unusable: row {', '.join(map(str, vain))}\n\nNext "
+            f" {again(args, f'quarantine show {outcome.run_id}')}"
+        )
     return code

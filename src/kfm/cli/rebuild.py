@@ -1,4 +1,6 @@
-"""Make the output of a receipt again from what was captured then, and compare it byte for byte. Nothing is published."""
+"""Make the output of a receipt again from what was captured then, and compare it byte for byte.
+Nothing is published.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -40,19 +42,31 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
         record, target = _asked(workspace, world, receipt)
-        made_by(world, receipt.run_id, reader_of(args))  # what may not be read is not made again for anybody either
+        # what may not be read is not made again for anybody either
+        made_by(world, receipt.run_id, reader_of(args))
         found = rebuild(world, receipt, record, target)
     code = 0 if found["equal"] else 6
     if args.json:
         emit({"run_id": receipt.run_id, "dataset_id": receipt.dataset_id, **found})
         return code
     print(
-        f"{sign('PASS' if found['equal'] else 'FAILED')} {found['path']} of run {receipt.run_id}: {'byte-equal' if found['equal'] else 'differs'}"
+        f"{sign('PASS' if found['equal'] else 'FAILED')} {found['path']} of run {receipt.run_id}:"
+        f" {'byte-equal' if found['equal'] else 'differs'}"
     )
     print(f"  receipt  {found['expected']}\n  rebuilt  {found['made']}")
     if code:
-        other = {k: (v, found["now"].get(k)) for k, v in found["then"].items() if k in found["now"] and v != found["now"][k]}
-        print("  tools    " + (", ".join(f"{k} {a} then, {b} now" for k, (a, b) in other.items()) or "the same as then"))
+        other = {
+            k: (v, found["now"].get(k))
+            for k, v in found["then"].items()
+            if k in found["now"] and v != found["now"][k]
+        }
+        print(
+            "  tools    "
+            + (
+                ", ".join(f"{k} {a} then, {b} now" for k, (a, b) in other.items())
+                or "the same as then"
+            )
+        )
         say("exit 6")
     return code
 
@@ -72,5 +86,7 @@ def _asked(workspace: Workspace, world: World, receipt: Receipt) -> tuple[dict[s
 
 def _damaged(receipt: Receipt) -> IntegrityError:
     return IntegrityError(
-        f"run_record.json of run {receipt.run_id} is damaged.", expected="the record the run left", remedy="Restore it from a backup."
+        f"run_record.json of run {receipt.run_id} is damaged.",
+        expected="the record the run left",
+        remedy="Restore it from a backup.",
     )

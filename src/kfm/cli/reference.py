@@ -1,4 +1,6 @@
-"""The command reference, made from the parsers themselves: `python -m kfm.cli.reference > docs/commands.md`."""
+"""The command reference, made from the parsers themselves: `python -m kfm.cli.reference >
+docs/commands.md`.
+"""
 
 import argparse
 import importlib
@@ -16,24 +18,33 @@ def reference() -> str:
     os.environ["COLUMNS"] = "100"
     out = io.StringIO()
     out.write(
-        "# Commands\n\nMade by `make schemas` from the parsers; a test keeps it true. Hyphen and underscore spellings of a flag are the same.\n"
+        "# Commands\n\nMade by `make schemas` from the parsers; a test keeps it true. Hyphen and"
+        " underscore spellings of a flag are the same.\n"
     )
     for name, (module_name, _) in COMMANDS.items():
         module = importlib.import_module(f"kfm.cli.{module_name}")
         parser = parser_of(name, module)
-        out.write(f"\n## kfm {name}\n\n{(module.__doc__ or '').strip()}\n\n| argument | meaning |\n|---|---|\n")
+        out.write(
+            f"\n## kfm {name}\n\n{(module.__doc__ or '').strip()}\n\n| argument | meaning"
+            " |\n|---|---|\n"
+        )
         for action in parser._actions:
             if isinstance(action, argparse._HelpAction):
                 continue
-            names = ", ".join(f"`{o}`" for o in action.option_strings) or f"`{action.metavar or action.dest}`"
+            names = (
+                ", ".join(f"`{o}`" for o in action.option_strings)
+                or f"`{action.metavar or action.dest}`"
+            )
             value = (
-                f" `{action.metavar or action.dest.upper()}`" if action.option_strings and action.nargs != 0 and not action.const else ""
+                f" `{action.metavar or action.dest.upper()}`"
+                if action.option_strings and action.nargs != 0 and not action.const
+                else ""
             )
             choices = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
             out.write(
-                f"| {names}{value} | {action.help or ''}{choices} |\n".replace("|DAY|SINCE/UNTIL", "\\|DAY\\|SINCE/UNTIL").replace(
-                    "REF|", "REF\\|"
-                )
+                f"| {names}{value} | {action.help or ''}{choices} |\n".replace(
+                    "|DAY|SINCE/UNTIL", "\\|DAY\\|SINCE/UNTIL"
+                ).replace("REF|", "REF\\|")
             )
     return out.getvalue()
 

@@ -1,8 +1,10 @@
-"""Rebuild the store from the evidence files, in a new epoch. The old store, if there is one, is set aside, never deleted.
+"""Rebuild the store from the evidence files, in a new epoch. The old store, if there is one, is set
+aside, never deleted.
 
-Jobs, switches, pools, schedules and backfills are carried over when the old store can be read; staged parts of a backfill are
-made again by `kfm backfill resume`. --json = {status, datasets, runs, noops, generations, lineage, epoch, coordination, damaged},
-where coordination is "carried over" or "lost: …".
+Jobs, switches, pools, schedules and backfills are carried over when the old store can be read;
+staged parts of a backfill are made again by `kfm backfill resume`. --json = {status, datasets,
+runs, noops, generations, lineage, epoch, coordination, damaged}, where coordination is "carried
+over" or "lost: …".
 """
 
 from typing import Any

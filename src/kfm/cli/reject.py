@@ -1,4 +1,6 @@
-"""Reject a proposal with your own key and a reason. It ends REJECTED; the same content is not proposed again until something changes."""
+"""Reject a proposal with your own key and a reason. It ends REJECTED; the same content is not
+proposed again until something changes.
+"""
 
 from typing import Any
 
@@ -16,13 +18,19 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY; else you are asked, on a terminal")
+    parser.add_argument(
+        "--key",
+        metavar="NAME|FILE",
+        help="your key; default: KFM_KEY; else you are asked, on a terminal",
+    )
     parser.add_argument("--reason", default="", help="why; kept with the signature")
 
 
 def main(args: Any) -> int:
     if not args.reason.strip():
-        raise UsageError("A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed.")
+        raise UsageError(
+            "A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed."
+        )
     number, workspace = proposal_number(args.number), open_workspace(args.workspace)
     with open_world(workspace) as world:
         row = run_of(world, number)
@@ -30,7 +38,17 @@ def main(args: Any) -> int:
         ended = reject(world, row, signer, args.reason.strip())
         finish(world, ended.run_id)
     if args.json:
-        emit({"status": "rejected", "proposal": number, "by": signer.name, "reason": args.reason.strip()})
+        emit(
+            {
+                "status": "rejected",
+                "proposal": number,
+                "by": signer.name,
+                "reason": args.reason.strip(),
+            }
+        )
         return 0
-    print(f"{signer.name} rejected proposal {number} of {row.dataset_id}; the official version is unchanged")
+    print(
+        f"{signer.name} rejected proposal {number} of {row.dataset_id}; the official version is"
+        " unchanged"
+    )
     return 0

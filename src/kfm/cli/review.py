@@ -1,4 +1,6 @@
-"""List the proposals that wait for a person, or show one: its gates, what it changes, who approved, what you would sign."""
+"""List the proposals that wait for a person, or show one: its gates, what it changes, who approved,
+what you would sign.
+"""
 
 from typing import Any
 
@@ -20,7 +22,9 @@ __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("number", nargs="?", metavar="N", help="a proposal; without it, all that wait")
+    parser.add_argument(
+        "number", nargs="?", metavar="N", help="a proposal; without it, all that wait"
+    )
 
 
 def main(args: Any) -> int:
@@ -36,8 +40,13 @@ def _list(world: World, args: Any) -> int:
         emit({"proposals": rows})
         return 0
     for r in rows:
-        said = r["problem"] or f"{r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
-        print(f"  {sign('FAILED' if r['problem'] else 'PROPOSED')} {r['proposal']:<5} {r['dataset_id']:<22} {said}")
+        said = (
+            r["problem"] or f"{r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
+        )
+        print(
+            f"  {sign('FAILED' if r['problem'] else 'PROPOSED')} {r['proposal']:<5}"
+            f" {r['dataset_id']:<22} {said}"
+        )
     print(f"{len(rows)} wait")
     if rows:
         following = f"review {rows[0]['proposal']}"
@@ -52,13 +61,22 @@ def _row(world: World, number: int, row: LedgerRow) -> dict[str, Any]:
         valid, needed = count(world, row)
         asked = [r.message for r in load(world, row)[0].asked]
     except (KfmError, OSError) as error:
-        problem = getattr(error, "happened", "") or f"It cannot be read: {getattr(error, 'strerror', None) or 'damaged'}."
+        problem = (
+            getattr(error, "happened", "")
+            or f"It cannot be read: {getattr(error, 'strerror', None) or 'damaged'}."
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         problem = "Its proposal.json is damaged."
     return {
-        "proposal": number, "dataset_id": row.dataset_id, "version_id": row.version_id, "since": row.timestamp, "approvals": valid,
-        "needed": needed, "asked": asked, "problem": problem,
-    }  # fmt: skip
+        "proposal": number,
+        "dataset_id": row.dataset_id,
+        "version_id": row.version_id,
+        "since": row.timestamp,
+        "approvals": valid,
+        "needed": needed,
+        "asked": asked,
+        "problem": problem,
+    }
 
 
 def _one(world: World, args: Any) -> int:

@@ -1,4 +1,6 @@
-"""Make an earlier version official again. What it leaves is held: it comes back only by `kfm run --force`."""
+"""Make an earlier version official again. What it leaves is held: it comes back only by `kfm run
+--force`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,32 +19,66 @@ __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="may be left out with --receipt")
-    parser.add_argument("--to", metavar="REF", help="the version; default: the one before the present")
-    parser.add_argument("--receipt", type=Path, metavar="FILE", help="instead of --to: the version that this receipt of a run names")
+    parser.add_argument(
+        "dataset", nargs="?", metavar="DATASET", help="may be left out with --receipt"
+    )
+    parser.add_argument(
+        "--to", metavar="REF", help="the version; default: the one before the present"
+    )
+    parser.add_argument(
+        "--receipt",
+        type=Path,
+        metavar="FILE",
+        help="instead of --to: the version that this receipt of a run names",
+    )
     parser.add_argument("--reason", default="", help="why; recorded in the channel")
     clock_flag(parser)
 
 
 def main(args: Any) -> int:
     if not args.reason.strip():
-        raise UsageError("A rollback needs a reason.", expected='--reason "…"', remedy="Say why; it is signed into the channel.")
+        raise UsageError(
+            "A rollback needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; it is signed into the channel.",
+        )
     workspace = open_workspace(args.workspace)
     if args.receipt is not None:
         args.dataset, args.to = _named_by(args)
     if args.dataset is None:
-        raise UsageError("No dataset is named.", expected="DATASET, or --receipt FILE", remedy="`kfm dataset list` shows what there is.")
+        raise UsageError(
+            "No dataset is named.",
+            expected="DATASET, or --receipt FILE",
+            remedy="`kfm dataset list` shows what there is.",
+        )
     workspace.require(args.dataset)
     with open_world(workspace) as world:
         heed_clock(world, args, args.dataset)
         text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
         if text is not None and dataset_of(text) != args.dataset:
-            raise UsageError(f"{args.to} is no version of {args.dataset}.", expected=f"{args.dataset}@…", remedy="Correct --to.")
+            raise UsageError(
+                f"{args.to} is no version of {args.dataset}.",
+                expected=f"{args.dataset}@…",
+                remedy="Correct --to.",
+            )
         version = resolve(world, text).version_id if text else None
-        made = rollback(world, args.dataset, version, args.reason.strip(), lambda found: check_version(world, args.dataset, found))
+        made = rollback(
+            world,
+            args.dataset,
+            version,
+            args.reason.strip(),
+            lambda found: check_version(world, args.dataset, found),
+        )
         offer(args, world, args.dataset)
     if args.json:
-        emit({"status": "rolled_back", "dataset_id": args.dataset, "version_id": made.version_id, "generation": made.generation})
+        emit(
+            {
+                "status": "rolled_back",
+                "dataset_id": args.dataset,
+                "version_id": made.version_id,
+                "generation": made.generation,
+            }
+        )
         return 0
     print(f"{args.dataset} is {str(made.version_id)[:9]}… again, generation {made.generation}")
     print(f"\nNext  kfm get {args.dataset}")
@@ -50,20 +86,36 @@ def main(args: Any) -> int:
 
 
 def _named_by(args: Any) -> tuple[str, str]:
-    """The dataset and the version that a receipt names. Whether it may be official again is asked as of any other."""
+    """The dataset and the version that a receipt names. Whether it may be official again is asked
+    as of any other.
+    """
     from kfm.model.receipt import Receipt
 
     if args.to is not None:
-        raise UsageError("--to and --receipt exclude one another.", expected="one of them", remedy="Drop one.")
+        raise UsageError(
+            "--to and --receipt exclude one another.", expected="one of them", remedy="Drop one."
+        )
     try:
         receipt = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
     except OSError as error:
-        raise UsageError(f"{args.receipt} cannot be read: {error.strerror}.", expected="a receipt", remedy="Check the path.") from error
+        raise UsageError(
+            f"{args.receipt} cannot be read: {error.strerror}.",
+            expected="a receipt",
+            remedy="Check the path.",
+        ) from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{args.receipt} is no receipt: {error}.", expected="receipts/…/RUN.json", remedy="Check the path.") from error
+        raise UsageError(
+            f"{args.receipt} is no receipt: {error}.",
+            expected="receipts/…/RUN.json",
+            remedy="Check the path.",
+        ) from error
     dataset = args.dataset or receipt.dataset_id
     prefix = f"kfm://dataset/{dataset}@"
-    named = {o.id.removeprefix(prefix).partition("/")[0] for o in receipt.outputs if o.id.startswith(prefix)}
+    named = {
+        o.id.removeprefix(prefix).partition("/")[0]
+        for o in receipt.outputs
+        if o.id.startswith(prefix)
+    }
     if receipt.dataset_id != dataset or len(named) != 1:
         raise UsageError(
             f"The receipt of run {receipt.run_id} names no version of {dataset}.",

@@ -1,4 +1,6 @@
-"""Bring datasets up to date: look upstream, capture, transform, judge, publish; or say that nothing changed."""
+"""Bring datasets up to date: look upstream, capture, transform, judge, publish; or say that nothing
+changed.
+"""
 
 import sys
 import time
@@ -8,7 +10,16 @@ from typing import Any
 import msgspec
 
 from kfm.cli.beside import at_once_flag, cores, inputs_first, side_by_side
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer, understood, upstream_flag
+from kfm.cli.call import (
+    Parser,
+    clock_flag,
+    emit,
+    heed_clock,
+    login,
+    offer,
+    understood,
+    upstream_flag,
+)
 from kfm.cli.terminal import Progress, progress, say, show, sign
 from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import promote_run, run_target
@@ -29,28 +40,59 @@ __all__ = ["configure", "main", "run_dataset", "run_datasets", "still_kept", "te
 
 def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="*", metavar="DATASET", help="datasets to run")
-    parser.add_argument("--all", action="store_true", help="every registered dataset that is not retired")
-    parser.add_argument("--window", metavar="7d|DAY|SINCE/UNTIL", help="only this window; a length looks back from now")
+    parser.add_argument(
+        "--all", action="store_true", help="every registered dataset that is not retired"
+    )
+    parser.add_argument(
+        "--window",
+        metavar="7d|DAY|SINCE/UNTIL",
+        help="only this window; a length looks back from now",
+    )
     parser.add_argument("--since", metavar="TIME", help="start of the window, RFC 3339")
     parser.add_argument("--until", metavar="TIME", help="end of the window, RFC 3339, exclusive")
-    parser.add_argument("--dry-run", action="store_true", help="do everything in a throw-away copy; change nothing")
-    parser.add_argument("--force", action="store_true", help="run although nothing changed; gates still apply")
     parser.add_argument(
-        "--accept-change", action="store_true", help="publish although so much changes at once; signed with this workspace's key"
+        "--dry-run", action="store_true", help="do everything in a throw-away copy; change nothing"
     )
-    parser.add_argument("--reason", default="", help="why it is forced or the change accepted; recorded")
-    parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+    parser.add_argument(
+        "--force", action="store_true", help="run although nothing changed; gates still apply"
+    )
+    parser.add_argument(
+        "--accept-change",
+        action="store_true",
+        help="publish although so much changes at once; signed with this workspace's key",
+    )
+    parser.add_argument(
+        "--reason", default="", help="why it is forced or the change accepted; recorded"
+    )
+    parser.add_argument(
+        "--wait",
+        default="60s",
+        metavar="60s",
+        help="how long to wait for another run of the same dataset",
+    )
     at_once_flag(parser)
     upstream_flag(parser)
-    parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
+    parser.add_argument(
+        "--spec",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="a governed run spec; its hash is recorded",
+    )
     clock_flag(parser)
 
 
 def _window(args: Any) -> str:
     if args.window and (args.since or args.until):
-        raise UsageError("--window and --since/--until exclude one another.", expected="one of them", remedy="Drop one.")
+        raise UsageError(
+            "--window and --since/--until exclude one another.",
+            expected="one of them",
+            remedy="Drop one.",
+        )
     if bool(args.since) != bool(args.until):
-        raise UsageError("--since and --until go together.", expected="both", remedy="Add the other one.")
+        raise UsageError(
+            "--since and --until go together.", expected="both", remedy="Add the other one."
+        )
     if args.since:
         return bounds(args.since, args.until)
     return window(args.window, SystemClock().now()) if args.window else ""
@@ -60,14 +102,33 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     names = workspace.registered() if args.all else list(dict.fromkeys(args.dataset))
     if not names:
-        raise UsageError("No dataset is named.", expected="DATASET… or --all", remedy="`kfm dataset list` shows what there is.")
-    for flag, given in (("--force", args.force), ("--accept-change", getattr(args, "accept_change", False))):
+        raise UsageError(
+            "No dataset is named.",
+            expected="DATASET… or --all",
+            remedy="`kfm dataset list` shows what there is.",
+        )
+    for flag, given in (
+        ("--force", args.force),
+        ("--accept-change", getattr(args, "accept_change", False)),
+    ):
         if given and not args.reason.strip():
-            raise UsageError(f"{flag} needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+            raise UsageError(
+                f"{flag} needs a reason.",
+                expected='--reason "…"',
+                remedy="Say why; it is recorded.",
+            )
     if args.all and getattr(args, "accept_change", False):
-        raise UsageError("--accept-change is said of one dataset at a time.", expected="DATASET", remedy="`kfm review` lists what waits.")
+        raise UsageError(
+            "--accept-change is said of one dataset at a time.",
+            expected="DATASET",
+            remedy="`kfm review` lists what waits.",
+        )
     if args.at_once is not None and args.at_once < 1:
-        raise UsageError(f"--at-once {args.at_once} works nothing.", expected="1 or more", remedy="1 works one after the other.")
+        raise UsageError(
+            f"--at-once {args.at_once} works nothing.",
+            expected="1 or more",
+            remedy="1 works one after the other.",
+        )
     win, wait = _window(args), float(seconds(args.wait))
     if not args.all:
         for name in names:
@@ -75,7 +136,9 @@ def main(args: Any) -> int:
     at_once = args.at_once if args.at_once is not None else cores() if args.all else 1
     if args.all:
         names = still_kept(workspace, names)
-    outcomes = run_datasets(workspace, names, args, win, wait, at_once=at_once, go_on=args.all or at_once > 1)
+    outcomes = run_datasets(
+        workspace, names, args, win, wait, at_once=at_once, go_on=args.all or at_once > 1
+    )
     if args.json:
         emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
     return max((o.exit_code for o in outcomes), default=0)
@@ -84,16 +147,28 @@ def main(args: Any) -> int:
 def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
     """`names` without those that are retired, which are left out with a word."""
     entries = ((name, workspace.readable(name)) for name in names)
-    retired = {name: entry.retired for name, entry in entries if entry is not None and entry.retired is not None}
+    retired = {
+        name: entry.retired
+        for name, entry in entries
+        if entry is not None and entry.retired is not None
+    }
     for name, why in retired.items():
         say(f"  {sign('NOOP', sys.stderr)} {name:<22} left out, it is retired: {why}")
     return [name for name in names if name not in retired]
 
 
 def run_datasets(
-    workspace: Workspace, names: list[str], args: Any, win: str, wait: float, *, at_once: int, go_on: bool = True
+    workspace: Workspace,
+    names: list[str],
+    args: Any,
+    win: str,
+    wait: float,
+    *,
+    at_once: int,
+    go_on: bool = True,
 ) -> list[Outcome]:
-    """Every partition of every dataset, in the order of `names`; what is made from others of them is worked after them.
+    """Every partition of every dataset, in the order of `names`; what is made from others of them
+    is worked after them.
 
     `go_on`: one that cannot be used does not keep the others from running.
     """
@@ -109,13 +184,25 @@ def run_datasets(
             return failed(name, failure.happened, failure.remedy, failure.exit_code)
 
     def failed(name: str, reason: str, remedy: str, exit_code: int) -> list[Outcome]:
-        outcome = Outcome(dataset_id=name, run_id="", state="FAILED", reason=reason, exit_code=exit_code, remedy=remedy)
+        outcome = Outcome(
+            dataset_id=name,
+            run_id="",
+            state="FAILED",
+            reason=reason,
+            exit_code=exit_code,
+            remedy=remedy,
+        )
         if not args.json:
             tell(outcome, 0.0)
         return [outcome]
 
     def lost(name: str, how: str) -> list[Outcome]:
-        return failed(name, f"The process that worked it is gone: {how}.", "`kfm resume` goes on from where it was.", 1)
+        return failed(
+            name,
+            f"The process that worked it is gone: {how}.",
+            "`kfm resume` goes on from where it was.",
+            1,
+        )
 
     def made_from(name: str) -> tuple[str, ...]:
         entry = workspace.readable(name)
@@ -125,33 +212,55 @@ def run_datasets(
     return [outcome for name in names for outcome in found[name]]
 
 
-def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float, shown: Progress | None = None) -> list[Outcome]:
+def run_dataset(
+    workspace: Workspace, name: str, args: Any, win: str, wait: float, shown: Progress | None = None
+) -> list[Outcome]:
     """Every partition of one dataset, told as it ends."""
     shown, found = shown or progress(args), []
-    for target in targets_of(workspace, name, win=win, spec_file=args.spec, trigger=f"manual:{login()}"):
+    for target in targets_of(
+        workspace, name, win=win, spec_file=args.spec, trigger=f"manual:{login()}"
+    ):
         began = time.monotonic()
         try:
-            with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
+            with open_world(
+                workspace,
+                upstream=args.upstream,
+                dry_run=name if args.dry_run else None,
+                echo=shown,
+            ) as world:
                 world.propose_only = getattr(args, "propose_only", False)
                 heed_clock(world, args, name)
                 accepts = getattr(args, "accept_change", False)
                 seen = _waiting(world, target) if accepts else None
-                outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
+                outcome = run_target(
+                    world, target, forced=args.force, reason=args.reason, wait_s=wait
+                )
                 if outcome.exit_code == 7 and accepts:
                     outcome = _accepted(world, target, outcome, seen, args.reason, wait)
                 outcome = _noted(world, outcome)
         except KfmError as error:
             outcome = Outcome(
-                dataset_id=name, run_id="", state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,
-                exit_code=error.exit_code, remedy=error.remedy, partition=target.partition, window=win,
-            )  # fmt: skip
+                dataset_id=name,
+                run_id="",
+                state="FENCED" if error.exit_code == 5 else "FAILED",
+                reason=error.happened,
+                exit_code=error.exit_code,
+                remedy=error.remedy,
+                partition=target.partition,
+                window=win,
+            )
         shown.clear()
         outcome = msgspec.structs.replace(outcome, dry_run=args.dry_run)
         found.append(outcome)
         if not args.json:
             tell(outcome, time.monotonic() - began, args.dry_run)
     entry = workspace.readable(name)
-    if entry is not None and entry.derive and not args.dry_run and any(o.state == "COMMITTED" for o in found):
+    if (
+        entry is not None
+        and entry.derive
+        and not args.dry_run
+        and any(o.state == "COMMITTED" for o in found)
+    ):
         with open_world(workspace) as world:
             offer(args, world, name)
     return found
@@ -164,10 +273,14 @@ def _waiting(world: World, target: Target) -> LedgerRow | None:
     return next((r for r in rows if (r.dataset_id, r.partition, r.win) == mine), None)
 
 
-def _accepted(world: World, target: Target, outcome: Outcome, seen: LedgerRow | None, reason: str, wait: float) -> Outcome:
-    """What became of a version that waited for nothing but a word on its change; any other goes on waiting.
+def _accepted(
+    world: World, target: Target, outcome: Outcome, seen: LedgerRow | None, reason: str, wait: float
+) -> Outcome:
+    """What became of a version that waited for nothing but a word on its change; any other goes on
+    waiting.
 
-    Where one was `seen` waiting, the word is about that: what changes more than it did must be looked at first.
+    Where one was `seen` waiting, the word is about that: what changes more than it did must be
+    looked at first.
     """
     from kfm.evidence.proposal import accept, change_of  # a NOOP starts faster without it
 
@@ -177,13 +290,19 @@ def _accepted(world: World, target: Target, outcome: Outcome, seen: LedgerRow | 
     if seen is not None and seen.version_id != row.version_id:
         now, then = change_of(world, row), change_of(world, seen)
         if now is None or then is None or not now.within(then):
-            why = f"more changes now than in what waited, {told(then)}: {outcome.reason}" if then is not None else outcome.reason
+            why = (
+                f"more changes now than in what waited, {told(then)}: {outcome.reason}"
+                if then is not None
+                else outcome.reason
+            )
             return msgspec.structs.replace(outcome, reason=why)
     return promote_run(world, row, wait) if accept(world, row, login(), reason) else outcome
 
 
 def _noted(world: World, outcome: Outcome) -> Outcome:
-    """A new version with the columns that the quality gate found to be new; any other outcome as it is."""
+    """A new version with the columns that the quality gate found to be new; any other outcome as it
+    is.
+    """
     if outcome.state != "COMMITTED" or (outcome.generation or 0) < 2:
         return outcome
     raw = read_run_file(world.data, outcome.dataset_id, outcome.run_id, "run_manifest.json")
@@ -217,13 +336,20 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
         detail += f", {outcome.names}" if outcome.names else ""
     else:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
-        detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}" if outcome.quarantined else ""
+        detail += (
+            f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"
+            if outcome.quarantined
+            else ""
+        )
     prefix = "dry run: " if dry_run else ""
     show(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
     for warning in outcome.warnings[:_WARNINGS]:
         say(f"      warning: {warning}")
     if len(outcome.warnings) > _WARNINGS:
-        say(f"      and {len(outcome.warnings) - _WARNINGS} more warnings: kfm explain run {outcome.dataset_id}")
+        say(
+            f"      and {len(outcome.warnings) - _WARNINGS} more warnings: kfm explain run"
+            f" {outcome.dataset_id}"
+        )
     for reason in outcome.reasons:
         print(f"      {reason['code']}: {reason['message']}")
         print(f"        {reason['remedy']}")

@@ -36,15 +36,26 @@ def run_job(workspace: Workspace, args: Any) -> int:
         return _again(workspace, args)
     if not args.type:
         raise UsageError(
-            "No type of job is named.", expected="run-job TYPE --dataset kfm://dataset/ID", remedy="`kfm jobs types` lists them."
+            "No type of job is named.",
+            expected="run-job TYPE --dataset kfm://dataset/ID",
+            remedy="`kfm jobs types` lists them.",
         )
     kind = job_type(args.type)
     dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
-    pinned = (Input(kind="dataset", id=f"kfm://dataset/{args.dataset.removeprefix('kfm://dataset/')}"),) if "@" in args.dataset else ()
+    pinned = (
+        (Input(kind="dataset", id=f"kfm://dataset/{args.dataset.removeprefix('kfm://dataset/')}"),)
+        if "@" in args.dataset
+        else ()
+    )
     if dataset_id:
         workspace.require(dataset_id)
     request = request_of(
-        args, dataset_id=dataset_id, partition=args.partition, win=args.window, inputs=pinned, max_attempts=kind.max_attempts
+        args,
+        dataset_id=dataset_id,
+        partition=args.partition,
+        win=args.window,
+        inputs=pinned,
+        max_attempts=kind.max_attempts,
     )
     parameters_of(kind, request.parameters)
     ended = _worked(workspace, request, args)
@@ -56,7 +67,9 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
     done: list[tuple[JobRow, Ended]] = []
     with store_of(workspace) as store:
         name = f"worker/run-job-{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}"
-        token = store.transaction(lambda tx: tx.leases.take(name, "run-job", workspace.config.lease_seconds))
+        token = store.transaction(
+            lambda tx: tx.leases.take(name, "run-job", workspace.config.lease_seconds)
+        )
         heart = Heartbeat(store, workspace.config.lease_seconds)
         heart.add(token)
         try:
@@ -74,9 +87,15 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
 
 
 def _next(tx: Tx, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
-    """Take a job that the run of this one asked for, judging what came in or making something of it, unless a worker was faster."""
+    """Take a job that the run of this one asked for, judging what came in or making something of
+    it, unless a worker was faster.
+    """
     waiting = tx.jobs.listing(state="queued", dataset_id=dataset_id) if dataset_id else []
-    found = (j.job_id for j in waiting if j.job_type in FOLLOWING and j.put_ms >= job.put_ms and not j.attempts)
+    found = (
+        j.job_id
+        for j in waiting
+        if j.job_type in FOLLOWING and j.put_ms >= job.put_ms and not j.attempts
+    )
     job_id = next(found, None)
     return None if job_id is None else tx.queue.claim_one(token, job_id)
 
@@ -92,26 +111,49 @@ def _take(store: Store, token: Token, request: Request) -> JobRow:
     asked, job = store.transaction(take)
     if job is None:
         store.read(lambda tx: check_switch(tx, asked.dataset_id, asked.job_type))
-        raise Fenced(f"A worker has job {asked.job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {asked.job_id}` shows it.")
+        raise Fenced(
+            f"A worker has job {asked.job_id} already.",
+            expected="it to wait",
+            remedy=f"`kfm jobs show {asked.job_id}` shows it.",
+        )
     return job
 
 
-def _one(store: Store, token: Token, workspace: Workspace, job: JobRow, upstream: str | None) -> Ended:
-    run_id, began, log = str(ids.new_run_id()), time.monotonic(), JobLog(workspace.path / "ledger" / "logs", SystemClock())
+def _one(
+    store: Store, token: Token, workspace: Workspace, job: JobRow, upstream: str | None
+) -> Ended:
+    run_id, began, log = (
+        str(ids.new_run_id()),
+        time.monotonic(),
+        JobLog(workspace.path / "ledger" / "logs", SystemClock()),
+    )
     log.tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
     ended: Ended = run_here(workspace, job, run_id, upstream)
     status = "skipped" if ended.status == "later" else ended.status
-    error = {"message": ended.error or ended.reason, "stack": ended.stack} if status == "failed" else None
+    error = (
+        {"message": ended.error or ended.reason, "stack": ended.stack}
+        if status == "failed"
+        else None
+    )
     took = int((time.monotonic() - began) * 1000)
     log.tell(
-        job, run_id, status, duration_ms=took, error=error, zone_in=ended.zone_in, zone_out=ended.zone_out, policy_label=ended.policy_label
+        job,
+        run_id,
+        status,
+        duration_ms=took,
+        error=error,
+        zone_in=ended.zone_in,
+        zone_out=ended.zone_out,
+        policy_label=ended.policy_label,
     )
 
     def close(tx: Tx) -> None:
         if ended.status == "failed":
-            tx.queue.fail(token, job, ended.error or ended.reason, retry=False)  # nobody asked for more than one try
+            # nobody asked for more than one try
+            tx.queue.fail(token, job, ended.error or ended.reason, retry=False)
         elif ended.status == "later":
-            tx.queue.release(token, [job], LATER_MS)  # another run is at it; it may have been asked for before us
+            # another run is at it; it may have been asked for before us
+            tx.queue.release(token, [job], LATER_MS)
         else:
             tx.queue.finish(token, job, ended.status)
 
@@ -120,23 +162,35 @@ def _one(store: Store, token: Token, workspace: Workspace, job: JobRow, upstream
 
 
 def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> int:
-    code = max({"succeeded": 0, "skipped": 0, "later": 5}.get(e.status, e.exit_code or 1) for _, e in done)
+    code = max(
+        {"succeeded": 0, "skipped": 0, "later": 5}.get(e.status, e.exit_code or 1) for _, e in done
+    )
     if args.json:
         emit(
             {
                 "jobs": [
                     {
-                        "job_id": j.job_id, "job_type": j.job_type, "dataset_id": j.dataset_id, "status": e.status, "reason": e.reason,
-                        "receipt": e.receipt or None, "error": e.error or None,
+                        "job_id": j.job_id,
+                        "job_type": j.job_type,
+                        "dataset_id": j.dataset_id,
+                        "status": e.status,
+                        "reason": e.reason,
+                        "receipt": e.receipt or None,
+                        "error": e.error or None,
                     }
                     for j, e in done
                 ]
             }
-        )  # fmt: skip
+        )
         return code
     for job, ended in done:
-        state = {"succeeded": "COMMITTED", "skipped": "NOOP", "later": "FENCED"}.get(ended.status, "FAILED")
-        show(f"  {sign(state)} {job.job_type:<24} {job.dataset_id:<22} {ended.status:<10} {ended.reason}")
+        state = {"succeeded": "COMMITTED", "skipped": "NOOP", "later": "FENCED"}.get(
+            ended.status, "FAILED"
+        )
+        show(
+            f"  {sign(state)} {job.job_type:<24} {job.dataset_id:<22} {ended.status:<10}"
+            f" {ended.reason}"
+        )
         if ended.receipt:
             show(f"      {ended.receipt}")
         if ended.status == "failed":
@@ -146,25 +200,37 @@ def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> 
     return code
 
 
-# ---- from a receipt ----------------------------------------------------------------------------------------------------
+# ---- from a receipt ------------------------------------------------------------------------------
 def _again(workspace: Workspace, args: Any) -> int:
     """Do what a receipt tells of once more, and compare the digests of what comes out."""
     try:
         told = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
-            f"{args.receipt.name} is not a receipt: {error}.", expected="a file below receipts/", remedy="Check the path."
+            f"{args.receipt.name} is not a receipt: {error}.",
+            expected="a file below receipts/",
+            remedy="Check the path.",
         ) from error
     if told.job_type == "ingest.pull_source":
         from kfm.cli import rebuild
 
         return rebuild.main(args)
     named = [i for i in told.inputs if i.kind == "dataset" and "@" in i.id]
-    inputs = tuple(Input(kind="dataset", id=i.id, checksum=i.checksum if i.checksum.startswith("sha256:") else "") for i in named)
+    inputs = tuple(
+        Input(
+            kind="dataset", id=i.id, checksum=i.checksum if i.checksum.startswith("sha256:") else ""
+        )
+        for i in named
+    )
     request = Request(
-        job_type=told.job_type, dataset_id=told.dataset_id, inputs=inputs, parameters=told.parameters, reason=f"as {told.run_id}",
-        event=str(ids.new_run_id()), requested_by="system",
-    )  # fmt: skip
+        job_type=told.job_type,
+        dataset_id=told.dataset_id,
+        inputs=inputs,
+        parameters=told.parameters,
+        reason=f"as {told.run_id}",
+        event=str(ids.new_run_id()),
+        requested_by="system",
+    )
     args.no_follow = True
     job, ended = _worked(workspace, request, args)[0]
     if ended.status == "failed":
@@ -177,10 +243,19 @@ def _compared(told: Receipt, made: Receipt, path: Path, as_json: bool) -> int:
     then, now = ({o.id: o.checksum for o in r.outputs} for r in (told, made))
     equal = then == now
     if as_json:
-        emit({"run_id": told.run_id, "job_type": told.job_type, "equal": equal, "then": then, "now": now})
+        emit(
+            {
+                "run_id": told.run_id,
+                "job_type": told.job_type,
+                "equal": equal,
+                "then": then,
+                "now": now,
+            }
+        )
     else:
         print(
-            f"{sign('PASS' if equal else 'FAILED')} {told.job_type} of {told.run_id}: {len(now)} outputs {'equal' if equal else 'differ'}"
+            f"{sign('PASS' if equal else 'FAILED')} {told.job_type} of {told.run_id}: {len(now)}"
+            f" outputs {'equal' if equal else 'differ'}"
         )
         for name in sorted(then.keys() | now.keys()):
             if then.get(name) != now.get(name):

@@ -23,9 +23,15 @@ def main(args: Any) -> int:
     if args.dataset:
         workspace.require(args.dataset)
     with open_world(workspace) as world:
-        rows = [msgspec.to_builtins(r) for r in world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))]
+        rows = [
+            msgspec.to_builtins(r)
+            for r in world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))
+        ]
         noops = (
-            [msgspec.to_builtins(r) | {"state": "NOOP"} for r in world.store.read(lambda tx: tx.looks.noops(args.dataset, args.limit))]
+            [
+                msgspec.to_builtins(r) | {"state": "NOOP"}
+                for r in world.store.read(lambda tx: tx.looks.noops(args.dataset, args.limit))
+            ]
             if args.all
             else []
         )
@@ -36,7 +42,10 @@ def main(args: Any) -> int:
     for row in found:
         said = row.get("version_id") or ""
         reason = row["reason"] if row["state"] != "COMMITTED" else ""
-        show(f"  {sign(row['state'])} {row['run_id']}  {row['dataset_id']:<22} {row['state']:<10} {said[:9]:<10} {reason}")
+        show(
+            f"  {sign(row['state'])} {row['run_id']}  {row['dataset_id']:<22} {row['state']:<10}"
+            f" {said[:9]:<10} {reason}"
+        )
     if not found:
         print("No runs yet.\n\nNext  kfm run --all")
     return 0

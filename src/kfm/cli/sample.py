@@ -1,7 +1,7 @@
 """Serve the sample datasets on loopback, with revisions and faults on request.
 
-Prints its address as one line of JSON. `POST /_control {"dataset", "mode", "revision"}` switches what it answers;
-while it runs, `kfm run --upstream sample` of the same user finds it by itself.
+Prints its address as one line of JSON. `POST /_control {"dataset", "mode", "revision"}` switches
+what it answers; while it runs, `kfm run --upstream sample` of the same user finds it by itself.
 """
 
 import json

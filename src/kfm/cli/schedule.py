@@ -6,7 +6,8 @@ kfm schedule run NAME [--window W]           put it now, whatever the cadence sa
 kfm schedule pause NAME [--reason WHY] | resume NAME
 kfm schedule event DATASET --digest DIGEST   upstream said that it changed; the same digest twice is one event
 
-list --json = {"schedules": [{name, dataset, job_type, cadence, time_zone, windows, pool, paused, next_at, windows_by_outcome, failing}], "problems"};
+list --json = {"schedules": [{name, dataset, job_type, cadence, time_zone, windows, pool, paused,
+next_at, windows_by_outcome, failing}], "problems"};
 next --json = {"next": [{name, at, window}]}; the others {"status", "name", …}.
 """
 
@@ -36,8 +37,13 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("list", "next", "run", "pause", "resume", "event"))
     parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule, or its dataset")
-    parser.add_argument("-n", "--count", type=int, default=5, help="next: how many moments of each; default: 5")
-    parser.add_argument("--window", help="run: 2026-11-01, or SINCE/UNTIL; default: the newest window that has ended")
+    parser.add_argument(
+        "-n", "--count", type=int, default=5, help="next: how many moments of each; default: 5"
+    )
+    parser.add_argument(
+        "--window",
+        help="run: 2026-11-01, or SINCE/UNTIL; default: the newest window that has ended",
+    )
     parser.add_argument("--reason", default="", help="pause: why; run: what for")
     parser.add_argument("--digest", help="event: what tells this event from others")
 
@@ -45,7 +51,11 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     if args.action not in ("list", "next") and not args.name:
-        raise UsageError("No schedule is named.", expected=f"kfm schedule {args.action} NAME", remedy="`kfm schedule list` shows them.")
+        raise UsageError(
+            "No schedule is named.",
+            expected=f"kfm schedule {args.action} NAME",
+            remedy="`kfm schedule list` shows them.",
+        )
     with open_world(workspace) as world:
         tables = Tables(workspace, world.toolchain_digest)
         chosen = [tables.named(args.name)] if args.name else tables()
@@ -64,7 +74,7 @@ def _done(args: Any, status: str, line: str, **more: Any) -> int:
     return 0
 
 
-# ---- looking -----------------------------------------------------------------------------------------------------------------
+# ---- looking -------------------------------------------------------------------------------------
 def _list(world: World, tables: Tables, chosen: list[Timetable], args: Any) -> int:
     now = world.clock.now()
     rows = world.store.read(lambda tx: [_row(tx, t, now) for t in chosen])
@@ -73,16 +83,26 @@ def _list(world: World, tables: Tables, chosen: list[Timetable], args: Any) -> i
         return 1 if tables.problems else 0
     print(f"{len(rows)} schedules\n")
     for row in rows:
-        when = "paused" if row["paused"] else f"next {row['next_at']}" if row["next_at"] else "nothing due"
+        when = (
+            "paused"
+            if row["paused"]
+            else f"next {row['next_at']}"
+            if row["next_at"]
+            else "nothing due"
+        )
         state = "PROPOSED" if row["paused"] else "FAILED" if row["failing"] else "PASS"
         cut = f" by {row['windows']}" if row["windows"] else ""
-        show(f"  {sign(state)} {row['name']:<26} {row['cadence'] + cut:<18} {row['time_zone']:<16} {when}")
+        show(
+            f"  {sign(state)} {row['name']:<26} {row['cadence'] + cut:<18} {row['time_zone']:<16}"
+            f" {when}"
+        )
         if row["paused"]:
             show(f"      {row['paused']}")
             print(f"      {again(args, 'schedule resume ' + row['name'])}")
         for failed in row["failing"][:5]:
             show(
-                f"      {failed['outcome']} {failed['window'] or 'whole'} {failed['partition']} {failed['fails']} times: {failed['error']}"
+                f"      {failed['outcome']} {failed['window'] or 'whole'} {failed['partition']}"
+                f" {failed['fails']} times: {failed['error']}"
             )
         if row["failing"]:
             print(f"      {again(args, 'jobs show ' + row['failing'][0]['job_id'])}")
@@ -102,11 +122,13 @@ def _row(tx: Tx, table: Timetable, now: dt.datetime) -> dict[str, Any]:
         "job_type": table.job_type,
         "cadence": table.cadence,
         "time_zone": str(table.zone),
-        "windows": f"{table.window_s // 86400}d"
-        if table.window_s and not table.window_s % 86400
-        else f"{table.window_s}s"
-        if table.window_s
-        else None,
+        "windows": (
+            f"{table.window_s // 86400}d"
+            if table.window_s and not table.window_s % 86400
+            else f"{table.window_s}s"
+            if table.window_s
+            else None
+        ),
         "pool": table.pool,
         "paused": why,
         "next_at": rfc3339(moments[0][0].replace(microsecond=0)) if moments else None,
@@ -126,17 +148,25 @@ def _row(tx: Tx, table: Timetable, now: dt.datetime) -> dict[str, Any]:
     }
 
 
-def _moments(tx: Tx, table: Timetable, now: dt.datetime, count: int) -> list[tuple[dt.datetime, str]]:
+def _moments(
+    tx: Tx, table: Timetable, now: dt.datetime, count: int
+) -> list[tuple[dt.datetime, str]]:
     """The next moments with their windows; what is due already stands at now."""
     if table.window_s is None:
-        rows = [r for p in table.partitions if (r := tx.schedule.get(table.subject, "", p)) is not None]
+        rows = [
+            r for p in table.partitions if (r := tx.schedule.get(table.subject, "", p)) is not None
+        ]
         decision = decide(table, now, 0, rows)
         first = now if decision.puts else decision.next_at
         if first is None or table.static:
             return [(first, "")] if first is not None else []
         found = [(first, "")]
         while len(found) < count:
-            tick = table.next_tick(found[-1][0]) if table.fallback_s is None else found[-1][0] + dt.timedelta(seconds=table.fallback_s)
+            tick = (
+                table.next_tick(found[-1][0])
+                if table.fallback_s is None
+                else found[-1][0] + dt.timedelta(seconds=table.fallback_s)
+            )
             found.append((tick, ""))
         return found
     found = []
@@ -153,28 +183,48 @@ def _next(world: World, chosen: list[Timetable], args: Any) -> int:
     now = world.clock.now()
     rows = world.store.read(
         lambda tx: sorted(
-            (at, t.name, win) for t in chosen if not (t.paused or paused(tx, t)) for at, win in _moments(tx, t, now, max(1, args.count))
+            (at, t.name, win)
+            for t in chosen
+            if not (t.paused or paused(tx, t))
+            for at, win in _moments(tx, t, now, max(1, args.count))
         )
     )
     if args.json:
-        emit({"next": [{"name": name, "at": rfc3339(at.replace(microsecond=0)), "window": win} for at, name, win in rows]})
+        emit(
+            {
+                "next": [
+                    {"name": name, "at": rfc3339(at.replace(microsecond=0)), "window": win}
+                    for at, name, win in rows
+                ]
+            }
+        )
         return 0
     zones = {t.name: t.zone for t in chosen}
     for at, name, win in rows:
-        show(f"  {rfc3339(at.replace(microsecond=0))}  {at.astimezone(zones[name]).strftime('%a %d %b %H:%M %Z'):<22} {name:<26} {win}")
+        show(
+            f"  {rfc3339(at.replace(microsecond=0))} "
+            f" {at.astimezone(zones[name]).strftime('%a %d %b %H:%M %Z'):<22} {name:<26} {win}"
+        )
     return 0
 
 
-# ---- doing -------------------------------------------------------------------------------------------------------------------
+# ---- doing ---------------------------------------------------------------------------------------
 def _run(world: World, table: Timetable, args: Any) -> int:
-    """Put it now, unless it is switched off. A window that nobody visited yet counts as visited by this."""
+    """Put it now, unless it is switched off. A window that nobody visited yet counts as visited by
+    this.
+    """
     now = world.clock.now()
     slot, ends_at = "", 0
     if args.window:
         slot = parse_window(args.window, now)
         ends_at = to_ms(dt.datetime.fromisoformat(slot.partition("/")[2]))
     elif table.window_s is not None:
-        ended = list(takewhile(lambda w: w.until <= now, table.windows(now - dt.timedelta(seconds=2 * table.window_s + 7200))))
+        ended = list(
+            takewhile(
+                lambda w: w.until <= now,
+                table.windows(now - dt.timedelta(seconds=2 * table.window_s + 7200)),
+            )
+        )
         slot, ends_at = (ended[-1].text, to_ms(ended[-1].until)) if ended else ("", 0)
 
     def put(tx: Tx) -> list[str]:
@@ -188,29 +238,60 @@ def _run(world: World, table: Timetable, args: Any) -> int:
         return found
 
     jobs = world.store.transaction(put)
-    return _done(args, "put", f"Put {table.name}{' ' + slot if slot else ''}: {', '.join(jobs)}", window=slot, jobs=jobs)
+    return _done(
+        args,
+        "put",
+        f"Put {table.name}{' ' + slot if slot else ''}: {', '.join(jobs)}",
+        window=slot,
+        jobs=jobs,
+    )
 
 
 def _pause(world: World, table: Timetable, args: Any) -> int:
     reason = args.reason or "paused by hand"
-    world.store.transaction(lambda tx: pause(tx, table, f"{reason} ({login()}, {rfc3339(world.clock.now().replace(microsecond=0))})"))
-    return _done(args, "paused", f"{table.name} puts nothing until `{again(args, 'schedule resume ' + table.name)}`", reason=reason)
+    world.store.transaction(
+        lambda tx: pause(
+            tx, table, f"{reason} ({login()}, {rfc3339(world.clock.now().replace(microsecond=0))})"
+        )
+    )
+    return _done(
+        args,
+        "paused",
+        f"{table.name} puts nothing until `{again(args, 'schedule resume ' + table.name)}`",
+        reason=reason,
+    )
 
 
 def _resume(world: World, table: Timetable, args: Any) -> int:
     if table.paused:
         raise UsageError(
-            f"{table.name} is paused by its file: {table.paused}", expected="no `paused` there", remedy="Take the line out of the file."
+            f"{table.name} is paused by its file: {table.paused}",
+            expected="no `paused` there",
+            remedy="Take the line out of the file.",
         )
     world.store.transaction(lambda tx: pause(tx, table, None))
-    return _done(args, "resumed", f"{table.name} goes on; what was missed is made up for by its policy ({table.catch_up})")
+    return _done(
+        args,
+        "resumed",
+        f"{table.name} goes on; what was missed is made up for by its policy ({table.catch_up})",
+    )
 
 
 def _event(world: World, table: Timetable, args: Any) -> int:
     if not args.digest or not table.dataset:
-        raise UsageError("An event has a digest and a dataset.", expected="kfm schedule event DATASET --digest DIGEST", remedy="Name both.")
-    new = world.store.transaction(lambda tx: on_event(tx, table, args.digest, world.clock.now(), login()))
-    return _done(args, "heard" if new else "heard_before", f"{table.dataset}: {'put' if new else 'heard before, nothing is put'}")
+        raise UsageError(
+            "An event has a digest and a dataset.",
+            expected="kfm schedule event DATASET --digest DIGEST",
+            remedy="Name both.",
+        )
+    new = world.store.transaction(
+        lambda tx: on_event(tx, table, args.digest, world.clock.now(), login())
+    )
+    return _done(
+        args,
+        "heard" if new else "heard_before",
+        f"{table.dataset}: {'put' if new else 'heard before, nothing is put'}",
+    )
 
 
 _ACTIONS = {"run": _run, "pause": _pause, "resume": _resume, "event": _event}

@@ -1,4 +1,5 @@
-"""Put jobs by schedule, until it is stopped. Any number may run: one leads, another takes over when it dies.
+"""Put jobs by schedule, until it is stopped. Any number may run: one leads, another takes over when
+it dies.
 
 kfm scheduler                the schedules of pipelines/orchestration/schedules, and every registry entry with a cadence
 kfm scheduler --once         one tick: for a crontab or a CronJob; what is due is put, then it ends
@@ -36,7 +37,9 @@ __all__ = ["Tables", "configure", "main", "make_scheduler"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("--once", action="store_true", help="one tick, then end")
-    parser.add_argument("--until", metavar="TIME", help="end at this moment, such as 2026-11-01T06:00:00Z")
+    parser.add_argument(
+        "--until", metavar="TIME", help="end at this moment, such as 2026-11-01T06:00:00Z"
+    )
 
 
 class Tables:
@@ -63,7 +66,11 @@ class Tables:
 
             near = difflib.get_close_matches(name, found, 1)
             remedy = f"Did you mean `{near[0]}`?" if near else "`kfm schedule list` shows them."
-            raise UsageError(f"There is no schedule {name}.", expected="the name of a schedule or a dataset", remedy=remedy)
+            raise UsageError(
+                f"There is no schedule {name}.",
+                expected="the name of a schedule or a dataset",
+                remedy=remedy,
+            )
         return found[name]
 
     def _load(self) -> tuple[list[Timetable], list[dict[str, str]]]:
@@ -73,23 +80,31 @@ class Tables:
         return self._found
 
     def _read(self) -> tuple[list[Timetable], list[dict[str, str]]]:
-        workspace, tables, problems, broken = self._workspace, dict[str, Timetable](), list[dict[str, str]](), set[str]()
+        workspace, tables, problems, broken = (
+            self._workspace,
+            dict[str, Timetable](),
+            list[dict[str, str]](),
+            set[str](),
+        )
         for path in schedule_files(workspace.path):
             try:
                 table = load_schedule(workspace.path, path, self._mark)
                 if not table.dataset:
                     _check_job(table)
                 if table.window_s is not None:
-                    targets_of(workspace, table.dataset, win=next(table.windows(table.start)).text)  # refused where windows mean nothing
+                    # refused where windows mean nothing
+                    targets_of(workspace, table.dataset, win=next(table.windows(table.start)).text)
                 if table.subject in tables:
                     raise UsageError(
-                        f"{path.name}: {table.subject} has a schedule, {tables[table.subject].name}.",
+                        f"{path.name}: {table.subject} has a schedule,"
+                        f" {tables[table.subject].name}.",
                         expected="one for each dataset",
                         remedy="Remove one.",
                     )
                 tables[table.subject] = table
             except KfmError as error:
-                broken |= {path.stem, *planned_by(path)}  # what its file wants to say is not known: the registry does not stand in for it
+                # what its file wants to say is not known: the registry does not stand in for it
+                broken |= {path.stem, *planned_by(path)}
                 problems.append(_problem(path, error))
         for dataset_id in workspace.registered():
             try:
@@ -99,7 +114,13 @@ class Tables:
                 elif dataset_id not in {*tables, *broken} and entry.cadence is not None:
                     tables[dataset_id] = implicit_schedule(entry, self._mark)
             except KfmError as error:
-                problems.append({"file": f"data/registry/{dataset_id}", "what": error.happened, "remedy": error.remedy})
+                problems.append(
+                    {
+                        "file": f"data/registry/{dataset_id}",
+                        "what": error.happened,
+                        "remedy": error.remedy,
+                    }
+                )
         return sorted(tables.values(), key=lambda t: t.name), problems
 
     def _mark(self, dataset_id: str) -> str:
@@ -114,14 +135,23 @@ def _check_job(table: Timetable) -> None:
 
     kind = job_type(table.job_type)
     if kind.name in JOB_MODULES and not kind.name.startswith("maintenance."):
-        raise UsageError(f"job_type is {kind.name!r}, which wants a dataset.", expected="maintenance.compact or maintenance.gc", remedy="Datasets are scheduled by `dataset`; the rest follows from an ingest.")  # fmt: skip
+        raise UsageError(
+            f"job_type is {kind.name!r}, which wants a dataset.",
+            expected="maintenance.compact or maintenance.gc",
+            remedy="Datasets are scheduled by `dataset`; the rest follows from an ingest.",
+        )
     try:
         parameters_of(kind, table.parameters)
     except UsageError as error:
-        raise UsageError(error.happened, expected=error.expected, remedy="Correct `parameters`.") from error
+        raise UsageError(
+            error.happened, expected=error.expected, remedy="Correct `parameters`."
+        ) from error
 
 
-_KEY = re.compile(r"(?i)unknown field `([^`]+)`|`\$\.(\w+)|^(?!there)(\w+) (?:is |')|The (cron) line|no (job type|dataset) ")
+_KEY = re.compile(
+    r"(?i)unknown field `([^`]+)`|`\$\.(\w+)|^(?!there)(\w+) (?:is |')|The (cron) line|no (job"
+    r" type|dataset) "
+)
 _WRITTEN = {"cron": "cadence", "job type": "job_type"}
 
 
@@ -132,7 +162,14 @@ def _problem(path: Path, error: KfmError) -> dict[str, str]:
     key = next(filter(None, named.groups())) if named is not None else ""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         rows = enumerate(path.read_text().splitlines(), 1) if key else ()
-        line = next((f"line {n}: " for n, row in rows if row.partition(":")[0].strip(" \"'{") == _WRITTEN.get(key, key)), "")
+        line = next(
+            (
+                f"line {n}: "
+                for n, row in rows
+                if row.partition(":")[0].strip(" \"'{") == _WRITTEN.get(key, key)
+            ),
+            "",
+        )
     remedy = f"Expected {error.expected}. {error.remedy}"
     return {"file": f"schedules/{path.name}", "what": line + what, "remedy": remedy}
 
@@ -140,17 +177,29 @@ def _problem(path: Path, error: KfmError) -> dict[str, str]:
 def _stamp(workspace: Workspace) -> object:
     """Names, times and sizes of everything a timetable follows from."""
     found = []
-    for folder in ("data/registry", "pipelines/orchestration/schedules", "policy", "scripts/connectors"):
+    for folder in (
+        "data/registry",
+        "pipelines/orchestration/schedules",
+        "policy",
+        "scripts/connectors",
+    ):
         for where, _, files in os.walk(workspace.path / folder):
             for name in files:
-                with contextlib.suppress(OSError):  # a link to nowhere is told about when it is read
+                # a link to nowhere is told about when it is read
+                with contextlib.suppress(OSError):
                     s = os.stat(os.path.join(where, name))
-                    found += [(where, name, s.st_mtime_ns, s.st_size)] if not name.endswith(".pyc") else []
+                    found += (
+                        [(where, name, s.st_mtime_ns, s.st_size)]
+                        if not name.endswith(".pyc")
+                        else []
+                    )
     return sorted(found)
 
 
 def _held(workspace: Workspace) -> Callable[[str], dt.datetime | None]:
-    """Until when the host of a dataset has asked to be left alone: a 429 or a Retry-After that the fetcher wrote down."""
+    """Until when the host of a dataset has asked to be left alone: a 429 or a Retry-After that the
+    fetcher wrote down.
+    """
 
     @cache
     def host_of(url: str) -> str:
@@ -161,7 +210,9 @@ def _held(workspace: Workspace) -> Callable[[str], dt.datetime | None]:
         if entry is None or not entry.source.url:
             return None
         try:
-            raw = (workspace.ledger / "hosts" / f"{host_of(entry.source.url).replace(':', '_')}.json").read_bytes()
+            raw = (
+                workspace.ledger / "hosts" / f"{host_of(entry.source.url).replace(':', '_')}.json"
+            ).read_bytes()
             until = float(msgspec.json.decode(raw)["until"])
         except (OSError, KfmError, msgspec.DecodeError, KeyError, TypeError, ValueError):
             return None
@@ -184,7 +235,10 @@ def main(args: Any) -> int:
     told: set[str] = set()
 
     def tell(event: str, **fields: Any) -> None:
-        say(f"{dt.datetime.now(dt.UTC).strftime('%H:%M:%S')} {event:<18} {' '.join(f'{k}={v}' for k, v in fields.items())}")
+        say(
+            f"{dt.datetime.now(dt.UTC).strftime('%H:%M:%S')} {event:<18}"
+            f" {' '.join(f'{k}={v}' for k, v in fields.items())}"
+        )
 
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world, tell)
@@ -222,13 +276,24 @@ def _complain(problems: Sequence[dict[str, str]], told: set[str]) -> None:
     for problem in problems:
         if problem["what"] not in told:
             told.add(problem["what"])
-            say(f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']} {problem['remedy']}")
+            say(
+                f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']}"
+                f" {problem['remedy']}"
+            )
 
 
 def _show(done: Ticked, problems: Sequence[dict[str, str]], as_json: bool) -> None:
     next_at = rfc3339(done.next_at) if done.next_at is not None else None
     if as_json:
-        emit({"leads": done.leads, "puts": done.puts, "skips": done.skips, "next_at": next_at, "problems": list(problems)})
+        emit(
+            {
+                "leads": done.leads,
+                "puts": done.puts,
+                "skips": done.skips,
+                "next_at": next_at,
+                "problems": list(problems),
+            }
+        )
     elif not done.leads:
         print("Another scheduler leads; nothing was put.")
     else:

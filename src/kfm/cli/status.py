@@ -1,10 +1,11 @@
 """What is official, fresh, failed or waiting, and the next command for each.
 
---json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next, origin}],
-"attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later, wait_ms, paused}],
-"freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied, failed, running, waiting, retired,
-withdrawn, none. The newest look decides what is said of upstream; a proposal that waits, and a denial on the head, always show.
-With DATASET only what is about it is told.
+--json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next,
+origin}], "attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later,
+wait_ms, paused}], "freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied,
+failed, running, waiting, retired, withdrawn, none. The newest look decides what is said of
+upstream; a proposal that waits, and a denial on the head, always show. With DATASET only what is
+about it is told.
 """
 
 import datetime as dt
@@ -25,9 +26,25 @@ from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 
-_SIGNS = {"official": "PASS", "proposed": "PROPOSED", "denied": "REJECTED", "failed": "FAILED", "running": "RUNNING", "waiting": "PROPOSED"}
+_SIGNS = {
+    "official": "PASS",
+    "proposed": "PROPOSED",
+    "denied": "REJECTED",
+    "failed": "FAILED",
+    "running": "RUNNING",
+    "waiting": "PROPOSED",
+}
 
-_NEEDS = {"stuck": "FAILED", "dead": "FAILED", "failed": "FAILED", "failing": "LATE", "denied": "REJECTED", "waiting": "PROPOSED", "stale": "LATE", "off": "REJECTED"}  # fmt: skip
+_NEEDS = {
+    "stuck": "FAILED",
+    "dead": "FAILED",
+    "failed": "FAILED",
+    "failing": "LATE",
+    "denied": "REJECTED",
+    "waiting": "PROPOSED",
+    "stale": "LATE",
+    "off": "REJECTED",
+}
 
 _ROWS = {"stale", "waiting", "denied", "failed"}
 
@@ -47,26 +64,57 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
         needs = attention(world, [row for row, _ in found], only=args.dataset)
-        pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms())) if not args.dataset else []
-        late = {name: freshness(world, name) for name in names if workspace.readable(name) is not None}
+        pools = (
+            world.store.read(lambda tx: pool_rows(tx, world.store.now_ms()))
+            if not args.dataset
+            else []
+        )
+        late = {
+            name: freshness(world, name) for name in names if workspace.readable(name) is not None
+        }
     rows, code = [row for row, _ in found], max((code for _, code in found), default=0)
     if args.json:
-        emit({"datasets": rows, "attention": [msgspec.to_builtins(a) for a in needs], "pools": pools, "freshness": late})
+        emit(
+            {
+                "datasets": rows,
+                "attention": [msgspec.to_builtins(a) for a in needs],
+                "pools": pools,
+                "freshness": late,
+            }
+        )
         return code
-    print(f"{len(rows)} dataset{'s' if len(rows) != 1 else ' '} {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n")
+    print(
+        f"{len(rows)} dataset{'s' if len(rows) != 1 else ' '}"
+        f" {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n"
+    )
     for row in rows:
-        version = f"{row['version_id'][:9]}…  generation {row['generation']}" if row["version_id"] else "nothing official yet"
-        fresh = "" if row["version_id"] is None or row["state"] == "retired" else "fresh" if row["fresh"] else "late"
+        version = (
+            f"{row['version_id'][:9]}…  generation {row['generation']}"
+            if row["version_id"]
+            else "nothing official yet"
+        )
+        fresh = (
+            ""
+            if row["version_id"] is None or row["state"] == "retired"
+            else "fresh"
+            if row["fresh"]
+            else "late"
+        )
         from_where = f"  {told(row['origin'])}" if row["origin"] else ""
-        show(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}{from_where}")
+        show(
+            f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10}"
+            f" {version:<28} {fresh}{from_where}"
+        )
         if row["reason"]:
             show(f"      {row['reason']}")
         if row["next"]:
             print(f"      {again(args, row['next'].removeprefix('kfm '))}")
     shown = {row["dataset_id"] for row in rows}
-    for need in [a for a in needs if a.what not in shown or a.kind not in _ROWS]:  # what the rows above have said is not said twice
+    # what the rows above have said is not said twice
+    for need in [a for a in needs if a.what not in shown or a.kind not in _ROWS]:
         show(
-            f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n      {again(args, need.next.removeprefix('kfm '))}"
+            f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n     "
+            f" {again(args, need.next.removeprefix('kfm '))}"
         )
     return code
 

@@ -4,7 +4,8 @@ kfm switch off NAME --reason "…"
 kfm switch on NAME
 kfm switch list
 
-Every turn is a line of ledger/switches.jsonl: when, what, who, why. list --json = {"switches": [{name, reason, by_whom, at}]}.
+Every turn is a line of ledger/switches.jsonl: when, what, who, why. list --json = {"switches":
+[{name, reason, by_whom, at}]}.
 """
 
 from typing import Any
@@ -26,8 +27,18 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("off", "on", "list"))
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a dataset, an updater (kind.dataset) or a type of job")
-    parser.add_argument("--reason", default="", help="why; recorded with your login name and shown to whoever meets it")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="",
+        metavar="NAME",
+        help="a dataset, an updater (kind.dataset) or a type of job",
+    )
+    parser.add_argument(
+        "--reason",
+        default="",
+        help="why; recorded with your login name and shown to whoever meets it",
+    )
 
 
 def main(args: Any) -> int:
@@ -38,10 +49,17 @@ def main(args: Any) -> int:
         name = _known(workspace, args.name)
         if args.action == "off":
             if not args.reason:
-                raise UsageError("A switch needs a reason.", expected='--reason "…"', remedy="Say why; whoever meets it reads it.")
+                raise UsageError(
+                    "A switch needs a reason.",
+                    expected='--reason "…"',
+                    remedy="Say why; whoever meets it reads it.",
+                )
             store.transaction(lambda tx: tx.switches.off(name, args.reason, login()))
             _record(workspace, name, "off", args.reason)
-            print(f"{sign('REJECTED')} {name} is off: nothing of it starts. What runs goes on; `kfm jobs cancel` stops it.")
+            print(
+                f"{sign('REJECTED')} {name} is off: nothing of it starts. What runs goes on; `kfm"
+                " jobs cancel` stops it."
+            )
         elif store.transaction(lambda tx: tx.switches.on(name)):
             _record(workspace, name, "on", args.reason)
             print(f"{sign('PASS')} {name} is on.")
@@ -52,23 +70,37 @@ def main(args: Any) -> int:
 
 def _record(workspace: Workspace, name: str, state: str, reason: str) -> None:
     """A line that stays when the switch is long on again: what, who, when, why."""
-    line = {"at": rfc3339(SystemClock().now()), "name": name, "state": state, "by": login(), "reason": reason}
+    line = {
+        "at": rfc3339(SystemClock().now()),
+        "name": name,
+        "state": state,
+        "by": login(),
+        "reason": reason,
+    }
     with (workspace.ledger / "switches.jsonl").open("ab") as lines:
         lines.write(masked(msgspec.json.encode(line).decode()).encode() + b"\n")
 
 
 def _known(workspace: Workspace, name: str) -> str:
-    """A dataset id for datasets and their updaters, else a type of job; anything else would stop nothing."""
+    """A dataset id for datasets and their updaters, else a type of job; anything else would stop
+    nothing.
+    """
     dataset_id = name.rpartition(".")[2]
     if name in JOB_MODULES:
         return name
     if not name:
         raise UsageError(
-            "Nothing is named.", expected="a dataset, an updater or a type of job", remedy="`kfm dataset list` shows datasets."
+            "Nothing is named.",
+            expected="a dataset, an updater or a type of job",
+            remedy="`kfm dataset list` shows datasets.",
         )
     entry = workspace.require(dataset_id)
     if name not in (dataset_id, f"{entry.source.kind}.{dataset_id}"):
-        raise UsageError(f"There is no updater {name}.", expected=f"{entry.source.kind}.{dataset_id}", remedy="Name the dataset alone.")
+        raise UsageError(
+            f"There is no updater {name}.",
+            expected=f"{entry.source.kind}.{dataset_id}",
+            remedy="Name the dataset alone.",
+        )
     return dataset_id
 
 
@@ -78,7 +110,10 @@ def _list(store: Store, args: Any) -> int:
         emit({"switches": found})
         return 0
     for switch in found:
-        show(f"  {sign('REJECTED')} {switch['name']:<24} off since {switch['at'][:19]} by {switch['by_whom']}: {switch['reason']}")
+        show(
+            f"  {sign('REJECTED')} {switch['name']:<24} off since {switch['at'][:19]} by"
+            f" {switch['by_whom']}: {switch['reason']}"
+        )
     if not found:
         say("Everything is on.")
     return 0

@@ -1,4 +1,6 @@
-"""How output looks: a sign and a word for each state, 80 columns, colour only where it repeats them."""
+"""How output looks: a sign and a word for each state, 80 columns, colour only where it repeats
+them.
+"""
 
 import os
 import re
@@ -10,7 +12,18 @@ from typing import Any
 from kfm.model.errors import UsageError
 from kfm.model.masking import masked
 
-__all__ = ["Progress", "agreed", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
+__all__ = [
+    "Progress",
+    "agreed",
+    "colour",
+    "mask_home",
+    "program",
+    "progress",
+    "say",
+    "say_error",
+    "show",
+    "sign",
+]
 
 _SIGNS = {
     "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
@@ -48,7 +61,9 @@ def show(line: str) -> None:
 
 
 def program() -> str:
-    """How to call kfm from here: by name when it is on the PATH, else as this command was called."""
+    """How to call kfm from here: by name when it is on the PATH, else as this command was
+    called.
+    """
     import shutil
 
     called = sys.argv[0]
@@ -64,7 +79,9 @@ def agreed(question: str) -> bool:
     """Ask a person on a terminal; where nobody can be asked, nothing is taken for a yes."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            "Nobody is here to be asked.", expected="a terminal, or --yes", remedy="--dry-run shows what would happen; --yes does it."
+            "Nobody is here to be asked.",
+            expected="a terminal, or --yes",
+            remedy="--dry-run shows what would happen; --yes does it.",
         )
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -73,12 +90,22 @@ def agreed(question: str) -> bool:
 def say_error(happened: str, expected: str, remedy: str, exit_code: int) -> None:
     """One sentence each: what, why, next; then the exit code, because people read it in logs.
 
-    A log has one line for each, so that it can be searched; a terminal has short ones, and no path or command is broken in two.
+    A log has one line for each, so that it can be searched; a terminal has short ones, and no path
+    or command is broken in two.
     """
-    width = max(40, min(100, os.get_terminal_size().columns)) if sys.stderr.isatty() else sys.maxsize
+    width = (
+        max(40, min(100, os.get_terminal_size().columns)) if sys.stderr.isatty() else sys.maxsize
+    )
 
     def fill(text: str, first: str, rest: str) -> str:
-        return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(
+            text,
+            width,
+            initial_indent=first,
+            subsequent_indent=rest,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
     say(fill(happened, f"{sign('FAILED', sys.stderr)} ", "  "))
     for name, text in (("expected", expected), ("next", remedy)):
@@ -101,12 +128,19 @@ class Progress:
             facts = " ".join(
                 f"{k}={v}"
                 for k, v in event.items()
-                if k not in ("ts", "event", "level", "stage", "run_id", "dataset_id") and v not in (None, "", [])
+                if k not in ("ts", "event", "level", "stage", "run_id", "dataset_id")
+                and v not in (None, "", [])
             )
-            say(f"{event.get('ts', '')[11:19]} {event.get('dataset_id', ''):<20} {event.get('event', ''):<22} {facts}")
+            say(
+                f"{event.get('ts', '')[11:19]} {event.get('dataset_id', ''):<20}"
+                f" {event.get('event', ''):<22} {facts}"
+            )
         elif self._live:
             rows = f"   {event['rows']:,} rows" if isinstance(event.get("rows"), int) else ""
-            line = f"{sign('RUNNING', sys.stderr)} {event.get('stage', ''):<12} {event.get('dataset_id', ''):<24} {event.get('event', '')}{rows}"
+            line = (
+                f"{sign('RUNNING', sys.stderr)} {event.get('stage', ''):<12}"
+                f" {event.get('dataset_id', ''):<24} {event.get('event', '')}{rows}"
+            )
             print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
             self._drawn = True
 

@@ -21,9 +21,13 @@ _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "s
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="how many jobs at once; default: 2")
+    parser.add_argument(
+        "--concurrency", type=int, default=2, metavar="N", help="how many jobs at once; default: 2"
+    )
     upstream_flag(parser)
-    parser.add_argument("--until-idle", action="store_true", help="stop when nothing is left that is due")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="stop when nothing is left that is due"
+    )
 
 
 def main(args: Any) -> int:
@@ -32,15 +36,26 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world)
         for problem in tables.problems:
-            say(f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']} {problem['remedy']}")
+            say(
+                f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']}"
+                f" {problem['remedy']}"
+            )
         if not tables():
-            say("Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that are put by hand are worked.")
-        worker = make_worker(workspace, world.store, slots=args.concurrency, upstream=args.upstream, heard=_heard)
+            say(
+                "Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that"
+                " are put by hand are worked."
+            )
+        worker = make_worker(
+            workspace, world.store, slots=args.concurrency, upstream=args.upstream, heard=_heard
+        )
         scheduler.tick()
-        thread = threading.Thread(target=_schedule, args=(scheduler, stop), name="kfm-scheduler", daemon=True)
+        thread = threading.Thread(
+            target=_schedule, args=(scheduler, stop), name="kfm-scheduler", daemon=True
+        )
         thread.start()
         say(
-            f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {args.concurrency} jobs at once; Ctrl-C finishes what runs, twice stops it"
+            f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {args.concurrency} jobs at"
+            " once; Ctrl-C finishes what runs, twice stops it"
         )
         try:
             return worker.run(until_idle=args.until_idle)
@@ -72,5 +87,6 @@ def _heard(job: JobRow, status: str, fields: dict[str, Any]) -> None:
     took = f"{fields['duration_ms'] / 1000:6.2f} s" if fields.get("duration_ms") else ""
     error = fields.get("error") or {}
     say(
-        f"{at} {sign(_SIGNS[status], sys.stderr)} {job.job_type:<24} {job.dataset_id:<22} {status:<10} {took}  {error.get('message') or fields.get('reason') or ''}"
+        f"{at} {sign(_SIGNS[status], sys.stderr)} {job.job_type:<24} {job.dataset_id:<22}"
+        f" {status:<10} {took}  {error.get('message') or fields.get('reason') or ''}"
     )

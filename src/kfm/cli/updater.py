@@ -28,11 +28,16 @@ __all__ = ["main"]
 def _parser() -> Parser:
     parser = Parser(prog="updater", description="Run one configured update.")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    run = commands.add_parser("run", description="Fetch, validate, transform, publish, record; or say that nothing changed.")
+    run = commands.add_parser(
+        "run",
+        description="Fetch, validate, transform, publish, record; or say that nothing changed.",
+    )
     run.add_argument("--config", type=Path, required=True, metavar="CONFIG", help="YAML or JSON")
     run.add_argument("--dry-run", action="store_true", help="disable every mutating side effect")
     run.add_argument("--window", help="look-back period for incremental sources, such as 7d")
-    run.add_argument("--verbose", action="store_true", help="human-readable log lines beside the JSON lines")
+    run.add_argument(
+        "--verbose", action="store_true", help="human-readable log lines beside the JSON lines"
+    )
     run.add_argument("--force", action="store_true", help="override idempotency, for debugging")
     run.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
@@ -48,9 +53,12 @@ def _run(args: Any) -> int:
     began, shown = time.monotonic(), progress(args)
     with _workspace(args, config) as workspace:
         target = updater_target(workspace, config, args.window, SystemClock())
-        dry = config.dataset_id if args.dry_run or config.publisher == "noop" else None  # a no-op publisher changes nothing
+        # a no-op publisher changes nothing
+        dry = config.dataset_id if args.dry_run or config.publisher == "noop" else None
         with open_world(workspace, dry_run=dry, publisher=config.publisher, echo=shown) as world:
-            outcome = run_target(world, target, forced=args.force, reason="--force" if args.force else "")
+            outcome = run_target(
+                world, target, forced=args.force, reason="--force" if args.force else ""
+            )
     outcome = msgspec.structs.replace(outcome, dry_run=dry is not None)
     shown.clear()
     if args.json:
@@ -61,16 +69,28 @@ def _run(args: Any) -> int:
 
 
 def _register(folder: Path, config: UpdaterConfig) -> None:
-    """In a temporary workspace, a dataset nobody registered: it runs dry up to the gates, which ask for licence and labels."""
+    """In a temporary workspace, a dataset nobody registered: it runs dry up to the gates, which ask
+    for licence and labels.
+    """
     path = folder / "data" / "registry" / f"{config.dataset_id}.yml"
     if not path.exists():
-        source = {"kind": "http_file", "url": config.sources[0].source_url, "format": config.sources[0].format}
-        path.write_bytes(msgspec.yaml.encode({"dataset_id": config.dataset_id, "title": config.dataset_id, "source": source}))
+        source = {
+            "kind": "http_file",
+            "url": config.sources[0].source_url,
+            "format": config.sources[0].format,
+        }
+        path.write_bytes(
+            msgspec.yaml.encode(
+                {"dataset_id": config.dataset_id, "title": config.dataset_id, "source": source}
+            )
+        )
 
 
 @contextmanager
 def _workspace(args: Any, config: UpdaterConfig) -> Iterator[Workspace]:
-    """The configured workspace, the one around the configuration file, or for a dry run a temporary one."""
+    """The configured workspace, the one around the configuration file, or for a dry run a temporary
+    one.
+    """
     if config.workspace is not None:
         yield open_workspace((args.config.parent / config.workspace).absolute())
         return

@@ -1,4 +1,5 @@
-"""Bring a workspace that an earlier kfm made along. Every step can be repeated; --dry-run only says what would be done.
+"""Bring a workspace that an earlier kfm made along. Every step can be repeated; --dry-run only says
+what would be done.
 
 What is brought along
   show         a release that only withholds gets `show`: the columns of its last public version
@@ -49,8 +50,17 @@ class Step(NamedTuple):
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    parser.add_argument("--root-key", type=Path, action="append", default=[], metavar="FILE", help="the root key, where it was exported")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and change nothing"
+    )
+    parser.add_argument(
+        "--root-key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the root key, where it was exported",
+    )
 
 
 def main(args: Any) -> int:
@@ -71,40 +81,61 @@ def main(args: Any) -> int:
             record_root(world)
         done += _catalogs(workspace, world, args.dry_run)
     if args.json:
-        emit({"dry_run": args.dry_run, "steps": [step._asdict() for step in done], "missing": missing})
+        emit(
+            {
+                "dry_run": args.dry_run,
+                "steps": [step._asdict() for step in done],
+                "missing": missing,
+            }
+        )
         return 3 if missing else 0
     for step in done:
         print(f"  {step.kind:<11} {step.where:<28} {step.what}")
-    print(f"{len(done)} {'to do' if args.dry_run else 'done'}" if done else "Nothing to bring along.")
+    print(
+        f"{len(done)} {'to do' if args.dry_run else 'done'}" if done else "Nothing to bring along."
+    )
     if missing:
         print(f"\n{missing} Run `kfm upgrade --root-key FILE` with the exported root key.")
     return 3 if missing else 0
 
 
 def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
-    """The table first, then the entry that names it: in between the entry still says what it said."""
+    """The table first, then the entry that names it: in between the entry still says what it
+    said.
+    """
     for name in registered(workspace.path):
         path = entry_path(workspace.path, name)
         source = parse(path.read_bytes(), path.name).get("source")
-        if not isinstance(source, dict) or not isinstance(headers := source.get("headers", {}), dict):
+        if not isinstance(source, dict) or not isinstance(
+            headers := source.get("headers", {}), dict
+        ):
             continue  # `kfm dataset check` says what is wrong with it
         url = str(source.get("url", ""))
         asked = {m["field"]: m["value"] for m in _IN_A_QUERY.finditer(url)}
         moved = {h: str(v) for h, v in headers.items() if str(v).startswith(_RUNS_CODE)} | asked
         if not moved:
             continue
-        named = {h: f"{name}_{''.join(c if c.isalnum() else '_' for c in h.lower())}" for h in moved}
+        named = {
+            h: f"{name}_{''.join(c if c.isalnum() else '_' for c in h.lower())}" for h in moved
+        }
         if not dry:
             _add_credentials(workspace.path / "kfm.yml", {named[h]: v for h, v in moved.items()})
             told: dict[str, Any] = {**source, "url": _with_names(url, named)}
             if headers:
-                told["headers"] = {h: f"credential:{named[h]}" if h in named else v for h, v in headers.items()}
+                told["headers"] = {
+                    h: f"credential:{named[h]}" if h in named else v for h, v in headers.items()
+                }
             change_entry(workspace.path, name, {"source": told})
-        yield from (Step("credential", f"data/registry/{path.name}", f"{h} is `credential:{n}`") for h, n in named.items())
+        yield from (
+            Step("credential", f"data/registry/{path.name}", f"{h} is `credential:{n}`")
+            for h, n in named.items()
+        )
 
 
 def _with_names(url: str, named: Mapping[str, str]) -> str:
-    return _IN_A_QUERY.sub(lambda m: f"{m['before']}{m['field']}=credential:{named[m['field']]}", url)
+    return _IN_A_QUERY.sub(
+        lambda m: f"{m['before']}{m['field']}=credential:{named[m['field']]}", url
+    )
 
 
 def _add_credentials(path: Path, found: dict[str, str]) -> None:
@@ -112,10 +143,17 @@ def _add_credentials(path: Path, found: dict[str, str]) -> None:
     table = (yaml.safe_load(text) or {}).get("credentials") or {}
     kept, inside = [], False
     for line in text.splitlines():  # the table is written anew, everything else stays as it is
-        inside = line.startswith("credentials:") or (inside and (not line.strip() or line[0] in " \t"))
+        inside = line.startswith("credentials:") or (
+            inside and (not line.strip() or line[0] in " \t")
+        )
         kept += [] if inside else [line]
-    lines = [f"  {name}: {msgspec.json.encode(value).decode()}" for name, value in {**table, **found}.items()]
-    replace_durably(path, "\n".join([*kept, "credentials:", *lines, ""]).encode(), path.stat().st_mode & 0o777)
+    lines = [
+        f"  {name}: {msgspec.json.encode(value).decode()}"
+        for name, value in {**table, **found}.items()
+    ]
+    replace_durably(
+        path, "\n".join([*kept, "credentials:", *lines, ""]).encode(), path.stat().st_mode & 0o777
+    )
 
 
 def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
@@ -128,7 +166,11 @@ def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
             path = entry_path(workspace.path, name)
             plain = parse(path.read_bytes(), path.name)
             change_entry(workspace.path, name, {"release": {**plain["release"], "show": show}})
-        yield Step("show", f"data/registry/{name}", f"only {', '.join(show)} leave" if show else "no column leaves: nothing was public yet")
+        yield Step(
+            "show",
+            f"data/registry/{name}",
+            f"only {', '.join(show)} leave" if show else "no column leaves: nothing was public yet",
+        )
 
 
 def _sealed(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
@@ -136,7 +178,9 @@ def _sealed(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
         if not world.is_private(name) or not any(True for _ in world.data.names(work_folder(name))):
             continue
         if dry:
-            yield Step("sealed", f"data/{work_folder(name)}", "what is in plain text would be sealed")
+            yield Step(
+                "sealed", f"data/{work_folder(name)}", "what is in plain text would be sealed"
+            )
             continue
         with alone(world, name, 60.0):
             count = seal_dataset(world, name)
@@ -150,7 +194,14 @@ def _root(keys: KeyFolder, dry: bool) -> list[Step]:
         return []
     if not dry:
         keys.renew(2)
-    return [Step("root", "keys/root", f"version {trust.document.version + 1} says from which generation on approvals are recorded")]
+    return [
+        Step(
+            "root",
+            "keys/root",
+            f"version {trust.document.version + 1} says from which generation on approvals are"
+            " recorded",
+        )
+    ]
 
 
 def _catalogs(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:

@@ -1,8 +1,10 @@
-"""Check bytes, digests and signatures: all datasets, one reference, a folder with a checksums.sha256, or a bundle file.
+"""Check bytes, digests and signatures: all datasets, one reference, a folder with a
+checksums.sha256, or a bundle file.
 
-A workspace or bundle is `verified` when its root is the one you name with --root or pinned before with --pin (in
-~/.config/kfm/roots.json); else it is `consistent, signer unknown`. How far a verified root was is remembered there, and an older
-version of it is refused from then on. Exit 3 for a foreign or expired root, 6 for damage and for an older root.
+A workspace or bundle is `verified` when its root is the one you name with --root or pinned before
+with --pin (in ~/.config/kfm/roots.json); else it is `consistent, signer unknown`. How far a
+verified root was is remembered there, and an older version of it is refused from then on. Exit 3
+for a foreign or expired root, 6 for damage and for an older root.
 """
 
 import datetime as dt
@@ -31,10 +33,18 @@ from kfm.zones.durable import replace_durably
 __all__ = ["configure", "main"]
 
 _NEXT = {
-    "foreign root": "The signer is not who you expected: get the fingerprint from the publisher again, by another way.",
-    "older root": "Get it again from the publisher: what the older root says may have been taken back since.",
+    "foreign root": (
+        "The signer is not who you expected: get the fingerprint from the publisher again, by"
+        " another way."
+    ),
+    "older root": (
+        "Get it again from the publisher: what the older root says may have been taken back since."
+    ),
     "expired root": "Ask the publisher to run `kfm keys renew`, then get it again.",
-    "no root": "Nothing here says who signed: a workspace gets a root with `kfm keys renew`, a bundle brings its own.",
+    "no root": (
+        "Nothing here says who signed: a workspace gets a root with `kfm keys renew`, a bundle"
+        " brings its own."
+    ),
 }
 
 
@@ -43,10 +53,19 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "--root",
         metavar="sha256:…",
-        help="the root you trust, as the publisher told you: its fingerprint, or the digest of any version of it",
+        help=(
+            "the root you trust, as the publisher told you: its fingerprint, or the digest of any"
+            " version of it"
+        ),
     )
-    parser.add_argument("--pin", action="store_true", help="remember the root that is found here, if nothing is wrong")
-    parser.add_argument("--witness", type=Path, metavar="DIR", help="compare with these countersignatures too")
+    parser.add_argument(
+        "--pin",
+        action="store_true",
+        help="remember the root that is found here, if nothing is wrong",
+    )
+    parser.add_argument(
+        "--witness", type=Path, metavar="DIR", help="compare with these countersignatures too"
+    )
 
 
 class _Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,29 +105,46 @@ def _pins() -> _Pins:
     except FileNotFoundError:
         return _Pins(roots={})
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError("~/.config/kfm/roots.json is not readable.", expected='{"roots": {…}}', remedy="Mend or remove it.") from error
+        raise UsageError(
+            "~/.config/kfm/roots.json is not readable.",
+            expected='{"roots": {…}}',
+            remedy="Mend or remove it.",
+        ) from error
 
 
 def _holds(seen: _Seen, trust: Trust) -> bool:
-    """Whether what was seen of a channel still counts: what a key signed that is out of use now may have been invented."""
+    """Whether what was seen of a channel still counts: what a key signed that is out of use now may
+    have been invented.
+    """
     key = trust.keys.get(seen.signer)
     return key is not None and key.revoked is None
 
 
 def _remember(trust: Trust, found: Verified, *, pin: bool) -> None:
-    """Keep how far this root is, and this channel, as every reader must: what is seen next may not be older, or another."""
+    """Keep how far this root is, and this channel, as every reader must: what is seen next may not
+    be older, or another.
+    """
     pins, at = _pins(), trust.at
     assert at is not None
     known = pins.of(at.fingerprint)
     since = known.since or (f"{dt.date.today()}" if pin else "")
     now = {at.fingerprint: _Pin(since=since, version=at.version, digest=at.digest)}
     rest = {root: seen for root, seen in pins.seen.items() if root != at.fingerprint}
-    kept = replace(pins, roots={**pins.roots, **now}, seen=rest) if since else replace(pins, seen={**rest, **now})
+    kept = (
+        replace(pins, roots={**pins.roots, **now}, seen=rest)
+        if since
+        else replace(pins, seen={**rest, **now})
+    )
     if isinstance(found, BundleReport) and found.about is not None and found.digests:
         channels, last = pins.channels.get(at.fingerprint, {}), max(found.digests)
         earlier = channels.get(found.about.dataset_id)
         if earlier is None or last > earlier.generation or not _holds(earlier, trust):
-            channels = {**channels, found.about.dataset_id: _Seen(generation=last, digest=found.digests[last], signer=found.signer)}
+            channels = {
+                **channels,
+                found.about.dataset_id: _Seen(
+                    generation=last, digest=found.digests[last], signer=found.signer
+                ),
+            }
         kept = replace(kept, channels={**pins.channels, at.fingerprint: channels})
     if kept == pins:
         return
@@ -116,27 +152,51 @@ def _remember(trust: Trust, found: Verified, *, pin: bool) -> None:
         replace_durably(_file(), msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
     except OSError as error:
         if pin:
-            raise UsageError(f"The root cannot be pinned: {error.strerror}.", expected="a home to write in", remedy="Mend that.") from error
-        say(f"How far this root is could not be remembered in ~/.config/kfm/roots.json: {error.strerror}.")
+            raise UsageError(
+                f"The root cannot be pinned: {error.strerror}.",
+                expected="a home to write in",
+                remedy="Mend that.",
+            ) from error
+        say(
+            "How far this root is could not be remembered in ~/.config/kfm/roots.json:"
+            f" {error.strerror}."
+        )
 
 
 def _rewritten(trust: Trust, report: BundleReport) -> str | None:
-    """Why the channel in a bundle cannot be the one that was seen here before; an earlier state of it is only noted."""
+    """Why the channel in a bundle cannot be the one that was seen here before; an earlier state of
+    it is only noted.
+    """
     assert report.about is not None
     known = _pins().channels.get(trust.fingerprint, {}).get(report.about.dataset_id)
-    if known is None or report.digests.get(known.generation) == known.digest or not _holds(known, trust):
+    if (
+        known is None
+        or report.digests.get(known.generation) == known.digest
+        or not _holds(known, trust)
+    ):
         return None
     if known.generation in report.digests:
-        return f"history was rewritten: generation {known.generation} was seen here before, with other bytes"
-    report.notes.append(f"generation {known.generation} was seen here before: this is an earlier state of the channel")
+        return (
+            f"history was rewritten: generation {known.generation} was seen here before, with other"
+            " bytes"
+        )
+    report.notes.append(
+        f"generation {known.generation} was seen here before: this is an earlier state of the"
+        " channel"
+    )
     return None
 
 
 def _rolled_back(trust: Trust) -> str | None:
-    """Why this root cannot be the one that was seen here before; None: it is, or a later version of it."""
+    """Why this root cannot be the one that was seen here before; None: it is, or a later version of
+    it.
+    """
     known = _pins().of(trust.fingerprint)
     if trust.version < known.version:
-        return f"its newest version is {trust.version}, and version {known.version} was seen here before: keys may have been revoked since"
+        return (
+            f"its newest version is {trust.version}, and version {known.version} was seen here"
+            " before: keys may have been revoked since"
+        )
     if known.version and trust.digests[known.version] != known.digest:
         return f"its version {known.version} is not the one that was seen here before"
     return None
@@ -168,13 +228,21 @@ def _verdict(args: Any, trust: Trust | None, now: dt.datetime, found: Verified) 
 def main(args: Any) -> int:
     what = args.what or ""
     if args.root and not args.root.startswith("sha256:"):
-        raise UsageError(f"{args.root!r} is no fingerprint.", expected="sha256: and 64 hex digits", remedy="`kfm keys list` shows it.")
+        raise UsageError(
+            f"{args.root!r} is no fingerprint.",
+            expected="sha256: and 64 hex digits",
+            remedy="`kfm keys list` shows it.",
+        )
     if Path(what).is_file():
         return _bundle(args)
     found, trust, now = Verified(), None, dt.datetime.now(dt.UTC)
     if re.fullmatch(r"proposal/[0-9]+", what) and not Path(what).exists():
         dataset_of(what)  # says what a proposal is
-    if what and not what.startswith("kfm://") and ("/" in what or Path(what).is_dir() or not _may_be_reference(what)):
+    if (
+        what
+        and not what.startswith("kfm://")
+        and ("/" in what or Path(what).is_dir() or not _may_be_reference(what))
+    ):
         if not Path(what).is_dir():
             raise UsageError(
                 f"There is no file or folder {what}.",
@@ -190,14 +258,21 @@ def main(args: Any) -> int:
         for name in [what.split("@")[0]] if what else workspace.registered():
             if what:
                 workspace.require(name)
-            verify_dataset(world, name, found, resolve(world, what).version_id if "@" in what else None)
+            verify_dataset(
+                world, name, found, resolve(world, what).version_id if "@" in what else None
+            )
         if not what:
             verify_receipts(world, found)
         trust, now = world.keys.trust(), world.clock.now()
         if args.witness:
             check(world, args.witness, found)
     verdict, code = _verdict(args, trust, now, found)
-    return _say(args, found, {"verdict": verdict, "root": trust.fingerprint if trust is not None else None}, code)
+    return _say(
+        args,
+        found,
+        {"verdict": verdict, "root": trust.fingerprint if trust is not None else None},
+        code,
+    )
 
 
 def _may_be_reference(what: str) -> bool:
@@ -212,7 +287,8 @@ def _workspace(args: Any, what: str) -> Workspace:
         if not what or args.workspace is not None:
             raise
         raise UsageError(
-            f"There is no file or folder {what}, and no workspace here in which it could be a dataset.",
+            f"There is no file or folder {what}, and no workspace here in which it could be a"
+            " dataset.",
             expected="a folder with checksums.sha256, a bundle, or a reference inside a workspace",
             remedy="Check the path, or name a workspace with -w.",
         ) from error
@@ -231,7 +307,12 @@ def _say(args: Any, found: Verified, more: dict[str, Any], code: int) -> int:
             }
         )
         return code
-    _print(found, f"{found.versions} versions, {found.files} files, {found.generations} generations", more, code)
+    _print(
+        found,
+        f"{found.versions} versions, {found.files} files, {found.generations} generations",
+        more,
+        code,
+    )
     return code
 
 
@@ -256,10 +337,20 @@ def _print(found: Verified, counted: str, more: dict[str, Any], code: int) -> No
 
 def _bundle(args: Any) -> int:
     now = dt.datetime.now(dt.UTC)
-    report = verify_bundle(mapped(Path(args.what)), now, read_witness(args.witness) if args.witness else None)
+    report = verify_bundle(
+        mapped(Path(args.what)), now, read_witness(args.witness) if args.witness else None
+    )
     verdict, code = _verdict(args, report.trust, now, report)
     about = report.about
-    facts = {"dataset_id": about.dataset_id, "version_id": about.version_id, "generation": about.generation} if about else {}
+    facts = (
+        {
+            "dataset_id": about.dataset_id,
+            "version_id": about.version_id,
+            "generation": about.generation,
+        }
+        if about
+        else {}
+    )
     if args.json:
         found = {
             "verdict": verdict,

@@ -1,4 +1,6 @@
-"""Print the journal of a run: what it intended, what it did, in order; its hash chain is checked."""
+"""Print the journal of a run: what it intended, what it did, in order; its hash chain is
+checked.
+"""
 
 from typing import Any
 
@@ -22,9 +24,15 @@ def configure(parser: Parser) -> None:
 
 def find_run(world: World, text: str) -> LedgerRow:
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(None, 100_000))
-    fitting = [r for r in rows if r.run_id == text] or [r for r in rows if len(text) >= 8 and r.run_id.startswith(text)]
+    fitting = [r for r in rows if r.run_id == text] or [
+        r for r in rows if len(text) >= 8 and r.run_id.startswith(text)
+    ]
     if len(fitting) != 1:
-        raise UsageError(f"{text} names {len(fitting) or 'no'} runs.", expected="one run", remedy="`kfm runs` lists them.")
+        raise UsageError(
+            f"{text} names {len(fitting) or 'no'} runs.",
+            expected="one run",
+            remedy="`kfm runs` lists them.",
+        )
     return fitting[0]
 
 
@@ -50,7 +58,13 @@ def main(args: Any) -> int:
         row = find_run(world, args.run)
         records = journal_of(world, row)
     if args.json:
-        emit({"run_id": row.run_id, "wal_id": row.wal_id, "records": [msgspec.to_builtins(r) for r in records]})
+        emit(
+            {
+                "run_id": row.run_id,
+                "wal_id": row.wal_id,
+                "records": [msgspec.to_builtins(r) for r in records],
+            }
+        )
         return 0
     print(f"run {row.run_id}  {row.dataset_id}  {row.state}  journal {row.wal_id[:12]}…\n")
     for r in records:

@@ -1,15 +1,19 @@
-"""Withdraw a whole dataset, a partition, records or an area. It stops being served, and never comes back by itself.
+"""Withdraw a whole dataset, a partition, records or an area. It stops being served, and never comes
+back by itself.
 
-The withdrawal is a generation of the channel that carries its own rule: whatever upstream delivers later is published without it,
-and --force does not lift it. --erase also destroys the bytes everywhere and leaves who ordered it and when: the files in inbox/ that a whole
-dataset or partition came from, too; where records are erased they are named, and --inbox destroys them.
+The withdrawal is a generation of the channel that carries its own rule: whatever upstream delivers
+later is published without it, and --force does not lift it. --erase also destroys the bytes
+everywhere and leaves who ordered it and when: the files in inbox/ that a whole dataset or partition
+came from, too; where records are erased they are named, and --inbox destroys them.
 
-The rows it takes out are shown first and a person is asked; --dry-run shows them only, --yes does not ask. `--undo N` lifts the withdrawal
-that is generation N by the signed word of an approver, which the channel keeps; what was erased stays gone.
+The rows it takes out are shown first and a person is asked; --dry-run shows them only, --yes does
+not ask. `--undo N` lifts the withdrawal that is generation N by the signed word of an approver,
+which the channel keeps; what was erased stays gone.
 
---json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files, backups, inbox: {destroyed, left}};
-with --dry-run {"status": "dry_run", dataset_id, version_id (what is left), rows, removed, changed, samples, not_shown, records (that fit), inbox}; with --undo
-{"status": "lifted", dataset_id, generation, version_id, by}.
+--json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files, backups, inbox:
+{destroyed, left}}; with --dry-run {"status": "dry_run", dataset_id, version_id (what is left),
+rows, removed, changed, samples, not_shown, records (that fit), inbox}; with --undo {"status":
+"lifted", dataset_id, generation, version_id, by}.
 """
 
 import os
@@ -43,21 +47,47 @@ def configure(parser: Parser) -> None:
     parser.add_argument("dataset", metavar="DATASET")
     parser.add_argument("--partition", default=None, metavar="NAME", help="this partition only")
     parser.add_argument(
-        "--record", action="append", default=[], metavar="COLUMN=VALUE", help="records with this value; repeated: all must fit"
+        "--record",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="records with this value; repeated: all must fit",
     )
     parser.add_argument("--area", metavar="W,S,E,N", help="records inside this box, in degrees")
     parser.add_argument("--reason", default="", help="why; signed into the channel, public")
-    parser.add_argument("--authority", default="", metavar="NAME", help="who ordered it; with --erase needed")
-    parser.add_argument("--erase", action="store_true", help="destroy the bytes too: versions, captures, parts; not to be undone")
+    parser.add_argument(
+        "--authority", default="", metavar="NAME", help="who ordered it; with --erase needed"
+    )
+    parser.add_argument(
+        "--erase",
+        action="store_true",
+        help="destroy the bytes too: versions, captures, parts; not to be undone",
+    )
     parser.add_argument(
         "--inbox",
         action="store_true",
-        help="with --erase: its source files in inbox/ too, whatever else is in them; of a whole dataset or partition they go anyway",
+        help=(
+            "with --erase: its source files in inbox/ too, whatever else is in them; of a whole"
+            " dataset or partition they go anyway"
+        ),
     )
-    parser.add_argument("--dry-run", action="store_true", help="show what would go, and change nothing")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many of the rows to show; default: 20")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would go, and change nothing"
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how many of the rows to show; default: 20",
+    )
     parser.add_argument("--yes", action="store_true", help="do not show and ask first")
-    parser.add_argument("--undo", type=int, metavar="N", help="lift the withdrawal that is generation N; signed with --key")
+    parser.add_argument(
+        "--undo",
+        type=int,
+        metavar="N",
+        help="lift the withdrawal that is generation N; signed with --key",
+    )
     parser.add_argument("--key", metavar="NAME|FILE", help="--undo: the key of an approver")
     clock_flag(parser)
 
@@ -66,11 +96,23 @@ def main(args: Any) -> int:
     if args.undo is not None:
         return _undo(args)
     if not args.reason.strip() and not args.dry_run:
-        raise UsageError("A withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; it is signed into the channel.")
+        raise UsageError(
+            "A withdrawal needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; it is signed into the channel.",
+        )
     if args.erase and not args.authority.strip():
-        raise UsageError("An erasure needs an authority.", expected="--authority NAME", remedy="Say who ordered it; that is what stays.")
+        raise UsageError(
+            "An erasure needs an authority.",
+            expected="--authority NAME",
+            remedy="Say who ordered it; that is what stays.",
+        )
     if args.inbox and not args.erase:
-        raise UsageError("--inbox goes with --erase.", expected="--erase --inbox", remedy="Leave it out: a withdrawal destroys no file.")
+        raise UsageError(
+            "--inbox goes with --erase.",
+            expected="--erase --inbox",
+            remedy="Leave it out: a withdrawal destroys no file.",
+        )
     rule = _rule(args)
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
@@ -85,8 +127,16 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         heed_clock(world, args, args.dataset)
         begun = _begun(world, args, rule) if args.erase else None
-        brought = world.store.read(lambda tx: inbox.brought(world, tx, args.dataset)) if args.erase else []
-        made = begun.predicate if begun is not None else _withdrawn(world, args, rule, erase=args.erase)
+        brought = (
+            world.store.read(lambda tx: inbox.brought(world, tx, args.dataset))
+            if args.erase
+            else []
+        )
+        made = (
+            begun.predicate
+            if begun is not None
+            else _withdrawn(world, args, rule, erase=args.erase)
+        )
         gone = (finish_erasure(world, args.dataset, WAIT_S) or 0) if args.erase else 0
         backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
         left = left_in_inbox(world, args.dataset) if args.erase else {}
@@ -105,8 +155,13 @@ def main(args: Any) -> int:
             }
         )
         return 0
-    now = f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
-    print(f"Withdrawn from {args.dataset} by generation {made.generation}; {now}" + (f"; {gone} files destroyed" if args.erase else ""))
+    now = (
+        f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
+    )
+    print(
+        f"Withdrawn from {args.dataset} by generation {made.generation}; {now}"
+        + (f"; {gone} files destroyed" if args.erase else "")
+    )
     for path in destroyed:
         print(f"  Destroyed, for it was the source: {path}")
     for path, (_, needed) in left.items():
@@ -118,15 +173,21 @@ def main(args: Any) -> int:
         print(f"  The source is left as it was brought: {path} ({what}).")
     for folder, state in backups.items():
         print(
-            f"  A backup made before it may still hold those bytes: {folder} ({state}). Destroy it; a restore of a marked one erases again."
+            f"  A backup made before it may still hold those bytes: {folder} ({state}). Destroy it;"
+            " a restore of a marked one erases again."
         )
     if not args.erase:
-        say(f"It can be undone: {again(args, f'withdraw {args.dataset} --undo {made.generation} --reason … --key NAME')}")
+        say(
+            "It can be undone:"
+            f" {again(args, f'withdraw {args.dataset} --undo {made.generation} --reason … --key NAME')}"
+        )
     return 0
 
 
 def _ordered(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> bool:
-    """Whether this very erasure was begun and killed: it goes on without being shown, for half of it may be gone. Any other is asked for."""
+    """Whether this very erasure was begun and killed: it goes on without being shown, for half of
+    it may be gone. Any other is asked for.
+    """
     if not args.erase:
         return False
     with open_world(workspace) as world:
@@ -134,7 +195,9 @@ def _ordered(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> bo
         return made is not None and _is_same(world, args, rule, made)
 
 
-def _is_same(world: World, args: Any, rule: dict[str, Any] | None, made: GenerationPredicate) -> bool:
+def _is_same(
+    world: World, args: Any, rule: dict[str, Any] | None, made: GenerationPredicate
+) -> bool:
     """Whether an erasure that was begun is the one that is asked for now."""
     if rule is None:
         content = "*" if args.partition is None else args.partition
@@ -146,7 +209,12 @@ def _is_same(world: World, args: Any, rule: dict[str, Any] | None, made: Generat
 
 
 def _withdrawn(
-    world: World, args: Any, rule: dict[str, Any] | None, *, erase: bool, heard: Callable[[int], None] | None = None
+    world: World,
+    args: Any,
+    rule: dict[str, Any] | None,
+    *,
+    erase: bool,
+    heard: Callable[[int], None] | None = None,
 ) -> GenerationPredicate:
     said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
     if erase:
@@ -154,12 +222,23 @@ def _withdrawn(
     if rule is None:
         return withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
     try:
-        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, heard, sources=args.inbox, **said)
+        return withdraw_rule(
+            world,
+            args.dataset,
+            rule,
+            args.reason.strip(),
+            may_show,
+            heard,
+            sources=args.inbox,
+            **said,
+        )
     except CaptureRefused as error:
         if not error.code.startswith("suppress."):
             raise
         raise UsageError(
-            error.happened, expected="what the columns of the table can say", remedy="Correct the rule; nothing was withdrawn."
+            error.happened,
+            expected="what the columns of the table can say",
+            remedy="Correct the rule; nothing was withdrawn.",
         ) from error
 
 
@@ -182,14 +261,22 @@ def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Pr
             old = located(world, args.dataset)
         except Denied as error:
             why = error.happened
-        made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)  # its bytes stay: nothing finishes it
+        # its bytes stay: nothing finishes it
+        made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)
         try:
             from kfm.diff.tables import diff_files
 
             if old is not None:
                 new = located(world, args.dataset).files if made.version_id is not None else {}
                 names = (old.label, "what is left")
-                diff = diff_files(old.files, new, old.business_key, limit=args.limit, dataset_id=args.dataset, labels=names)
+                diff = diff_files(
+                    old.files,
+                    new,
+                    old.business_key,
+                    limit=args.limit,
+                    dataset_id=args.dataset,
+                    labels=names,
+                )
         except (ImportError, Denied) as error:
             why = getattr(error, "happened", f"{error} What reads Parquet is not installed.")
         brought = tuple(path for act in meant(world.data, args.dataset) for path in act.inbox or ())
@@ -201,10 +288,24 @@ def _show(args: Any, found: Preview) -> None:
     if args.json:
         if args.dry_run:
             told = to_json(diff) if diff is not None else {}
-            counts = {"rows": told.get("rows_a"), "removed": told.get("removed"), "changed": told.get("changed")}
+            counts = {
+                "rows": told.get("rows_a"),
+                "removed": told.get("removed"),
+                "changed": told.get("changed"),
+            }
             emit(
-                {"status": "dry_run", "dataset_id": args.dataset, "version_id": found.version_id, **counts}
-                | {"samples": told.get("samples", []), "not_shown": found.not_shown, "records": found.records, "inbox": list(found.inbox)}
+                {
+                    "status": "dry_run",
+                    "dataset_id": args.dataset,
+                    "version_id": found.version_id,
+                    **counts,
+                }
+                | {
+                    "samples": told.get("samples", []),
+                    "not_shown": found.not_shown,
+                    "records": found.records,
+                    "inbox": list(found.inbox),
+                }
             )
         return
     if found.records is not None:
@@ -214,18 +315,31 @@ def _show(args: Any, found: Preview) -> None:
     else:
         from kfm.diff.text import text
 
-        print(f"{diff.removed:,} of {diff.rows_a:,} rows of {args.dataset} go, {diff.changed:,} change; nothing was withdrawn yet.\n")
+        print(
+            f"{diff.removed:,} of {diff.rows_a:,} rows of {args.dataset} go, {diff.changed:,}"
+            " change; nothing was withdrawn yet.\n"
+        )
         print(text(diff, width=None, ascii=bool(os.environ.get("KFM_ASCII"))), end="")
     for path in found.inbox:
         print(f"\n{path} goes, too: it is the source.")
-    print(f"\n{f'{found.version_id[:9]}… would be official' if found.version_id else 'Nothing would be official'}")
+    print(
+        f"\n{f'{found.version_id[:9]}… would be official' if found.version_id else 'Nothing would be official'}"
+    )
 
 
 def _undo(args: Any) -> int:
     if not args.reason.strip():
-        raise UsageError("Undoing a withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; you sign it.")
+        raise UsageError(
+            "Undoing a withdrawal needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; you sign it.",
+        )
     if args.record or args.area or args.partition is not None or args.erase or args.inbox:
-        raise UsageError("--undo stands alone.", expected="--undo N --reason … --key NAME", remedy="Leave the rest out.")
+        raise UsageError(
+            "--undo stands alone.",
+            expected="--undo N --reason … --key NAME",
+            remedy="Leave the rest out.",
+        )
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
     with open_world(workspace) as world:
@@ -234,7 +348,12 @@ def _undo(args: Any) -> int:
         signer = signer_of(world, workspace, args.key)
         number = args.undo
         made = lift(
-            world, args.dataset, number, signer, args.reason.strip(), lambda found: check_version(world, args.dataset, found, number)
+            world,
+            args.dataset,
+            number,
+            signer,
+            args.reason.strip(),
+            lambda found: check_version(world, args.dataset, found, number),
         )
         offer(args, world, args.dataset)
     if args.json:
@@ -242,13 +361,18 @@ def _undo(args: Any) -> int:
         emit({"status": "lifted", "dataset_id": args.dataset, **facts})
         return 0
     left = f"{made.version_id[:9]}… is official" if made.version_id else "nothing is official"
-    print(f"{signer.name} lifted generation {number} of {args.dataset} by generation {made.generation}; {left}")
+    print(
+        f"{signer.name} lifted generation {number} of {args.dataset} by generation"
+        f" {made.generation}; {left}"
+    )
     print(f"\nNext  {again(args, f'run {args.dataset}')}")
     return 0
 
 
 def _begun(world: World, args: Any, rule: dict[str, Any] | None) -> Act | None:
-    """The same erasure, when it was killed before it was finished; another one that was is finished first."""
+    """The same erasure, when it was killed before it was finished; another one that was is finished
+    first.
+    """
     act = plan_again(world, args.dataset)
     if act is None or _is_same(world, args, rule, act.predicate):
         return act
@@ -258,20 +382,36 @@ def _begun(world: World, args: Any, rule: dict[str, Any] | None) -> Act | None:
 
 def _rule(args: Any) -> dict[str, Any] | None:
     if args.partition is not None and not args.partition.strip():
-        raise UsageError("--partition names none.", expected="--partition NAME", remedy="Leave it out to withdraw the whole dataset.")
+        raise UsageError(
+            "--partition names none.",
+            expected="--partition NAME",
+            remedy="Leave it out to withdraw the whole dataset.",
+        )
     if sum(map(bool, (args.record, args.area, args.partition is not None))) > 1:
-        raise UsageError("--record, --area and --partition exclude one another.", expected="one of them", remedy="Withdraw in two steps.")
+        raise UsageError(
+            "--record, --area and --partition exclude one another.",
+            expected="one of them",
+            remedy="Withdraw in two steps.",
+        )
     if args.record:
         pairs = [r.partition("=") for r in args.record]
         if not all(sep and name for name, sep, _ in pairs):
-            raise UsageError("--record is not COLUMN=VALUE.", expected="--record site_no=14RC301", remedy="Correct it.")
+            raise UsageError(
+                "--record is not COLUMN=VALUE.",
+                expected="--record site_no=14RC301",
+                remedy="Correct it.",
+            )
         return {"records": {name: value for name, _, value in pairs}}
     if args.area:
         try:
             west, south, east, north = (float(x) for x in args.area.split(","))
         except ValueError as error:
-            raise UsageError("--area is not four numbers.", expected="W,S,E,N in degrees", remedy="Correct it.") from error
+            raise UsageError(
+                "--area is not four numbers.", expected="W,S,E,N in degrees", remedy="Correct it."
+            ) from error
         if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
-            raise UsageError("--area is not a box.", expected="W < E and S < N, in degrees", remedy="Correct it.")
+            raise UsageError(
+                "--area is not a box.", expected="W < E and S < N, in degrees", remedy="Correct it."
+            )
         return {"area": [west, south, east, north]}
     return None

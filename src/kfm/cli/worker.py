@@ -34,20 +34,62 @@ MOST_STEPS = 6  # of a run that may each take as long as a step may
 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("run", "run-job", "list", "metrics"))
-    parser.add_argument("type", nargs="?", metavar="TYPE", help="run-job: the type of job; `kfm jobs types` lists them")
-    parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="run: how many jobs at once; default: 2")
-    parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="run: only jobs of this pool; repeatable")
-    parser.add_argument("--name", default="", help="run: the name of this worker; default: host and process")
-    parser.add_argument("--until-idle", action="store_true", help="run: stop when nothing is left to do")
-    parser.add_argument("--grace", default="1h", metavar="1h", help="run: how long running jobs may take after the first SIGTERM")
-    parser.add_argument("--dataset", default="", metavar="kfm://dataset/ID", help="run-job: what the job works on")
+    parser.add_argument(
+        "type",
+        nargs="?",
+        metavar="TYPE",
+        help="run-job: the type of job; `kfm jobs types` lists them",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=2,
+        metavar="N",
+        help="run: how many jobs at once; default: 2",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run: only jobs of this pool; repeatable",
+    )
+    parser.add_argument(
+        "--name", default="", help="run: the name of this worker; default: host and process"
+    )
+    parser.add_argument(
+        "--until-idle", action="store_true", help="run: stop when nothing is left to do"
+    )
+    parser.add_argument(
+        "--grace",
+        default="1h",
+        metavar="1h",
+        help="run: how long running jobs may take after the first SIGTERM",
+    )
+    parser.add_argument(
+        "--dataset", default="", metavar="kfm://dataset/ID", help="run-job: what the job works on"
+    )
     parser.add_argument("--partition", default="", help="run-job: one partition")
     parser.add_argument("--window", default="", metavar="SINCE/UNTIL", help="run-job: one window")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="run-job: a parameter; repeatable")
     parser.add_argument(
-        "--receipt", type=Path, default=None, metavar="FILE", help="run-job: do again what this receipt tells of, and compare"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="run-job: a parameter; repeatable",
     )
-    parser.add_argument("--no-follow", action="store_true", help="run-job: leave the jobs that follow from it in the queue")
+    parser.add_argument(
+        "--receipt",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="run-job: do again what this receipt tells of, and compare",
+    )
+    parser.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="run-job: leave the jobs that follow from it in the queue",
+    )
     upstream_flag(parser)
 
 
@@ -63,14 +105,23 @@ def main(args: Any) -> int:
         return _list(store, args) if args.action == "list" else _metrics(store)
 
 
-# ---- run -------------------------------------------------------------------------------------------------------------
+# ---- run -----------------------------------------------------------------------------------------
 def _run(workspace: Workspace, args: Any) -> int:
     from kfm.model.window import seconds
 
     with store_of(workspace) as store:
-        worker = make_worker(workspace, store, slots=args.concurrency, pools=args.pool, name=args.name, upstream=args.upstream, grace_s=float(seconds(args.grace)))  # fmt: skip
+        worker = make_worker(
+            workspace,
+            store,
+            slots=args.concurrency,
+            pools=args.pool,
+            name=args.name,
+            upstream=args.upstream,
+            grace_s=float(seconds(args.grace)),
+        )
         say(
-            f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {args.concurrency} at once; SIGTERM finishes what runs, twice stops it at once"
+            f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {args.concurrency} at once;"
+            " SIGTERM finishes what runs, twice stops it at once"
         )
         code = worker.run(until_idle=args.until_idle)
         say(f"{worker.worked} jobs worked")
@@ -78,14 +129,29 @@ def _run(workspace: Workspace, args: Any) -> int:
 
 
 def make_worker(
-    workspace: Workspace, store: Store, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str | None = None,
-    grace_s: float = 3600.0, heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
-) -> Worker:  # fmt: skip
+    workspace: Workspace,
+    store: Store,
+    *,
+    slots: int,
+    pools: list[str] | None = None,
+    name: str = "",
+    upstream: str | None = None,
+    grace_s: float = 3600.0,
+    heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
+) -> Worker:
     """A worker of this workspace."""
     if not 1 <= slots <= 256:
-        raise UsageError(f"--concurrency {slots} is no number of jobs.", expected="1 to 256", remedy="Correct it.")
+        raise UsageError(
+            f"--concurrency {slots} is no number of jobs.",
+            expected="1 to 256",
+            remedy="Correct it.",
+        )
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}", name):
-        raise UsageError(f"{name!r} is no name of a worker.", expected="letters, digits, . _ @ -, at most 100", remedy="Correct --name.")
+        raise UsageError(
+            f"{name!r} is no name of a worker.",
+            expected="letters, digits, . _ @ -, at most 100",
+            remedy="Correct --name.",
+        )
     clock = SystemClock()
 
     def tell(job: JobRow, run_id: str, status: str, **fields: Any) -> None:
@@ -93,7 +159,11 @@ def make_worker(
         log.tell(job, run_id, status, **fields)
 
     log = JobLog(workspace.path / "ledger" / "logs", clock)
-    store.transaction(lambda tx: tx.pools.configure({pool: limits.slots for pool, limits in workspace.config.pools.items()}))
+    store.transaction(
+        lambda tx: tx.pools.configure(
+            {pool: limits.slots for pool, limits in workspace.config.pools.items()}
+        )
+    )
     return Worker(
         store,
         clock,
@@ -118,10 +188,18 @@ def _limits(workspace: Workspace, job: JobRow) -> Limits:
     if module_of(job.job_type) is None:
         return Limits()  # its process refuses it by name
     kind = found(job.job_type)
-    entry = workspace.readable(job.dataset_id) if job.dataset_id and kind.name == "ingest.pull_source" else None
+    entry = (
+        workspace.readable(job.dataset_id)
+        if job.dataset_id and kind.name == "ingest.pull_source"
+        else None
+    )
     if entry is None:
         return Limits(kind.timeout_s, kind.memory_mb)
-    return Limits(max(kind.timeout_s, MOST_STEPS * entry.source.step_limit), kind.memory_mb, "`source.max_step` in the registry entry")
+    return Limits(
+        max(kind.timeout_s, MOST_STEPS * entry.source.step_limit),
+        kind.memory_mb,
+        "`source.max_step` in the registry entry",
+    )
 
 
 def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:
@@ -134,7 +212,12 @@ def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: st
         return
     with open_world(workspace) as world:
         ctx = context_of(workspace, world, job, run_id, NoParameters(), "live")
-        write_receipt(job_type(job.job_type), ctx, JobResult(status="failed", reason=why, error=why), rfc3339(world.clock.now()))
+        write_receipt(
+            job_type(job.job_type),
+            ctx,
+            JobResult(status="failed", reason=why, error=why),
+            rfc3339(world.clock.now()),
+        )
 
 
 def _write_metrics(workspace: Workspace, store: Store) -> None:
@@ -156,7 +239,9 @@ def _metrics(store: Store) -> int:
 
 
 def _list(store: Store, args: Any) -> int:
-    held, jobs = store.read(lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000)))
+    held, jobs = store.read(
+        lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000))
+    )
     found = [
         {
             "name": lease["name"].removeprefix("worker/"),
@@ -171,7 +256,8 @@ def _list(store: Store, args: Any) -> int:
         return 0
     for worker in found:
         show(
-            f"  {sign('RUNNING' if worker['state'] == 'working' else 'LATE')} {worker['name']:<32} {worker['state']:<8} {len(worker['jobs'])} jobs"
+            f"  {sign('RUNNING' if worker['state'] == 'working' else 'LATE')} {worker['name']:<32}"
+            f" {worker['state']:<8} {len(worker['jobs'])} jobs"
         )
     if not found:
         say("No worker runs. `kfm up` starts a scheduler and a worker.")

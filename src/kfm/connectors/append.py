@@ -1,4 +1,6 @@
-"""Append: the rows of a part after the rows of a base version, where no business key tells them apart."""
+"""Append: the rows of a part after the rows of a base version, where no business key tells them
+apart.
+"""
 
 from pathlib import Path
 

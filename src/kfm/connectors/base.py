@@ -1,4 +1,6 @@
-"""What a transform is asked, what it answers and how it refuses; light enough to load on every command."""
+"""What a transform is asked, what it answers and how it refuses; light enough to load on every
+command.
+"""
 
 import os
 import re
@@ -40,14 +42,17 @@ __all__ = [
 
 MEMORY_BYTES = 4 << 30  # of a child
 MOST_COLUMNS = 10_000
-EXPLAINED = "explained"  # the table a release leaves beside its own, for the restricted side alone: what explains its rows
+# the table a release leaves beside its own, for the restricted side alone: what explains its rows
+EXPLAINED = "explained"
 NEIGHBOUR = "neighbour"  # that table of a release from one record more, or one less
 RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_record_bytes`
 VALUE = 4  # one value, which is held several times while it is written, may be this part of it
 DECODED = 2  # times as much as its text may be, a record may take in memory
-LINES = ("csv", "txt", "rdb", "dly", "json")  # formats whose records end with a line; of JSON only a record to each line
+# formats whose records end with a line; of JSON only a record to each line
+LINES = ("csv", "txt", "rdb", "dly", "json")
 UNCONFINED = "It was made by a process that the system could not keep from other files and programs"
-_STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
+# a terminal, or the direction of what is read on it
+_STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,16 +76,22 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Refused(Exception):
     """Carries a refusal out of the transform; the parent turns it into `CaptureRefused`."""
 
-    def __init__(self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any) -> None:
+    def __init__(
+        self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any
+    ) -> None:
         happened = plain(happened)  # it may quote upstream
         super().__init__(f"{code}: {happened}")
-        self.refusal = Refusal(code=code, happened=happened, expected=expected, remedy=remedy, detail=detail)
+        self.refusal = Refusal(
+            code=code, happened=happened, expected=expected, remedy=remedy, detail=detail
+        )
 
     @classmethod
     def cut(cls, source_id: str, why: str, **detail: Any) -> "Refused":
         """The refusal of a file that ends too early."""
         said = refusal_of_cut(source_id, why, **detail)
-        return cls(said.code, said.happened, expected=said.expected, remedy=said.remedy, **said.detail)
+        return cls(
+            said.code, said.happened, expected=said.expected, remedy=said.remedy, **said.detail
+        )
 
 
 class CaptureRefused(Quarantined):
@@ -92,23 +103,33 @@ class CaptureRefused(Quarantined):
 
 
 class ConnectorFailed(StepFailed):
-    """Connector code raised, crashed or ran out of memory or time; `stack` is its traceback where there is one."""
+    """Connector code raised, crashed or ran out of memory or time; `stack` is its traceback where
+    there is one.
+    """
 
-    def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "", unfetched: bool = False) -> None:
+    def __init__(
+        self, happened: str, *, expected: str, remedy: str, stack: str = "", unfetched: bool = False
+    ) -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
-        self.stack, self.unfetched = stack, unfetched  # unfetched: it ended because the parent could not fetch what it asked for
+        # unfetched: it ended because the parent could not fetch what it asked for
+        self.stack, self.unfetched = stack, unfetched
 
 
 class ConnectorKilled(ConnectorFailed):
-    """Somebody ended the child from outside: it says nothing about the code or the data, and the run goes on when it is resumed."""
+    """Somebody ended the child from outside: it says nothing about the code or the data, and the
+    run goes on when it is resumed.
+    """
 
 
 def ends_open(path: Path) -> bool:
-    """Whether a text does not end with a line break; a DOS end-of-file mark behind it does not count."""
+    """Whether a text does not end with a line break; a DOS end-of-file mark behind it does not
+    count.
+    """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 16))
-        end = file.read().rstrip(b"\x1a").rstrip(b"\0")  # a line break of UTF-16 has a zero beside it
+        # a line break of UTF-16 has a zero beside it
+        end = file.read().rstrip(b"\x1a").rstrip(b"\0")
     return bool(size) and not end.endswith((b"\n", b"\r"))
 
 
@@ -123,19 +144,31 @@ def refusal_of_cut(source_id: str, why: str, **detail: Any) -> Refusal:
     )
 
 
-def refuse_record(source_id: str, line: int, limit: int, *, decoded: int = 0, value: str = "") -> NoReturn:
-    """Refuse a capture for one record that is larger than any may be; `decoded`: what it would take in memory, `value`: of which column."""
+def refuse_record(
+    source_id: str, line: int, limit: int, *, decoded: int = 0, value: str = ""
+) -> NoReturn:
+    """Refuse a capture for one record that is larger than any may be; `decoded`: what it would take
+    in memory, `value`: of which column.
+    """
     takes, most = f"is longer than {limit:,} bytes", f"{limit:,} bytes"
     if decoded:
-        takes, most = f"would take about {decoded:,} bytes once it is read", f"{limit:,} bytes as text and {DECODED * limit:,} in memory"
+        takes, most = (
+            f"would take about {decoded:,} bytes once it is read",
+            f"{limit:,} bytes as text and {DECODED * limit:,} in memory",
+        )
     elif value:
-        takes, most = f"has a value of more than {limit // VALUE:,} bytes, {value}", f"{limit:,} bytes, {limit // VALUE:,} in one value,"
+        takes, most = (
+            f"has a value of more than {limit // VALUE:,} bytes, {value}",
+            f"{limit:,} bytes, {limit // VALUE:,} in one value,",
+        )
     raise Refused(
         "record.size",
         f"The record at line {line:,} of source {source_id} {takes}.",
         expected=f"at most {most} for one record: `source.max_record_bytes` is {limit}",
-        remedy="Look at the captured bytes, a quote or bracket may never close; if such records are real, raise `source.max_record_bytes`"
-        " in the registry entry.",
+        remedy=(
+            "Look at the captured bytes, a quote or bracket may never close; if such records are"
+            " real, raise `source.max_record_bytes` in the registry entry."
+        ),
         source_id=source_id,
         line=line,
         limit=limit,
@@ -149,7 +182,8 @@ def plain(text: str) -> str:
 
 def toolchain() -> dict[str, str]:
     """Versions of what writes the bytes; a resume under another toolchain starts over."""
-    from importlib.metadata import PackageNotFoundError, version  # 20 ms that most commands never need
+    # 20 ms that most commands never need
+    from importlib.metadata import PackageNotFoundError, version
 
     found: dict[str, str] = {}
     for name in ("kfm", "h3", "numpy", "pyarrow", "pyogrio", "pyproj", "rasterio", "shapely"):

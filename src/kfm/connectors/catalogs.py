@@ -1,4 +1,6 @@
-"""What a catalogue of upstream resources offers: STAC, DCAT (data.json) and ArcGIS service directories, read in the child."""
+"""What a catalogue of upstream resources offers: STAC, DCAT (data.json) and ArcGIS service
+directories, read in the child.
+"""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +27,12 @@ _SPDX = {
     "usa.gov/government-works": "CC-PDM-1.0",
     "usa.gov/publicdomain/label/1.0": "CC-PDM-1.0",
 }
-_FORMATS = {"text/csv": "csv", "application/json": "json", "application/geo+json": "geojson", "application/vnd.geo+json": "geojson"}
+_FORMATS = {
+    "text/csv": "csv",
+    "application/json": "json",
+    "application/geo+json": "geojson",
+    "application/vnd.geo+json": "geojson",
+}
 
 
 def offers(job: Catalogue, scratch: Path, ask: Ask) -> TransformResult:
@@ -43,7 +50,9 @@ def offers(job: Catalogue, scratch: Path, ask: Ask) -> TransformResult:
     if not found or len(found) > _MOST_OFFERS:
         raise _refused(url, f"offers {len(found)} resources")
     (scratch / FOUND).write_bytes(msgspec.json.encode([found[u] for u in sorted(found)]))
-    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={})
+    return TransformResult(
+        artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}
+    )
 
 
 def _refused(url: str, why: str) -> Refused:
@@ -66,13 +75,19 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
-def _offer(name: str, url: str, kind: str, format: str, title: Any, more: dict[str, Any], licence: Any) -> dict[str, Any]:
+def _offer(
+    name: str, url: str, kind: str, format: str, title: Any, more: dict[str, Any], licence: Any
+) -> dict[str, Any]:
     text = str(licence or "").strip()
-    known = next((spdx for part, spdx in _SPDX.items() if part in text), text if re.fullmatch(r"[A-Za-z0-9.+-]{2,40}", text) else "")
+    known = next(
+        (spdx for part, spdx in _SPDX.items() if part in text),
+        text if re.fullmatch(r"[A-Za-z0-9.+-]{2,40}", text) else "",
+    )
     words = plain(" ".join(str(more.get("description") or "").split())[:500])
     return {
         "name": re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60],
-        "url": url if len(url) <= _LONGEST else "",  # whether it may be adopted at all is not for this side to say
+        # whether it may be adopted at all is not for this side to say
+        "url": url if len(url) <= _LONGEST else "",
         "kind": kind,
         "format": format,
         "title": plain(str(title or name)[:200]),
@@ -86,17 +101,28 @@ def _offer(name: str, url: str, kind: str, format: str, title: Any, more: dict[s
 def _stac(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     """Collections of an API, or the children its landing page links to."""
     links = [k for k in _objects(document.get("links")) if isinstance(k.get("href"), str)]
-    search = next((_joined(url, k["href"]) for k in links if k.get("rel") == "search"), urljoin(url.rstrip("/") + "/", "search"))
+    search = next(
+        (_joined(url, k["href"]) for k in links if k.get("rel") == "search"),
+        urljoin(url.rstrip("/") + "/", "search"),
+    )
     for collection in _objects(document.get("collections")):
         if isinstance(collection.get("id"), str):
-            yield _collection(collection["id"], search, collection.get("title"), collection.get("description"), collection.get("license"))
+            yield _collection(
+                collection["id"],
+                search,
+                collection.get("title"),
+                collection.get("description"),
+                collection.get("license"),
+            )
     for link in links:
         if link.get("rel") == "child":
             name = link["href"].rstrip("/").rpartition("/")[2].partition("?")[0]
             yield _collection(name, search, link.get("title"), "", "")
 
 
-def _collection(name: str, search: str, title: Any, description: Any, licence: Any) -> dict[str, Any]:
+def _collection(
+    name: str, search: str, title: Any, description: Any, licence: Any
+) -> dict[str, Any]:
     more = {"description": description, "options": {"collections": [name]}}
     return _offer(name, f"{search}#{name}", "stac", "json", title, more, licence)
 
@@ -107,8 +133,19 @@ def _dcat(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
         for part in _objects(dataset.get("distribution")):
             format = _FORMATS.get(str(part.get("mediaType")).partition(";")[0].strip())
             if isinstance(part.get("downloadURL"), str) and format:
-                name, link = str(dataset.get("title") or dataset.get("identifier") or "dataset"), _joined(url, part["downloadURL"])
-                yield _offer(name, link, "http_file", format, dataset.get("title"), dataset, dataset.get("license"))
+                name, link = (
+                    str(dataset.get("title") or dataset.get("identifier") or "dataset"),
+                    _joined(url, part["downloadURL"]),
+                )
+                yield _offer(
+                    name,
+                    link,
+                    "http_file",
+                    format,
+                    dataset.get("title"),
+                    dataset,
+                    dataset.get("license"),
+                )
 
 
 def _arcgis(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
@@ -116,9 +153,25 @@ def _arcgis(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     for layer in _objects(document.get("layers")):
         if isinstance(layer.get("id"), int):
             address = f"{url.partition('?')[0].rstrip('/')}/{layer['id']}"
-            yield _offer(str(layer.get("name") or layer["id"]), address, "arcgis", "json", layer.get("name"), {}, "")
+            yield _offer(
+                str(layer.get("name") or layer["id"]),
+                address,
+                "arcgis",
+                "json",
+                layer.get("name"),
+                {},
+                "",
+            )
     root = re.match(r"(.*?/rest/services)", url)
     for service in _objects(document.get("services")):
         if service.get("type") in ("FeatureServer", "MapServer") and root:
             name = str(service.get("name"))
-            yield _offer(name, f"{root[1]}/{name}/{service['type']}/0", "arcgis", "json", name.rpartition("/")[2], {}, "")
+            yield _offer(
+                name,
+                f"{root[1]}/{name}/{service['type']}/0",
+                "arcgis",
+                "json",
+                name.rpartition("/")[2],
+                {},
+                "",
+            )

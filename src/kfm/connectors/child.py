@@ -1,4 +1,5 @@
-"""The child's side: takes one job from a pipe, runs the transform with nothing to lose, answers in JSON lines.
+"""The child's side: takes one job from a pipe, runs the transform with nothing to lose, answers in
+JSON lines.
 
 parent  {"op": "job", "job": …, "scratch": …, "memory_bytes": …, "parent": pid, "open": …}     {"path": …} | {"error": …}
 child   {"op": "log", "event": "child.start", "fields": {"pid": …, "held": …}}, before any connector code
@@ -30,7 +31,9 @@ from kfm.sandbox import confine
 __all__ = ["main", "nursery", "script", "trial"]
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="job"):
+class _Order(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="job"
+):
     job: TransformJob
     scratch: str
     memory_bytes: int
@@ -105,7 +108,9 @@ def trial() -> None:
 
 
 def script() -> None:
-    """Run a script of the workspace that may only read and print; 3 when the system cannot hold it and it may not run `open`."""
+    """Run a script of the workspace that may only read and print; 3 when the system cannot hold it
+    and it may not run `open`.
+    """
     may_run_open, path = sys.argv[2] == "open", os.path.abspath(sys.argv[3])
     guard.limit(MEMORY_BYTES)
     held = confine.confine(confine.readable([], path, path), None)
@@ -117,7 +122,8 @@ def script() -> None:
 
 
 def nursery(fd: int, parent: int, private: bool) -> None:
-    """Load what a transform needs, then fork a child for every message that names a folder; one that names a child waits for it.
+    """Load what a transform needs, then fork a child for every message that names a folder; one
+    that names a child waits for it.
 
     Nothing is worked on here, so that a child starts as if it had loaded everything itself.
     """
@@ -125,10 +131,16 @@ def nursery(fd: int, parent: int, private: bool) -> None:
     sys.meta_path.insert(0, _NoPandas)
     import pyarrow
 
-    from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
+    from kfm.connectors import (
+        archive,  # noqa: F401
+        collect,  # noqa: F401
+        merge,  # noqa: F401
+        transform,  # noqa: F401
+    )
 
     if private:
-        with contextlib.suppress(ImportError):  # of extras: who lacks them is told by the child that needs them
+        # of extras: who lacks them is told by the child that needs them
+        with contextlib.suppress(ImportError):
             from kfm.connectors import govern, search, twin  # noqa: F401
     pyarrow.array([0])  # only now does pyarrow look for the libraries it works with
     confine.packages()
@@ -146,14 +158,17 @@ def nursery(fd: int, parent: int, private: bool) -> None:
             line.close()
             _begin(message, fds)
         with contextlib.suppress(OSError):  # it may have ended, or have done so itself
-            os.setpgid(pid, pid)  # before anybody knows it, so that whoever stops it stops all of it
+            # before anybody knows it, so that whoever stops it stops all of it
+            os.setpgid(pid, pid)
         for end in fds:
             os.close(end)
         line.send(b"%d" % pid)
 
 
 def _begin(folder: bytes, fds: list[int]) -> None:
-    """What the system does for a process that is started: a group, a folder and three pipes of its own; the nursery has no terminal."""
+    """What the system does for a process that is started: a group, a folder and three pipes of its
+    own; the nursery has no terminal.
+    """
     try:
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)
@@ -167,7 +182,9 @@ def _begin(folder: bytes, fds: list[int]) -> None:
 
 
 class _NoPandas:
-    """pyarrow loads pandas wherever it is installed, which takes as long as all the rest, and nothing of kfm's works with it."""
+    """pyarrow loads pandas wherever it is installed, which takes as long as all the rest, and
+    nothing of kfm's works with it.
+    """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -179,16 +196,24 @@ class _NoPandas:
 def _held(order: _Order) -> Held:
     """Let the kernel hold this process, as far as it can."""
     job = order.job
-    held = confine.confine(confine.readable([i.path for i in job.inputs], code_of(job), order.scratch), order.scratch)
+    held = confine.confine(
+        confine.readable([i.path for i in job.inputs], code_of(job), order.scratch), order.scratch
+    )
     if not held.seccomp and not held.landlock and guard.without_network():
         guard.tie_to_parent(order.parent)  # again: a change of credentials lets go of the parent
     return held
 
 
 def _room(limit: int) -> bool:
-    """Whether the limit leaves anything: a thread that gets no memory for its first steps would be waited for without end."""
+    """Whether the limit leaves anything: a thread that gets no memory for its first steps would be
+    waited for without end.
+    """
     try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE") + (1 << 26) < limit
+        return (
+            int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+            + (1 << 26)
+            < limit
+        )
     except (OSError, ValueError):
         return True  # not Linux
 
@@ -203,8 +228,14 @@ def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     try:
         from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
-        guard.close_ways_out(Path(order.scratch), guard.reads_of(code_of(job), [i.path for i in job.inputs], order.scratch))
-        return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, ask=wire.ask)}
+        guard.close_ways_out(
+            Path(order.scratch),
+            guard.reads_of(code_of(job), [i.path for i in job.inputs], order.scratch),
+        )
+        return {
+            "op": "done",
+            "result": perform(order.job, Path(order.scratch), emit=wire.send, ask=wire.ask),
+        }
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}
     except MemoryError:
@@ -212,5 +243,9 @@ def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     except BaseException as error:
         from kfm.connectors.kind import NotFetched
 
-        said = {"op": "failed", "message": f"{type(error).__name__}: {error}", "stack": traceback.format_exc()}
+        said = {
+            "op": "failed",
+            "message": f"{type(error).__name__}: {error}",
+            "stack": traceback.format_exc(),
+        }
         return said | {"unfetched": isinstance(error, NotFetched)}

@@ -1,4 +1,6 @@
-"""Collect: many parts of one table, in their order, into one and into a base version; parts are read one after the other."""
+"""Collect: many parts of one table, in their order, into one and into a base version; parts are
+read one after the other.
+"""
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -28,8 +30,9 @@ _BATCH = 65_536
 def collect(job: Collect, scratch: Path) -> TransformResult:
     """The base, where the first input is one, and every part after it.
 
-    A key keeps the place of its first part and has the values of its last. Where parts bear on each other by more than their keys
-    (their windows overlap, or rows tell what became of others), they are merged one by one instead.
+    A key keeps the place of its first part and has the values of its last. Where parts bear on each
+    other by more than their keys (their windows overlap, or rows tell what became of others), they
+    are merged one by one instead.
     """
     base = job.inputs[0] if job.inputs and job.inputs[0].source_id == "base" else None
     parts = job.inputs[1:] if base is not None else job.inputs
@@ -44,11 +47,15 @@ def collect(job: Collect, scratch: Path) -> TransformResult:
     inputs = (base, InputFile(source_id="part", path=str(path), digest=""))
     merged = _merge(job, inputs, scratch, schema=made.schema, windows=kept)
     path.unlink()
-    books = msgspec.structs.replace(merged.books, read=made.books.read, dropped={**merged.books.dropped, **made.books.dropped})
+    books = msgspec.structs.replace(
+        merged.books, read=made.books.read, dropped={**merged.books.dropped, **made.books.dropped}
+    )
     return msgspec.structs.replace(merged, books=books)
 
 
-def _merge(job: Collect, inputs: tuple[InputFile, ...], scratch: Path, **changes: Any) -> TransformResult:
+def _merge(
+    job: Collect, inputs: tuple[InputFile, ...], scratch: Path, **changes: Any
+) -> TransformResult:
     order = Merge(
         dataset_id=job.dataset_id,
         source_kind=job.source_kind,
@@ -80,14 +87,20 @@ def _joined(windows: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _overlap(job: Collect, parts: Sequence[InputFile]) -> bool:
-    """Whether a part speaks of time that another one covers: then what it lacks is gone from the other."""
+    """Whether a part speaks of time that another one covers: then what it lacks is gone from the
+    other.
+    """
     windows = sorted(w for w in job.windows if w[0])
     if any(after[0] < before[1] for before, after in pairwise(windows)):
         return True
     for part, (since, until) in zip(parts, job.windows):
         with pq.ParquetFile(part.path) as file:
             names = file.schema_arrow.names
-            if not since or job.time_column not in names or not pa.types.is_timestamp(file.schema_arrow.field(job.time_column).type):
+            if (
+                not since
+                or job.time_column not in names
+                or not pa.types.is_timestamp(file.schema_arrow.field(job.time_column).type)
+            ):
                 continue
             times = file.read(columns=[job.time_column]).column(0)
             if not within(times.drop_null(), since, until).all():
@@ -95,7 +108,9 @@ def _overlap(job: Collect, parts: Sequence[InputFile]) -> bool:
     return False
 
 
-def _one_by_one(job: Collect, base: InputFile | None, parts: Sequence[InputFile], scratch: Path) -> TransformResult:
+def _one_by_one(
+    job: Collect, base: InputFile | None, parts: Sequence[InputFile], scratch: Path
+) -> TransformResult:
     """As if each part had been merged by a run of its own."""
     left = list(zip(parts, job.windows))
     held, books, names = base, Books(), {c.name: c for c in job.schema}
@@ -105,7 +120,11 @@ def _one_by_one(job: Collect, base: InputFile | None, parts: Sequence[InputFile]
     for number, (part, window) in enumerate(left):
         (folder := scratch / f"step{number % 2}").mkdir(exist_ok=True)
         own = tuple(names[n] for n in pq.read_schema(part.path).names)
-        times = {"since": window[0] or None, "until": window[1] or None, "incomplete": not window[0]}
+        times = {
+            "since": window[0] or None,
+            "until": window[1] or None,
+            "incomplete": not window[0],
+        }
         last = _merge(job, (held, part), folder, schema=own, **times)
         books = _sum(books, last.books)
         held = InputFile(source_id="base", path=str(folder / job.artifact), digest="")
@@ -115,11 +134,18 @@ def _one_by_one(job: Collect, base: InputFile | None, parts: Sequence[InputFile]
 
 def _sum(a: Books, b: Books) -> Books:
     dropped = {k: a.dropped.get(k, 0) + b.dropped.get(k, 0) for k in {**a.dropped, **b.dropped}}
-    return Books(read=a.read + b.read, written=a.written + b.written, unchanged=a.unchanged + b.unchanged, dropped=dropped)
+    return Books(
+        read=a.read + b.read,
+        written=a.written + b.written,
+        unchanged=a.unchanged + b.unchanged,
+        dropped=dropped,
+    )
 
 
 class _Collected:
-    """One pass over the keys of all parts, then one over their rows. Of every row sixteen bytes stay in memory."""
+    """One pass over the keys of all parts, then one over their rows. Of every row sixteen bytes
+    stay in memory.
+    """
 
     def __init__(self, job: Collect, parts: Sequence[InputFile]) -> None:
         self._job, self._parts = job, parts
@@ -144,11 +170,14 @@ class _Collected:
         total = int(self._starts[-1])
         digests = np.empty((total, 2), np.uint64)
         for start, rows, part in zip(self._starts.tolist(), self._rows, self._parts):
-            table = pq.read_table(part.path, columns=list(self._job.business_key), partitioning=None)
+            table = pq.read_table(
+                part.path, columns=list(self._job.business_key), partitioning=None
+            )
             keys = keys_of(table, self._job.business_key).to_pylist()
             found = b"".join(blake2b((k or "\0").encode(), digest_size=16).digest() for k in keys)
             digests[start : start + rows] = np.frombuffer(found, np.uint64).reshape(-1, 2)
-        order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: equal keys stay in the order of their rows
+        # stable: equal keys stay in the order of their rows
+        order = np.lexsort((digests[:, 1], digests[:, 0]))
         same = np.zeros(total, bool)
         same[1:] = (digests[order][1:] == digests[order][:-1]).all(axis=1)
         first, last = np.ones(total, bool), np.arange(total)
@@ -166,7 +195,11 @@ class _Collected:
             table.finish()
             read = int(self._starts[-1])
             replaced = read - table.rows
-            return table.result(Books(read=read, written=table.rows, dropped={_REPLACED: replaced} if replaced else {}))
+            return table.result(
+                Books(
+                    read=read, written=table.rows, dropped={_REPLACED: replaced} if replaced else {}
+                )
+            )
 
     def _batches(self) -> "Iterator[pa.RecordBatch]":
         late, places = self._late()
@@ -177,7 +210,9 @@ class _Collected:
                     yield from self._chosen(table, start, late, places).to_batches()
                     start += table.num_rows
 
-    def _chosen(self, table: "pa.Table", start: int, late: "pa.Table | None", places: Any) -> "pa.Table":
+    def _chosen(
+        self, table: "pa.Table", start: int, late: "pa.Table | None", places: Any
+    ) -> "pa.Table":
         """Of some rows those that are the first of their key, each as its last part has it."""
         if self._first is None or late is None:
             return table
@@ -189,7 +224,9 @@ class _Collected:
         return pa.concat_tables([table, late]).take(pa.array(at[mine])).combine_chunks()
 
     def _late(self) -> "tuple[pa.Table | None, Any]":
-        """The rows that take an earlier one's place, and where they stand; None when no key comes twice."""
+        """The rows that take an earlier one's place, and where they stand; None when no key comes
+        twice.
+        """
         if self._first is None or self._first.all():
             return None, None
         places = np.unique(self._last[self._first & (self._last != np.arange(len(self._last)))])
@@ -197,5 +234,9 @@ class _Collected:
         for start, rows, part in zip(self._starts.tolist(), self._rows, self._parts):
             here = places[(places >= start) & (places < start + rows)] - start
             if len(here):
-                found.append(cast(pq.read_table(part.path, partitioning=None), self._schema).take(pa.array(here)))
+                found.append(
+                    cast(pq.read_table(part.path, partitioning=None), self._schema).take(
+                        pa.array(here)
+                    )
+                )
         return pa.concat_tables(found).combine_chunks(), places

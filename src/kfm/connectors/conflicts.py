@@ -1,4 +1,6 @@
-"""Records that share a key and differ: which of them stay, which are set aside, and what is said of each."""
+"""Records that share a key and differ: which of them stay, which are set aside, and what is said of
+each.
+"""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,7 +29,9 @@ class Place(NamedTuple):
 
 
 class Clashes:
-    """What is to be done with rows of the table that a first pass wrote, by their number in it; and where they came from, once read again."""
+    """What is to be done with rows of the table that a first pass wrote, by their number in it; and
+    where they came from, once read again.
+    """
 
     def __init__(
         self,
@@ -40,10 +44,12 @@ class Clashes:
         mode: Literal["mend", "list", "set aside"] = "set aside",
     ) -> None:
         self.rows = np.empty(0, np.int64) if rows is None else rows  # in conflict, in order
-        self.stays = stays or {}  # row that is set aside -> the one of its key that stays; itself when none does
+        # row that is set aside -> the one of its key that stays; itself when none does
+        self.stays = stays or {}
         self.words = words or {}  # its key
         self.why, self.mode = why, mode
-        self.corrected = np.empty(0, np.int64) if corrected is None else corrected  # rows that may have been corrected
+        # rows that may have been corrected
+        self.corrected = np.empty(0, np.int64) if corrected is None else corrected
         self.groups: dict[int, list[int]] = {}
         self.places: dict[int, Place] = {}
 
@@ -53,22 +59,32 @@ class Clashes:
         spelt = len({self.words[r] for r in group}) > 1
         key, kept = spelt_out(self.words[row], spelt), self.stays[row]
         if kept != row:
-            return f"{key}: the record of this key {self._where(kept, row, spelt)} stays, {self.why}"
+            return (
+                f"{key}: the record of this key {self._where(kept, row, spelt)} stays, {self.why}"
+            )
         others = [self._where(r, row, spelt) for r in group if r != row]
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         return f"{key}: the record {', '.join(others[:_SHOWN])}{more} has the same key and differs"
 
     def _where(self, other: int, row: int, spelt: bool) -> str:
         there, here = self.places.get(other), self.places.get(row)
-        said = f" ({self.words[other]!a}, equal in NFC and white space)" if spelt and self.words[other] != self.words[row] else ""
+        said = (
+            f" ({self.words[other]!a}, equal in NFC and white space)"
+            if spelt and self.words[other] != self.words[row]
+            else ""
+        )
         if there is None:
             return f"elsewhere{said}"
         same = here is not None and here.source_id == there.source_id
         return f"on line {there.line}{'' if same else f' of {there.source_id}'}{said}"
 
 
-def settle(job: Read, columns: tuple[Column, ...], path: Path, found: Duplicates, corrected: Array | None) -> Clashes:
-    """Which of the rows in conflict are set aside, by the rule of the registry; to refuse the capture all of them are listed."""
+def settle(
+    job: Read, columns: tuple[Column, ...], path: Path, found: Duplicates, corrected: Array | None
+) -> Clashes:
+    """Which of the rows in conflict are set aside, by the rule of the registry; to refuse the
+    capture all of them are listed.
+    """
     held = found.clashes
     rows = np.sort(held["row"])
     groups: dict[int, list[int]] = {}
@@ -84,7 +100,14 @@ def settle(job: Read, columns: tuple[Column, ...], path: Path, found: Duplicates
         bodies = {r: b.tobytes() for r, b in zip(held["row"].tolist(), held["body"])}
         stays = {}
         for group in groups.values():
-            best = max(group, key=lambda r: (values.get(r) is not None, values.get(r) if values.get(r) is not None else 0, r))
+            best = max(
+                group,
+                key=lambda r: (
+                    values.get(r) is not None,
+                    values.get(r) if values.get(r) is not None else 0,
+                    r,
+                ),
+            )
             stays |= {r: best for r in group if bodies[r] != bodies[best]}
     mode: Any = "list" if job.conflicts == "refuse" else "set aside"
     clashes = Clashes(rows, stays, texts, why=why, corrected=corrected, mode=mode)
@@ -93,7 +116,9 @@ def settle(job: Read, columns: tuple[Column, ...], path: Path, found: Duplicates
 
 
 def _revision(job: Read, columns: tuple[Column, ...]) -> str:
-    """The column that says which of two records is newer: the kind's revision, else the registered time."""
+    """The column that says which of two records is newer: the kind's revision, else the registered
+    time.
+    """
     module = module_of(job.source_kind) if job.source_kind in KINDS else None
     marks = getattr(module, "TOMBSTONES", {})
     wanted = (marks.get("revision"), getattr(module, "REVISION", None), job.time_column)
@@ -119,16 +144,29 @@ def _values_at(path: Path, column: str, wanted: list[int]) -> list[Any]:
     return found
 
 
-def rows_at(path: Path, wanted: list[int], names: tuple[str, ...] | None = None) -> list[dict[str, str | None]]:
+def rows_at(
+    path: Path, wanted: list[int], names: tuple[str, ...] | None = None
+) -> list[dict[str, str | None]]:
     """Some rows of a table as text, in order."""
     out: list[dict[str, str | None]] = []
     places, at = np.array(wanted, np.int64), 0
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=8192, columns=list(names) if names is not None else None):
+        for batch in file.iter_batches(
+            batch_size=8192, columns=list(names) if names is not None else None
+        ):
             local = places[(places >= at) & (places < at + batch.num_rows)] - at
             at += batch.num_rows
             for row in batch.take(pa.array(local)).to_pylist() if len(local) else []:
-                out.append({k: None if v is None else (v.hex() if isinstance(v, bytes) else str(v))[:500] for k, v in row.items()})
+                out.append(
+                    {
+                        k: (
+                            None
+                            if v is None
+                            else (v.hex() if isinstance(v, bytes) else str(v))[:500]
+                        )
+                        for k, v in row.items()
+                    }
+                )
     return out
 
 
@@ -138,5 +176,7 @@ def key_text(row: dict[str, str | None], key: tuple[str, ...]) -> str:
 
 
 def spelt_out(text: str, spelt: bool = True) -> str:
-    """A text in quotes, with every character outside ASCII as its code: what looks alike is told apart."""
+    """A text in quotes, with every character outside ASCII as its code: what looks alike is told
+    apart.
+    """
     return ascii(text) if spelt else text

@@ -1,4 +1,6 @@
-"""Coordinates of any reference system to longitude and latitude on WGS 84, or a refusal: never metres off without saying so."""
+"""Coordinates of any reference system to longitude and latitude on WGS 84, or a refusal: never
+metres off without saying so.
+"""
 
 import re
 import warnings
@@ -19,13 +21,17 @@ __all__ = ["Bounds", "ToWgs84", "fits", "to_wgs84"]
 set_network_enabled(False)  # a grid that is fetched on the way would make results depend on the day
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Bounds = tuple[float, float, float, float]  # in source coordinates: least x, least y, greatest x, greatest y
+# in source coordinates: least x, least y, greatest x, greatest y
+Bounds = tuple[float, float, float, float]
 _WGS84 = CRS.from_user_input("OGC:CRS84")
 _CODE = re.compile(r"(?:(EPSG|ESRI|OGC):{1,2})?([A-Za-z0-9]{1,16})", re.ASCII | re.IGNORECASE)
 _LONGEST = 1 << 16  # characters of WKT
 _EXACT = 1.0  # metres: an operation that moves coordinates may be off by this much without a grid
-_NULL = 4.0  # metres: stated for NAD83, ETRS89 and their like, which everyone publishes as WGS 84 without moving a point
-_MARGIN = 2.0  # degrees around the area a projection is meant for: a whole state is often drawn in one zone of two
+# metres: stated for NAD83, ETRS89 and their like, which everyone publishes as WGS 84 without moving
+# a point
+_NULL = 4.0
+# degrees around the area a projection is meant for: a whole state is often drawn in one zone of two
+_MARGIN = 2.0
 
 
 class ToWgs84(NamedTuple):
@@ -37,10 +43,13 @@ class ToWgs84(NamedTuple):
     plane: Transformer | None  # from the plane to its own longitude and latitude: exact
     datum: Transformer | None  # from there to WGS 84
     area: Bounds | None
-    home: Bounds | None = None  # of a projection: the part of the Earth it is meant for, also where positions beyond are taken
+    # of a projection: the part of the Earth it is meant for, also where positions beyond are taken
+    home: Bounds | None = None
 
     def __call__(self, x: Any, y: Any) -> tuple[Floats, Floats]:
-        """(longitude, latitude); NaN where a position cannot be in this system, or plainly is degrees and not its lengths."""
+        """(longitude, latitude); NaN where a position cannot be in this system, or plainly is
+        degrees and not its lengths.
+        """
         lon, lat = np.array(x, np.float64), np.array(y, np.float64)
         for step in (self.plane, self.datum):
             if step is not None:
@@ -54,15 +63,19 @@ class ToWgs84(NamedTuple):
         return np.where(good, lon, np.nan), np.where(good, lat, np.nan)
 
     def in_degrees(self, x: Any, y: Any) -> Any:
-        """Where numbers that should be lengths are longitude and latitude inside the very area this projection is meant for.
+        """Where numbers that should be lengths are longitude and latitude inside the very area this
+        projection is meant for.
 
-        In metres or feet they would be a few steps from the projection's origin, which no projection has where it is used.
+        In metres or feet they would be a few steps from the projection's origin, which no
+        projection has where it is used.
         """
         return _in_degrees(self.home if self.plane is not None else None, x, y)
 
 
 def fits(crs: str | int, x: Any, y: Any) -> Any:
-    """Whether numbers can be positions in `crs` as they are: degrees where it counts in degrees, lengths where it counts in those."""
+    """Whether numbers can be positions in `crs` as they are: degrees where it counts in degrees,
+    lengths where it counts in those.
+    """
     degrees, home = _meant(crs)
     return (np.abs(x) <= 180) & (np.abs(y) <= 90) if degrees else ~_in_degrees(home, x, y)
 
@@ -81,14 +94,23 @@ def _in_degrees(home: Bounds | None, x: Any, y: Any) -> Any:
         return found
     west, south, east, north = home
     for lon, lat in ((x, y), (y, x)):  # their axes may be swapped too
-        found |= (np.abs(lon) <= 180) & (np.abs(lat) <= 90) & (lon >= west) & (lon <= east) & (lat >= south) & (lat <= north)
+        found |= (
+            (np.abs(lon) <= 180)
+            & (np.abs(lat) <= 90)
+            & (lon >= west)
+            & (lon <= east)
+            & (lat >= south)
+            & (lat <= north)
+        )
     return found & ((x != 0) | (y != 0))
 
 
 def to_wgs84(crs: str | int, bounds: Bounds | None = None) -> ToWgs84:
-    """The way from `crs` (a code, AUTHORITY:CODE or WKT) to WGS 84; `bounds` of the data choose between operations.
+    """The way from `crs` (a code, AUTHORITY:CODE or WKT) to WGS 84; `bounds` of the data choose
+    between operations.
 
-    Raises `Refused`: "crs.unknown", or "crs.grid" when the way there is a guess or needs a grid that is not installed.
+    Raises `Refused`: "crs.unknown", or "crs.grid" when the way there is a guess or needs a grid
+    that is not installed.
     """
     system = _parsed(crs)
     base = system.geodetic_crs
@@ -100,7 +122,9 @@ def to_wgs84(crs: str | int, bounds: Bounds | None = None) -> ToWgs84:
     datum = _operation(base, name, _degrees(plane, bounds))
     how = " + ".join(p for p in datum.description.split(" + ") if "axis order" not in p) or "WGS 84"
     area = _area(system)
-    return ToWgs84(name, plane is None and datum.accuracy == 0, how, plane, datum, area, area or _home(system))
+    return ToWgs84(
+        name, plane is None and datum.accuracy == 0, how, plane, datum, area, area or _home(system)
+    )
 
 
 def _parsed(crs: str | int) -> CRS:
@@ -112,7 +136,9 @@ def _parsed(crs: str | int) -> CRS:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Nothing but codes and WKT: a PROJ string can name files.
-            return _flat(_from_code((code[1] or "").upper(), code[2]) if code else CRS.from_wkt(text))
+            return _flat(
+                _from_code((code[1] or "").upper(), code[2]) if code else CRS.from_wkt(text)
+            )
     except CRSError as error:
         _unknown(crs, str(error).split(":", 1)[-1].strip() or "PROJ does not know it")
 
@@ -137,7 +163,10 @@ def _unknown(crs: str | int, why: str) -> NoReturn:
         "crs.unknown",
         f"The coordinate reference system {str(crs)[:120]!r} is not known: {why[:200]}.",
         expected="an EPSG or ESRI code, or WKT, of a geographic or projected system",
-        remedy="Ask upstream which system the coordinates are in and state it where this kind of source takes it.",
+        remedy=(
+            "Ask upstream which system the coordinates are in and state it where this kind of"
+            " source takes it."
+        ),
         crs=str(crs)[:1000],
     )
 
@@ -150,7 +179,9 @@ def _name(system: CRS) -> str:
 
 
 def _area(system: CRS) -> Bounds | None:
-    """Where positions of a projection can lie; longitude and latitude are used far beyond their area (Guam in NAD83)."""
+    """Where positions of a projection can lie; longitude and latitude are used far beyond their
+    area (Guam in NAD83).
+    """
     used = system.area_of_use if system.is_projected else None
     if used is None or used.west >= used.east:
         return None
@@ -169,7 +200,11 @@ def _degrees(plane: Transformer | None, bounds: Bounds | None) -> AreaOfInterest
     x, y = np.array(bounds[0::2], np.float64), np.array(bounds[1::2], np.float64)
     lon, lat = (x, y) if plane is None else plane.transform(x, y)
     inside = np.isfinite([lon, lat]).all() and np.abs(lon).max() <= 180 and np.abs(lat).max() <= 90
-    return AreaOfInterest(float(min(lon)), float(min(lat)), float(max(lon)), float(max(lat))) if inside else None
+    return (
+        AreaOfInterest(float(min(lon)), float(min(lat)), float(max(lon)), float(max(lat)))
+        if inside
+        else None
+    )
 
 
 def _operation(base: CRS, name: str, area: AreaOfInterest | None) -> Transformer:
@@ -187,28 +222,57 @@ def _operation(base: CRS, name: str, area: AreaOfInterest | None) -> Transformer
 
 
 def _refuse_operation(name: str, missing: list[str], accuracy: float) -> NoReturn:
-    near = f"what is left puts points about {accuracy:g} m away" if accuracy >= 0 else "there is no other way"
+    near = (
+        f"what is left puts points about {accuracy:g} m away"
+        if accuracy >= 0
+        else "there is no other way"
+    )
     grid = missing[0] if missing else None
     raise Refused(
         "crs.grid",
-        f"Coordinates in {name} need the grid file {grid} to become WGS 84, and it is not installed; {near}."
-        if grid
-        else f"Coordinates in {name} cannot become WGS 84 exactly: {near}.",
-        expected=f"{grid} of PROJ-data where pyproj reads it" if grid else f"an operation good to {_EXACT:g} m",
-        remedy=(f"Run `pyproj sync --system-directory --file {grid}` and then this again; or " if grid else "Either ")
-        + "ask upstream for WGS 84, or keep the coordinates as plain columns under their own names, without a geometry.",
+        (
+            f"Coordinates in {name} need the grid file {grid} to become WGS 84, and it is not"
+            f" installed; {near}."
+            if grid
+            else f"Coordinates in {name} cannot become WGS 84 exactly: {near}."
+        ),
+        expected=(
+            f"{grid} of PROJ-data where pyproj reads it"
+            if grid
+            else f"an operation good to {_EXACT:g} m"
+        ),
+        remedy=(
+            f"Run `pyproj sync --system-directory --file {grid}` and then this again; or "
+            if grid
+            else "Either "
+        )
+        + "ask upstream for WGS 84, or keep the coordinates as plain columns under their own names,"
+        " without a geometry.",
         crs=name,
         grids=missing,
     )
 
 
 def _group(base: CRS, area: AreaOfInterest | None) -> tuple[list[Transformer], bool, list[str]]:
-    """(operations that can be done here, best first; whether the first is the best known; grid files others need)."""
+    """(operations that can be done here, best first; whether the first is the best known; grid
+    files others need).
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyproj warns that a better one exists; we refuse instead
         try:
-            group = TransformerGroup(base, _WGS84, always_xy=True, area_of_interest=area, allow_ballpark=False)  # type: ignore[arg-type]
+            group = TransformerGroup(
+                base,
+                _WGS84,
+                always_xy=True,
+                area_of_interest=area,  # type: ignore[arg-type]
+                allow_ballpark=False,
+            )
         except ProjError:
             return [], False, []
-    missing = [grid.short_name for step in group.unavailable_operations for grid in step.grids if not grid.available]
+    missing = [
+        grid.short_name
+        for step in group.unavailable_operations
+        for grid in step.grids
+        if not grid.available
+    ]
     return group.transformers, group.best_available, list(dict.fromkeys(missing))

@@ -1,4 +1,6 @@
-"""What connector code is given, and the rows of all inputs: as readers make them, or as connector code makes them of those."""
+"""What connector code is given, and the rows of all inputs: as readers make them, or as connector
+code makes them of those.
+"""
 
 import importlib.util
 import sys
@@ -28,7 +30,9 @@ AskParent = Callable[[dict[str, Any]], dict[str, Any]]
 class Context:
     """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
 
-    def __init__(self, job: Read | Acquire | Discover, scratch: Path, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, job: Read | Acquire | Discover, scratch: Path, emit: Callable[[dict[str, Any]], None]
+    ) -> None:
         self.dataset_id = job.dataset_id
         self.window = (job.since, job.until)
         self.scratch = scratch
@@ -36,7 +40,9 @@ class Context:
 
     def log(self, event: str, **fields: Any) -> None:
         """One event for the run's log."""
-        self._emit({"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)})
+        self._emit(
+            {"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)}
+        )
 
 
 def load_connector(path: str) -> ModuleType:
@@ -65,15 +71,24 @@ class _Tally:
 class Feed:
     """All inputs of a job, readable any number of times."""
 
-    def __init__(self, job: Read, hook: Hook | None, context: Context, readers: list[Reader] | None) -> None:
+    def __init__(
+        self, job: Read, hook: Hook | None, context: Context, readers: list[Reader] | None
+    ) -> None:
         geometry = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
         self.geometry = geometry if job.format == "geojson" or readers is not None else None
         self.cells = job.format == "csv" and readers is None
-        self.readers = [_reader(job, i, geometry) for i in range(len(job.inputs))] if readers is None else readers
+        self.readers = (
+            [_reader(job, i, geometry) for i in range(len(job.inputs))]
+            if readers is None
+            else readers
+        )
         for reader in self.readers:
             reader.record_limit = job.max_record_bytes
-        # Inference reads the rows more than once, connector code must run once: its rows are spooled then.
-        self._hooked = _Hooked(self.readers, hook, context, job.fixes, spool=not job.schema) if hook else None
+        # Inference reads the rows more than once, connector code must run once: its rows are
+        # spooled then.
+        self._hooked = (
+            _Hooked(self.readers, hook, context, job.fixes, spool=not job.schema) if hook else None
+        )
         self._tally = _Tally()
         self._only: dict[str, set[int]] = {}
         for source_id, line in job.only:
@@ -98,7 +113,9 @@ class Feed:
         self._tally = _Tally()
         for reader in self.readers:
             for batch in reader.batches(names):
-                chosen = picked(batch, self._only.get(reader.source_id, set())) if self._only else batch
+                chosen = (
+                    picked(batch, self._only.get(reader.source_id, set())) if self._only else batch
+                )
                 if chosen is not None:
                     self._tally.read += chosen.size
                     yield chosen
@@ -121,7 +138,9 @@ class Feed:
 class _Hooked:
     """The rows connector code makes of the inputs, with the source and line it had read last."""
 
-    def __init__(self, readers: list[Reader], hook: Hook, context: Context, fixes: Fixes, *, spool: bool) -> None:
+    def __init__(
+        self, readers: list[Reader], hook: Hook, context: Context, fixes: Fixes, *, spool: bool
+    ) -> None:
         self._readers, self._hook, self._context, self._fixes = readers, hook, context, fixes
         self._spool = context.scratch / ".rows.jsonl" if spool else None
         self._spooled = False
@@ -156,7 +175,9 @@ class _Hooked:
                 if record.problem is not None and not record.problem[0].startswith("drop:"):
                     fix = self._fixes.get(record_digest(record.raw())) if self._fixes else None
                     row = corrected(record, fix, types()) if fix is not None else None
-                    record = record._replace(early=types(), near=(before and before.raw, after and after.raw))
+                    record = record._replace(
+                        early=types(), near=(before and before.raw, after and after.raw)
+                    )
                 if row is None:
                     spoilt.append((reader.source_id, record))
                 else:
@@ -169,14 +190,30 @@ class _Hooked:
                 for source_id, record in self._live():
                     raw = record.raw() if record.row is None else None
                     near = record.near and [text and text() for text in record.near]
-                    out.write(msgspec.json.encode((source_id, *record._replace(raw=raw, near=near))) + b"\n")  # type: ignore[arg-type]
+                    out.write(
+                        msgspec.json.encode((source_id, *record._replace(raw=raw, near=near)))  # type: ignore[arg-type]
+                        + b"\n"
+                    )
             self._spooled = True
         with path.open("rb") as lines:
             for line in lines:
                 source_id, number, raw, row, problem, held, early, near = msgspec.json.decode(line)
                 shown = partial(_shown, row) if raw is None else partial(str, raw)
-                before, after = (None if text is None else partial(str, text) for text in near or (None, None))
-                yield source_id, Loose(number, shown, row, tuple(problem) if problem else None, held, early, near and (before, after))
+                before, after = (
+                    None if text is None else partial(str, text) for text in near or (None, None)
+                )
+                yield (
+                    source_id,
+                    Loose(
+                        number,
+                        shown,
+                        row,
+                        tuple(problem) if problem else None,
+                        held,
+                        early,
+                        near and (before, after),
+                    ),
+                )
 
     def remove(self) -> None:
         """Delete the spool."""

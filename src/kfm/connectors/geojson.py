@@ -1,4 +1,6 @@
-"""GeoJSON and JSON records as rows; properties and geometry decode straight into structs, a block at a time."""
+"""GeoJSON and JSON records as rows; properties and geometry decode straight into structs, a block
+at a time.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,7 +37,10 @@ class JsonReader:
 
     def _open(self) -> Records:
         return Records(
-            utf8_blocks(self._source, "json", self._encoding, self.warnings), self.source_id, self._path, limit=self.record_limit
+            utf8_blocks(self._source, "json", self._encoding, self.warnings),
+            self.source_id,
+            self._path,
+            limit=self.record_limit,
         )
 
     def _finish(self, records: Records) -> None:
@@ -52,7 +57,9 @@ class JsonReader:
 
     def _loosen(self, records: Records, slab: Slab, line: int) -> list[Loose]:
         if slab.items is not None:
-            return [self._row(item, line + i, _text_of(slab, i)) for i, item in enumerate(slab.items)]
+            return [
+                self._row(item, line + i, _text_of(slab, i)) for i, item in enumerate(slab.items)
+            ]
         return [self._record(records, text, line + i) for i, text in enumerate(slab.texts)]
 
     def _record(self, records: Records, text: bytes, line: int) -> Loose:
@@ -70,7 +77,9 @@ class JsonReader:
         return self._row(item, line, raw)
 
     def _misread(self, records: Records, text: bytes, why: str) -> Problem:
-        """The row rule for a record msgspec refuses but Python reads; otherwise the document is no JSON."""
+        """The row rule for a record msgspec refuses but Python reads; otherwise the document is no
+        JSON.
+        """
         odd: list[str] = []
 
         def number(token: str) -> float:
@@ -91,14 +100,22 @@ class JsonReader:
 
     def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:
         if not isinstance(item, dict):
-            return Loose(line, raw, None, ("json.record", f"expected an object, got {type(item).__name__}"))
+            return Loose(
+                line, raw, None, ("json.record", f"expected an object, got {type(item).__name__}")
+            )
         return Loose(line, raw, item)
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
-        """Records as columns; a block that does not decode into the known columns is read loosely."""
+        """Records as columns; a block that does not decode into the known columns is read
+        loosely.
+        """
         shape, getters = _struct_of(names)
         records, line = self._open(), 1
-        for slab in records.split(_whole_first(_struct_of(names, whole=True)[0], shape, lambda items: len(items) * len(names))):
+        for slab in records.split(
+            _whole_first(
+                _struct_of(names, whole=True)[0], shape, lambda items: len(items) * len(names)
+            )
+        ):
             if slab.items is not None:
                 columns = {name: list(map(get, slab.items)) for name, get in getters.items()}
                 batch = self._batch(slab, columns, len(slab.items), line)
@@ -109,9 +126,23 @@ class JsonReader:
         self._finish(records)
 
     def _batch(self, slab: Slab, columns: dict[str, list[Any]], size: int, line: int) -> Batch:
-        return Batch(self.source_id, size, columns, lambda i: line + i, lambda i: slab.text(i).decode("utf-8", "replace"), {})
+        return Batch(
+            self.source_id,
+            size,
+            columns,
+            lambda i: line + i,
+            lambda i: slab.text(i).decode("utf-8", "replace"),
+            {},
+        )
 
-    def _loose_batch(self, records: Records, slab: Slab, names: tuple[str, ...], line: int, ignored: frozenset[str] = frozenset()) -> Batch:
+    def _loose_batch(
+        self,
+        records: Records,
+        slab: Slab,
+        names: tuple[str, ...],
+        line: int,
+        ignored: frozenset[str] = frozenset(),
+    ) -> Batch:
         return batch_of(self.source_id, self._loosen(records, slab, line), names, ignored=ignored)
 
 
@@ -132,13 +163,19 @@ class GeoJsonReader(JsonReader):
         )
 
     def _finish(self, records: Records) -> None:
-        kind, crs = records.members.get("type", b'"FeatureCollection"'), records.members.get("crs", b"null")
+        kind, crs = (
+            records.members.get("type", b'"FeatureCollection"'),
+            records.members.get("crs", b"null"),
+        )
         if kind != b'"FeatureCollection"':
             raise Refused(
                 "geojson.features",
                 f"Source {self.source_id} is of type {kind[:80].decode('utf-8', 'replace')}.",
                 expected="a FeatureCollection",
-                remedy="Look at the captured bytes; correct `source.format` if it is another kind of JSON.",
+                remedy=(
+                    "Look at the captured bytes; correct `source.format` if it is another kind of"
+                    " JSON."
+                ),
                 source_id=self.source_id,
             )
         if crs == b"null":
@@ -149,26 +186,40 @@ class GeoJsonReader(JsonReader):
         if not name.upper().endswith(_WGS84):
             raise Refused(
                 "geojson.crs",
-                f"Source {self.source_id} declares the coordinate system {name or crs[:80].decode('utf-8', 'replace')!r}.",
-                expected="longitude and latitude on WGS 84 (CRS84 or EPSG:4326), as RFC 7946 demands",
-                remedy="Ask upstream for WGS 84 (often a parameter such as outSR=4326), or reproject in a connector.",
+                f"Source {self.source_id} declares the coordinate system"
+                f" {name or crs[:80].decode('utf-8', 'replace')!r}.",
+                expected=(
+                    "longitude and latitude on WGS 84 (CRS84 or EPSG:4326), as RFC 7946 demands"
+                ),
+                remedy=(
+                    "Ask upstream for WGS 84 (often a parameter such as outSR=4326), or reproject"
+                    " in a connector."
+                ),
                 source_id=self.source_id,
             )
 
     def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:
         if not isinstance(item, dict) or item.get("type") != "Feature":
-            return Loose(line, raw, None, ("geojson.feature", 'expected an object of type "Feature"'))
+            return Loose(
+                line, raw, None, ("geojson.feature", 'expected an object of type "Feature"')
+            )
         properties = item.get("properties")
         if properties is not None and not isinstance(properties, dict):
-            return Loose(line, raw, None, ("geojson.feature", "expected properties to be an object or null"))
+            return Loose(
+                line, raw, None, ("geojson.feature", "expected properties to be an object or null")
+            )
         row: Row = {} if item.get("id") is None else {FEATURE_ID: item["id"]}
         row |= properties or {}  # a property of that name wins
         if self._geometry in row:
             raise Refused(
                 "schema.collision",
-                f"A feature of source {self.source_id} has a property named {self._geometry!r}, the name of the geometry column.",
+                f"A feature of source {self.source_id} has a property named {self._geometry!r}, the"
+                " name of the geometry column.",
                 expected="distinct column names",
-                remedy="Rename the property in a connector, or name the geometry column differently in the schema.",
+                remedy=(
+                    "Rename the property in a connector, or name the geometry column differently in"
+                    " the schema."
+                ),
                 source_id=self.source_id,
             )
         if not isinstance(item.get("geometry"), dict | None):
@@ -176,7 +227,9 @@ class GeoJsonReader(JsonReader):
         return Loose(line, raw, row | {self._geometry: item.get("geometry")})
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
-        """Features as columns; ids and geometry that the schema does not name are left out with a warning."""
+        """Features as columns; ids and geometry that the schema does not name are left out with a
+        warning.
+        """
         properties = tuple(n for n in names if n not in (FEATURE_ID, self._geometry))
         shape, getters = _struct_of(properties)
         whole = _feature_of(_struct_of(properties, whole=True)[0], whole=True)
@@ -190,7 +243,9 @@ class GeoJsonReader(JsonReader):
         for slab in records.split(_whole_first(whole, _feature_of(shape), members)):
             if slab.items is not None:
                 rows = [f.properties or empty for f in slab.items]
-                columns: dict[str, list[Any]] = {name: list(map(get, rows)) for name, get in getters.items()}
+                columns: dict[str, list[Any]] = {
+                    name: list(map(get, rows)) for name, get in getters.items()
+                }
                 columns[FEATURE_ID] = [f.id for f in slab.items]
                 columns[self._geometry] = [f.geometry for f in slab.items]
                 self._warn_left_out(columns, names)
@@ -204,7 +259,10 @@ class GeoJsonReader(JsonReader):
     def _warn_left_out(self, columns: dict[str, list[Any]], names: tuple[str, ...]) -> None:
         for name in (FEATURE_ID, self._geometry):
             if name not in names and (held := columns.pop(name)).count(None) < len(held):
-                self.warnings.add(f"{name} of the features in {self.source_id} is not in the schema and is left out.")
+                self.warnings.add(
+                    f"{name} of the features in {self.source_id} is not in the schema and is left"
+                    " out."
+                )
 
 
 def duplicate(twice: Twice) -> Problem:
@@ -216,8 +274,13 @@ _DICTS = Decoder(msgspec.json.Decoder(list[dict[str, Any]]).decode, count_member
 
 
 def _whole_first(whole: Any, shape: Any, members: Callable[[list[Any]], int]) -> Decoder:
-    """Decodes into `whole`, which lacks no member, so that their number is known; into `shape` where a record does lack one."""
-    strict, lenient = msgspec.json.Decoder(list[whole]).decode, msgspec.json.Decoder(list[shape]).decode
+    """Decodes into `whole`, which lacks no member, so that their number is known; into `shape`
+    where a record does lack one.
+    """
+    strict, lenient = (
+        msgspec.json.Decoder(list[whole]).decode,
+        msgspec.json.Decoder(list[shape]).decode,
+    )
     misses = 0
 
     def decode(data: bytes) -> list[Any]:
@@ -236,8 +299,11 @@ def _text_of(slab: Slab, index: int) -> Callable[[], str]:
     return lambda: slab.text(index).decode("utf-8", "replace")
 
 
-def _struct_of(names: tuple[str, ...], *, whole: bool = False) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
-    """A struct with one field per column, whatever characters the name holds; a name it does not know fails the block.
+def _struct_of(
+    names: tuple[str, ...], *, whole: bool = False
+) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
+    """A struct with one field per column, whatever characters the name holds; a name it does not
+    know fails the block.
 
     `whole`: so does a field that is not there.
     """
@@ -253,4 +319,6 @@ def _feature_of(shape: Any, *, whole: bool = False) -> Any:
     if whole:
         rest = [("properties", shape), ("geometry", Geometry)]
     id_ = ("id", str | int | float | None, None)
-    return msgspec.defstruct("Feature", [("type", Literal["Feature"]), id_, *rest], kw_only=True, gc=False)
+    return msgspec.defstruct(
+        "Feature", [("type", Literal["Feature"]), id_, *rest], kw_only=True, gc=False
+    )

@@ -46,9 +46,19 @@ class GeometryCollection(msgspec.Struct, tag_field="type", tag="GeometryCollecti
     geometries: list["Geometry"]
 
 
-Geometry = Point | MultiPoint | LineString | MultiLineString | Polygon | MultiPolygon | GeometryCollection
+Geometry = (
+    Point | MultiPoint | LineString | MultiLineString | Polygon | MultiPolygon | GeometryCollection
+)
 
-_NAMES = {1: "Point", 2: "LineString", 3: "Polygon", 4: "MultiPoint", 5: "MultiLineString", 6: "MultiPolygon", 7: "GeometryCollection"}
+_NAMES = {
+    1: "Point",
+    2: "LineString",
+    3: "Polygon",
+    4: "MultiPoint",
+    5: "MultiLineString",
+    6: "MultiPolygon",
+    7: "GeometryCollection",
+}
 _MAX_NESTING = 16  # collections inside collections
 
 
@@ -57,7 +67,9 @@ class _Bad(Exception):
 
 
 class GeoColumn(NamedTuple):
-    """One geometry column: `low` and `high` are (n, 3) corners, NaN where there is nothing; `codes` are ISO WKB types, 0 for null."""
+    """One geometry column: `low` and `high` are (n, 3) corners, NaN where there is nothing; `codes`
+    are ISO WKB types, 0 for null.
+    """
 
     wkb: "pa.Array"
     low: Floats
@@ -70,11 +82,17 @@ class GeoColumn(NamedTuple):
 
     def type_names(self) -> set[str]:
         """The GeoParquet names of the types present."""
-        return {_NAMES[c % 1000] + (" Z" if c > 1000 else "") for c in np.flatnonzero(np.bincount(self.codes)).tolist() if c}
+        return {
+            _NAMES[c % 1000] + (" Z" if c > 1000 else "")
+            for c in np.flatnonzero(np.bincount(self.codes)).tolist()
+            if c
+        }
 
 
 def encode(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColumn:
-    """Each value as WKB; what is no geometry, or lies outside the globe, goes to `bad` by its row."""
+    """Each value as WKB; what is no geometry, or lies outside the globe, goes to `bad` by its
+    row.
+    """
     column = _points(values)
     if column is None:
         column = _mixed(values, name, bad)
@@ -88,11 +106,15 @@ def invalid_count(column: GeoColumn, wkb: "pa.Array") -> int:
         return 0
     import shapely
 
-    return int((~shapely.is_valid(shapely.from_wkb(wkb.drop_null().to_numpy(zero_copy_only=False)))).sum())
+    return int(
+        (~shapely.is_valid(shapely.from_wkb(wkb.drop_null().to_numpy(zero_copy_only=False)))).sum()
+    )
 
 
 def _points(values: Sequence[Any]) -> GeoColumn | None:
-    """The common case, a block of points of one dimension, in one sweep; None when it is not that."""
+    """The common case, a block of points of one dimension, in one sweep; None when it is not
+    that.
+    """
     if set(map(type, values)) != {Point}:
         return None
     positions = [v.coordinates for v in values]
@@ -147,7 +169,9 @@ def _one(value: Any) -> tuple[bytes, list[float], list[float], int]:
     return wkb, low, high, int.from_bytes(wkb[1:5], "little")
 
 
-def _flat(positions: list[Position], parts: list["array[float]"], dims: set[int], least: int, what: str) -> tuple[int, bytes]:
+def _flat(
+    positions: list[Position], parts: list["array[float]"], dims: set[int], least: int, what: str
+) -> tuple[int, bytes]:
     """(dimension, bytes) of some positions, which are noted for the bounds."""
     if len(positions) < least:
         raise _Bad(f"a {what} has {len(positions)} positions, at least {least} are needed")
@@ -171,7 +195,9 @@ def _line(line: list[Position], parts: list["array[float]"], dims: set[int]) -> 
     return d, _head(2, d) + pack("<I", len(line)) + body
 
 
-def _polygon(rings: list[list[Position]], parts: list["array[float]"], dims: set[int]) -> tuple[int, bytes]:
+def _polygon(
+    rings: list[list[Position]], parts: list["array[float]"], dims: set[int]
+) -> tuple[int, bytes]:
     if not rings:
         raise _Bad("a polygon has no ring")
     d, out = 2, [b""]
@@ -187,7 +213,9 @@ def _polygon(rings: list[list[Position]], parts: list["array[float]"], dims: set
 def _many(code: int, pieces: list[tuple[int, bytes]]) -> bytes:
     if not pieces:
         raise _Bad("the geometry is empty")
-    return _head(code, pieces[0][0]) + pack("<I", len(pieces)) + b"".join(body for _, body in pieces)
+    return (
+        _head(code, pieces[0][0]) + pack("<I", len(pieces)) + b"".join(body for _, body in pieces)
+    )
 
 
 def _wkb(value: Any, parts: list["array[float]"], dims: set[int], nesting: int) -> bytes:
@@ -225,7 +253,10 @@ def _from_wkt(text: str) -> tuple[bytes, list[float], list[float], int]:
         raise _Bad("the geometry is empty or not finite")
     wkb = shapely.to_wkb(shape, output_dimension=3, byte_order=1, flavor="iso")
     low, high = [np.nan] * 3, [np.nan] * 3
-    low[: numbers.shape[1]], high[: numbers.shape[1]] = numbers.min(0).tolist(), numbers.max(0).tolist()
+    low[: numbers.shape[1]], high[: numbers.shape[1]] = (
+        numbers.min(0).tolist(),
+        numbers.max(0).tolist(),
+    )
     return wkb, low, high, int.from_bytes(wkb[1:5], "little")
 
 
@@ -238,7 +269,10 @@ def _check_range(column: GeoColumn, name: str, bad: dict[int, Problem]) -> None:
             i,
             (
                 "geometry.range",
-                f"{name}: longitude {low[i, 0]:g}..{high[i, 0]:g}, latitude {low[i, 1]:g}..{high[i, 1]:g}"
-                " lie outside -180..180, -90..90; are they swapped?",
+                (
+                    f"{name}: longitude {low[i, 0]:g}..{high[i, 0]:g}, latitude"
+                    f" {low[i, 1]:g}..{high[i, 1]:g} lie outside -180..180, -90..90; are they"
+                    " swapped?"
+                ),
             ),
         )

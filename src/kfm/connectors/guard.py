@@ -1,7 +1,8 @@
 """What the child takes away from itself before it runs workspace code.
 
-An audit hook sees what Python does, not what a C library does: it stops accidents early, in words that help. What truly holds is that
-the child is given no secret, no store and no key, and what the kernel refuses (`confine`).
+An audit hook sees what Python does, not what a C library does: it stops accidents early, in words
+that help. What truly holds is that the child is given no secret, no store and no key, and what the
+kernel refuses (`confine`).
 """
 
 import ctypes
@@ -43,7 +44,16 @@ _HARMLESS = {"socket.gethostname"}
 _LISTS = {"os.listdir", "os.scandir"}
 _LINKS = {"os.link", "os.symlink", "os.chdir", "os.fchdir"}
 # nothing needs them, and where the kernel refuses them it cannot see whose file it is
-_NEVER = {"os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "os.mkfifo", "os.mknod", "os.chflags"}
+_NEVER = {
+    "os.chmod",
+    "os.chown",
+    "os.utime",
+    "os.setxattr",
+    "os.removexattr",
+    "os.mkfifo",
+    "os.mknod",
+    "os.chflags",
+}
 _CHANGES = {
     "os.remove": (0,),
     "os.rename": (0, 1),
@@ -74,7 +84,9 @@ def limit(memory_bytes: int) -> None:
 
 
 def without_network() -> bool:
-    """Move into an empty network namespace where the system allows it; whether it did. Must run before any thread starts."""
+    """Move into an empty network namespace where the system allows it; whether it did. Must run
+    before any thread starts.
+    """
     if sys.platform != "linux":
         return False
     uid, gid = os.getuid(), os.getgid()
@@ -99,13 +111,21 @@ class Reads(NamedTuple):
     def refuses(self, path: Any) -> bool:
         """Whether a file or folder is out of sight."""
         real = os.path.realpath(os.fsdecode(path))
-        return _within(real, self.root) and not any(_within(real, a) for a in (self.scratch, *self.allowed))
+        return _within(real, self.root) and not any(
+            _within(real, a) for a in (self.scratch, *self.allowed)
+        )
 
 
 def reads_of(connector: str | None, inputs: Iterable[str], scratch: str) -> Reads | None:
-    """What connector code in <workspace>/scripts/connectors/<id>/connector.py may read; None: nothing foreign runs, or in no workspace."""
+    """What connector code in <workspace>/scripts/connectors/<id>/connector.py may read; None:
+    nothing foreign runs, or in no workspace.
+    """
     folders = Path(connector).absolute().parents if connector is not None else ()
-    if connector is None or len(folders) < 4 or (folders[2].name, folders[1].name) != ("scripts", "connectors"):
+    if (
+        connector is None
+        or len(folders) < 4
+        or (folders[2].name, folders[1].name) != ("scripts", "connectors")
+    ):
         return None
     root = os.path.realpath(folders[3])
     python = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
@@ -118,7 +138,8 @@ def _within(path: str, folder: str) -> bool:
 
 
 def close_ways_out(scratch: Path, reads: Reads | None = None) -> None:
-    """From here on Python code cannot connect, start a process, change a file outside `scratch` or read what `reads` refuses.
+    """From here on Python code cannot connect, start a process, change a file outside `scratch` or
+    read what `reads` refuses.
 
     Cannot be undone.
     """
@@ -133,13 +154,16 @@ def _hook(inside: str, reads: Reads | None) -> Callable[[str, tuple[Any, ...]], 
             _check_read(reads, event, args[0])
         elif event in _LISTS:
             _check_read(reads, event, "." if args[0] is None else args[0])
-        elif event in _LINKS or event in _NEVER:  # what a link or a relative name means depends on who follows it, and from where
+        elif event in _LINKS or event in _NEVER:
+            # what a link or a relative name means depends on who follows it, and from where
             raise PermissionError(f"connector code may not use {event}")
         elif event in _CHANGES:
             for place in _CHANGES[event]:
                 _check_change(inside, event, args[place])
         elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
-            raise PermissionError(f"connector code may not use {event}; what lies outside is asked for in acquire()")
+            raise PermissionError(
+                f"connector code may not use {event}; what lies outside is asked for in acquire()"
+            )
 
     return hook
 
@@ -151,7 +175,9 @@ def _check_open(inside: str, args: tuple[Any, ...]) -> None:
     name = os.fsdecode(path)
     if "keys" in name.split(os.sep):
         raise PermissionError(f"connector code may not open {name!r}")
-    if (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & _WRITE):
+    if (isinstance(mode, str) and set(mode) & set("wax+")) or (
+        isinstance(flags, int) and flags & _WRITE
+    ):
         _check_change(inside, "open", path)
 
 
@@ -160,8 +186,15 @@ def _check_read(reads: Reads | None, event: str, path: Any) -> None:
         return
     name = os.fsdecode(path)
     # a folder held open would be a way to its files by names relative to it
-    if reads.refuses(name) or (event == "open" and os.path.isdir(name) and not _within(os.path.realpath(name), reads.scratch)):
-        raise PermissionError(f"connector code may not {event} {name!r}: it sees its inputs, its scratch folder and its own folder")
+    if reads.refuses(name) or (
+        event == "open"
+        and os.path.isdir(name)
+        and not _within(os.path.realpath(name), reads.scratch)
+    ):
+        raise PermissionError(
+            f"connector code may not {event} {name!r}: it sees its inputs, its scratch folder and"
+            " its own folder"
+        )
 
 
 def _check_change(inside: str, event: str, path: Any) -> None:
@@ -169,4 +202,6 @@ def _check_change(inside: str, event: str, path: Any) -> None:
         return
     real = os.path.realpath(os.fsdecode(path))
     if real != inside and not real.startswith(inside + os.sep) and real != os.devnull:
-        raise PermissionError(f"connector code may not {event} {real!r}: only its scratch folder can be changed")
+        raise PermissionError(
+            f"connector code may not {event} {real!r}: only its scratch folder can be changed"
+        )

@@ -1,4 +1,6 @@
-"""A 64-bit number for every value of a column, and for several columns together: equal for equal values, within this process."""
+"""A 64-bit number for every value of a column, and for several columns together: equal for equal
+values, within this process.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,14 +26,20 @@ def mixed(arrays: Sequence["pa.Array"]) -> Array:
 
 
 def whole_numbers(array: "pa.Array") -> Array | None:
-    """The values of a column of integers or times as they are ordered, None for any other; what is missing is 0."""
+    """The values of a column of integers or times as they are ordered, None for any other; what is
+    missing is 0.
+    """
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
     elif pa.types.is_date32(array.type):
         array = array.view(pa.int32())
     elif not pa.types.is_integer(array.type):
         return None
-    numbers: Array = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    numbers: Array = (
+        (array.fill_null(0) if array.null_count else array)
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int64, copy=False)
+    )
     return numbers
 
 
@@ -62,7 +70,9 @@ def _others(array: "pa.Array") -> Array:
 
 def _texts(array: "pa.Array") -> Array:
     """All texts of one length at once."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(
+        np.int64
+    )
     held = array.buffers()[2]
     data = np.frombuffer(held, np.uint8) if held is not None else np.empty(0, np.uint8)
     lengths = np.diff(offsets)
@@ -70,8 +80,14 @@ def _texts(array: "pa.Array") -> Array:
     for length in np.flatnonzero(np.bincount(np.minimum(lengths, _LONG + 1))).tolist():
         if length > _LONG:
             for row in np.flatnonzero(lengths > _LONG).tolist():
-                found[row] = np.int64(hash(data[offsets[row] : offsets[row + 1]].tobytes())).view(np.uint64)
-        elif length * len(array) == offsets[-1] - offsets[0] and lengths[0] == length and (lengths == length).all():
+                found[row] = np.int64(hash(data[offsets[row] : offsets[row + 1]].tobytes())).view(
+                    np.uint64
+                )
+        elif (
+            length * len(array) == offsets[-1] - offsets[0]
+            and lengths[0] == length
+            and (lengths == length).all()
+        ):
             return _words(data[offsets[0] : offsets[-1]].reshape(len(array), length))
         else:
             rows = np.flatnonzero(lengths == length)

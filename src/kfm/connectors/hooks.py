@@ -1,4 +1,6 @@
-"""Two things connector code may do beside making rows: say what its source can, and judge the finished table."""
+"""Two things connector code may do beside making rows: say what its source can, and judge the
+finished table.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,19 +22,27 @@ __all__ = ["discover", "judge_table"]
 _SHOWN = 100
 
 
-def discover(job: Discover, context: Context, emit: Callable[[dict[str, Any]], None]) -> TransformResult:
+def discover(
+    job: Discover, context: Context, emit: Callable[[dict[str, Any]], None]
+) -> TransformResult:
     """Tell the parent what the connector's `discover(ctx)` returns. Writes nothing."""
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "discover")
     found = hook(context) if hook is not None else None
     if not isinstance(found, Capabilities):
-        raise TypeError(f"discover() must return kfm.model.connector.Capabilities, got {type(found).__name__}")
+        raise TypeError(
+            f"discover() must return kfm.model.connector.Capabilities, got {type(found).__name__}"
+        )
     emit({"op": "capabilities", "found": msgspec.to_builtins(found)})
-    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={})
+    return TransformResult(
+        artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}
+    )
 
 
 def judge_table(own: ModuleType | None, context: Context, table: Path) -> None:
-    """Refuse the capture when the connector's `validate(ctx, rows)` finds anything in the rows that were written."""
+    """Refuse the capture when the connector's `validate(ctx, rows)` finds anything in the rows that
+    were written.
+    """
     hook = hook_of(own, "validate")
     if hook is None:
         return
@@ -40,13 +50,19 @@ def judge_table(own: ModuleType | None, context: Context, table: Path) -> None:
     for finding in hook(context, _rows(table)) or ():
         count += 1
         if count <= _SHOWN:
-            shown.append(finding if isinstance(finding, str) else msgspec.to_builtins(finding, str_keys=True))
+            shown.append(
+                finding if isinstance(finding, str) else msgspec.to_builtins(finding, str_keys=True)
+            )
     if count:
         raise Refused(
             "connector.validate",
-            f"The connector's own check found {count} fault{'' if count == 1 else 's'} in {context.dataset_id}; the first: {shown[0]}",
+            f"The connector's own check found {count} fault{'' if count == 1 else 's'} in"
+            f" {context.dataset_id}; the first: {shown[0]}",
             expected="validate() to find nothing",
-            remedy="Look at what upstream sends; correct the connector's transform() or validate() if it is right.",
+            remedy=(
+                "Look at what upstream sends; correct the connector's transform() or validate() if"
+                " it is right."
+            ),
             findings=shown,
             count=count,
         )

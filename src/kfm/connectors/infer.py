@@ -1,6 +1,8 @@
-"""The types of columns that nobody states: the one that more than 99 in 100 values have. Rows of the others are set aside.
+"""The types of columns that nobody states: the one that more than 99 in 100 values have. Rows of
+the others are set aside.
 
-Whatever is found here follows from all values and from the types of the official version, never from where a sample ended.
+Whatever is found here follows from all values and from the types of the official version, never
+from where a sample ended.
 """
 
 from collections import Counter
@@ -24,10 +26,22 @@ _SHOWN = 12  # columns in a notice
 _ONE_IN = 100  # a type holds when fewer than one in so many values disagree
 _NO_NUMBER = r"[+-]?(?i:nan|inf|infinity)"
 _BOOLEAN = r"[Tt]rue|TRUE|[Ff]alse|FALSE"
-_CODE = r"0[0-9]+|[1-9][0-9]{15,17}"  # a leading zero would be lost, and more than 15 digits are an identifier
+# a leading zero would be lost, and more than 15 digits are an identifier
+_CODE = r"0[0-9]+|[1-9][0-9]{15,17}"
 _DAY = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_SCALARS = ("integer", "number", "boolean", "timestamp", "date", "code", "wide", "nonfinite", "blank")
-# The kinds of values that a column of a type holds as they are. Numbers that are not finite say "number", and are set aside as such.
+_SCALARS = (
+    "integer",
+    "number",
+    "boolean",
+    "timestamp",
+    "date",
+    "code",
+    "wide",
+    "nonfinite",
+    "blank",
+)
+# The kinds of values that a column of a type holds as they are. Numbers that are not finite say
+# "number", and are set aside as such.
 _HOLDS: dict[str, frozenset[str]] = {
     "integer": frozenset(("integer", "nonfinite", "blank")),
     "number": frozenset(("integer", "number", "nonfinite", "blank")),
@@ -73,7 +87,9 @@ class Census:
 
 
 def settle(census: Census, *, known: str | None = None, strict: bool = False) -> str:
-    """The type of a column. `known` is the one it has in the official version; of a `strict` one every value counts."""
+    """The type of a column. `known` is the one it has in the official version; of a `strict` one
+    every value counts.
+    """
     if known is not None and census.keeps(known):
         return known
     kinds = census.kinds
@@ -86,26 +102,48 @@ def settle(census: Census, *, known: str | None = None, strict: bool = False) ->
 def _candidates(census: Census) -> tuple[str, ...]:
     """The types narrower than text that could be meant."""
     kinds = census.kinds
-    numeric = () if kinds["code"] or not (kinds["integer"] or kinds["number"]) else ("number",) if kinds["number"] else ("integer",)
+    numeric = (
+        ()
+        if kinds["code"] or not (kinds["integer"] or kinds["number"])
+        else ("number",)
+        if kinds["number"]
+        else ("integer",)
+    )
     return (*numeric, *(kind for kind in ("boolean", "timestamp", "date") if kinds[kind]))
 
 
 def is_text(census: Census, known: str | None) -> bool:
     """Whether a column is text for certain, even if every unseen value were of another kind."""
-    narrower = [k for k in ("number", "boolean", "timestamp", "date") if k != "number" or not census.kinds["code"]]
-    return census.total > 0 and all(census.rules_out(k) for k in (*narrower, known) if k is not None and k != "string")
+    narrower = [
+        k
+        for k in ("number", "boolean", "timestamp", "date")
+        if k != "number" or not census.kinds["code"]
+    ]
+    return census.total > 0 and all(
+        census.rules_out(k) for k in (*narrower, known) if k is not None and k != "string"
+    )
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a name says that its values are codes: a leading zero may turn up in the next capture."""
+    """Whether a name says that its values are codes: a leading zero may turn up in the next
+    capture.
+    """
     return IDENTIFIER.fullmatch(name) is not None
 
 
 def cells_census(text: "pa.Array") -> Counter[str]:
     """The kinds of some CSV cells; null ones say nothing."""
     found: Counter[str] = Counter()
-    left = (pc.utf8_slice_codeunits(text, 0, _LOOKED_AT) if text.nbytes > _LONG else text).drop_null()
-    for kind, pattern in (("integer", WHOLE), ("number", DECIMAL), ("blank", r"\s*"), ("nonfinite", _NO_NUMBER), ("boolean", _BOOLEAN)):
+    left = (
+        pc.utf8_slice_codeunits(text, 0, _LOOKED_AT) if text.nbytes > _LONG else text
+    ).drop_null()
+    for kind, pattern in (
+        ("integer", WHOLE),
+        ("number", DECIMAL),
+        ("blank", r"\s*"),
+        ("nonfinite", _NO_NUMBER),
+        ("boolean", _BOOLEAN),
+    ):
         left = _take(found, kind, left, f"^({pattern})$")
     return found + _text_census(left)
 
@@ -116,14 +154,18 @@ def values_census(values: Sequence[Any]) -> Counter[str]:
     for kind, n in Counter(map(type, values)).items():
         if kind is str:
             try:
-                found += _text_census(pa.array([v[:_LOOKED_AT] for v in values if type(v) is str], pa.string()))
+                found += _text_census(
+                    pa.array([v[:_LOOKED_AT] for v in values if type(v) is str], pa.string())
+                )
             except UnicodeEncodeError:  # half a surrogate pair: such a row is set aside as text
                 found["string"] += n
         elif kind is int:
             wide = sum(v not in INT64 for v in values if type(v) is int)
             found += Counter(integer=n - wide, wide=wide)  # wide: more than 64 bits
         elif kind is not type(None):
-            found[{bool: "boolean", float: "number", dict: "json", list: "json"}.get(kind, "string")] += n
+            found[
+                {bool: "boolean", float: "number", dict: "json", list: "json"}.get(kind, "string")
+            ] += n
     return +found
 
 
@@ -137,7 +179,11 @@ def _text_census(text: "pa.Array") -> Counter[str]:
     for kind, pattern in (("date", _DAY + r"\s*$"), ("timestamp", "")):
         held = pc.match_substring_regex(days, pattern)
         these, days = days.filter(held), days.filter(pc.invert(held))
-        fits = len(these) if fast_cast(these, kind) is not None else sum(agrees(kind, v) for v in these.to_pylist())
+        fits = (
+            len(these)
+            if fast_cast(these, kind) is not None
+            else sum(agrees(kind, v) for v in these.to_pylist())
+        )
         found += Counter({kind: fits, "string": len(these) - fits})
     return +found
 
@@ -152,21 +198,35 @@ def _take(into: Counter[str], kind: str, text: "pa.Array", pattern: str) -> "pa.
     return rest
 
 
-_PLAIN: dict[str, set[type]] = {"integer": {int}, "number": {int, float}, "boolean": {bool}, "string": {str, int, float, bool}}
+_PLAIN: dict[str, set[type]] = {
+    "integer": {int},
+    "number": {int, float},
+    "boolean": {bool},
+    "string": {str, int, float, bool},
+}
 
 
 def disagreeing(kind: str, values: Any, *, cells: bool) -> list[int]:
-    """Where the values are that a column of this inferred type does not hold as they are written; `cells`: text is read as CSV's is."""
+    """Where the values are that a column of this inferred type does not hold as they are written;
+    `cells`: text is read as CSV's is.
+    """
     if isinstance(values, pa.Array):
         return _odd_cells(kind, values)
     types = set(map(type, values)) - {type(None)}
     if kind == "json" or types <= _PLAIN.get(kind, set()):
         held = [v for v in values if v is not None] if kind == "integer" else []
-        return [] if not held or (max(held) in INT64 and min(held) in INT64) else _one_by_one(kind, values)
+        return (
+            []
+            if not held or (max(held) in INT64 and min(held) in INT64)
+            else _one_by_one(kind, values)
+        )
     if cells and str in types:
         texts = [i for i, v in enumerate(values) if isinstance(v, str)]
         odd = _odd_cells(kind, pa.array([values[i] for i in texts], pa.string()))
-        return sorted([texts[i] for i in odd] + [i for i in _one_by_one(kind, values) if not isinstance(values[i], str)])
+        return sorted(
+            [texts[i] for i in odd]
+            + [i for i in _one_by_one(kind, values) if not isinstance(values[i], str)]
+        )
     if kind in ("timestamp", "date") and types == {str}:
         try:
             if fast_cast(pa.array(values, pa.string()), kind) is not None:
@@ -179,10 +239,18 @@ def disagreeing(kind: str, values: Any, *, cells: bool) -> list[int]:
 def _odd_cells(kind: str, text: "pa.Array") -> list[int]:
     if kind in _PATTERN:
         fits = pc.match_substring_regex(text, _PATTERN[kind])
-        return [] if pc.all(fits).as_py() in (True, None) else np.flatnonzero(pc.invert(fits).fill_null(False)).tolist()
+        return (
+            []
+            if pc.all(fits).as_py() in (True, None)
+            else np.flatnonzero(pc.invert(fits).fill_null(False)).tolist()
+        )
     if kind in ("string", "json") or fast_cast(text, kind) is not None:
         return []
-    return [i for i, v in enumerate(text.to_pylist()) if v is not None and not v.isspace() and not agrees(kind, v)]
+    return [
+        i
+        for i, v in enumerate(text.to_pylist())
+        if v is not None and not v.isspace() and not agrees(kind, v)
+    ]
 
 
 def _one_by_one(kind: str, values: Sequence[Any]) -> list[int]:
@@ -200,7 +268,9 @@ def _holds(kind: str, value: Any) -> bool:
 
 
 class Inferred:
-    """The columns of records that no schema describes, in order of first appearance, and what their values say of their types."""
+    """The columns of records that no schema describes, in order of first appearance, and what their
+    values say of their types.
+    """
 
     def __init__(self, job: Read | Twin, geometry: str | None, *, cells: bool) -> None:
         self._job, self._geometry, self._cells = job, geometry, cells
@@ -237,14 +307,27 @@ class Inferred:
     def columns(self) -> tuple[Column, ...]:
         """Every column with its type; geometry comes last."""
         names = sorted(self.sample, key=lambda name: name == self._geometry)
-        return tuple(Column(name=n, type=self._fixed(n) or self._settled(n, self.sample[n])) for n in names)  # type: ignore[arg-type]
+        return tuple(
+            Column(name=n, type=self._fixed(n) or self._settled(n, self.sample[n]))  # type: ignore[arg-type]
+            for n in names
+        )
 
     def begin(self) -> None:
         """Count anew: all records come now."""
         self.counted = {name: Census() for name in self.sample}
 
-    def odd_ones(self, column: Column, values: Any, left_out: set[int], *, plain: bool, count: bool, provisional: bool) -> list[int]:
-        """Where the values are that the column does not hold; `plain`: it is known to hold all of them.
+    def odd_ones(
+        self,
+        column: Column,
+        values: Any,
+        left_out: set[int],
+        *,
+        plain: bool,
+        count: bool,
+        provisional: bool,
+    ) -> list[int]:
+        """Where the values are that the column does not hold; `plain`: it is known to hold all of
+        them.
 
         Raises `Widen` where its type is not the one of all values.
         """
@@ -255,8 +338,18 @@ class Inferred:
         if not count:
             return odd
         if left_out:
-            values = [v for i, v in enumerate(values.to_pylist() if isinstance(values, pa.Array) else values) if i not in left_out]
-        held = len(values) - values.null_count if isinstance(values, pa.Array) else len(values) - values.count(None)
+            values = [
+                v
+                for i, v in enumerate(
+                    values.to_pylist() if isinstance(values, pa.Array) else values
+                )
+                if i not in left_out
+            ]
+        held = (
+            len(values) - values.null_count
+            if isinstance(values, pa.Array)
+            else len(values) - values.count(None)
+        )
         if provisional and held and not self.sample[column.name].kinds and known is None:
             raise Widen  # the first records showed nothing of it
         other = known not in (None, kind) or kind == "json"
@@ -270,7 +363,12 @@ class Inferred:
             return odd
         census.kinds += self._census(values)
         fresh, kinds = known != kind, census.kinds
-        if provisional and fresh and kind in ("integer", "number") and (kinds["code"] or (kind == "integer" and kinds["number"])):
+        if (
+            provisional
+            and fresh
+            and kind in ("integer", "number")
+            and (kinds["code"] or (kind == "integer" and kinds["number"]))
+        ):
             raise Widen
         return odd
 
@@ -278,7 +376,9 @@ class Inferred:
         """Raise `Widen` unless all values together give every column its type."""
         for column in columns:
             census, known = self.counted[column.name], self._known.get(column.name)
-            if self._fixed(column.name) is not None or (column.type == "string" and not census.kinds["json"] and is_text(census, known)):
+            if self._fixed(column.name) is not None or (
+                column.type == "string" and not census.kinds["json"] and is_text(census, known)
+            ):
                 continue
             if census.unseen or self._settled(column.name, census) != column.type:
                 raise Widen
@@ -291,7 +391,14 @@ class Inferred:
         said = ", ".join(f"{c.name} {c.type}{self._why(c)}" for c in new[:_SHOWN])
         more = f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
         name = self._job.dataset_id
-        return [f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of all columns down."] if new else []
+        return (
+            [
+                f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of"
+                " all columns down."
+            ]
+            if new
+            else []
+        )
 
     def _why(self, column: Column) -> str:
         if column.type != "string":

@@ -1,4 +1,6 @@
-"""The text of a JSON document of any size: read on as it is asked for, and let go once it is passed over."""
+"""The text of a JSON document of any size: read on as it is asked for, and let go once it is passed
+over.
+"""
 
 import re
 from collections.abc import Iterator
@@ -79,7 +81,9 @@ class JsonText:
         return str(self._decoded(self._string()))
 
     def _string(self) -> bytes:
-        """The string token at hand; `fill` keeps what is not consumed, so its start stays in the buffer."""
+        """The string token at hand; `fill` keeps what is not consumed, so its start stays in the
+        buffer.
+        """
         while (match := _STRING.match(self.buf, self.pos)) is None:
             if not self.fill(len(self.buf) - self.pos):
                 self.cut("a string is not closed")
@@ -100,7 +104,11 @@ class JsonText:
         return text or _LARGE
 
     def _scalar(self) -> bytes:
-        while (match := _SCALAR.match(self.buf, self.pos)) is not None and match.end() == len(self.buf) and self.fill():
+        while (
+            (match := _SCALAR.match(self.buf, self.pos)) is not None
+            and match.end() == len(self.buf)
+            and self.fill()
+        ):
             self.check_open()
         if match is None:
             self.fail("expected a value")
@@ -108,7 +116,9 @@ class JsonText:
         return match.group()
 
     def _container(self) -> bytes:
-        """Pass over an object or array of any size without recursion; its text, or nothing when it is large."""
+        """Pass over an object or array of any size without recursion; its text, or nothing when it
+        is large.
+        """
         kept: list[bytes] = []
         size = depth = 0
         while True:
@@ -156,8 +166,13 @@ class JsonText:
             refuse_record(self._source, self.seen + 1, self.limit)
 
     def check_decoded(self, data: bytes) -> None:
-        """A long record may become many times as long: a position of nine characters takes 128 bytes."""
-        cost = len(data) + sum(int(np.sum(_WEIGHT[chars] * outside, dtype=np.int64)) for _, chars, outside in outside_strings(data))
+        """A long record may become many times as long: a position of nine characters takes 128
+        bytes.
+        """
+        cost = len(data) + sum(
+            int(np.sum(_WEIGHT[chars] * outside, dtype=np.int64))
+            for _, chars, outside in outside_strings(data)
+        )
         if cost > DECODED * self.limit:
             refuse_record(self._source, self.seen + 1, self.limit, decoded=cost)
 
@@ -175,7 +190,9 @@ class JsonText:
     def cut(self, why: str) -> NoReturn:
         """Refuse a document that ends too soon."""
         offset = self.base + len(self.buf)
-        raise Refused.cut(self._source, f"the document ends at byte {offset:,}, where {why}", offset=offset)
+        raise Refused.cut(
+            self._source, f"the document ends at byte {offset:,}, where {why}", offset=offset
+        )
 
     def fail_at(self, offset: int, why: str) -> NoReturn:
         """Refuse the document for a syntax error at a byte offset."""
@@ -183,7 +200,10 @@ class JsonText:
             "json.syntax",
             f"Source {self._source} is not valid JSON at byte {offset}: {why}.",
             expected="one complete JSON document",
-            remedy="The capture may be truncated; fetch it again, and report it upstream if it stays broken.",
+            remedy=(
+                "The capture may be truncated; fetch it again, and report it upstream if it stays"
+                " broken."
+            ),
             source_id=self._source,
             offset=offset,
         )
@@ -201,28 +221,38 @@ def refuse_depth(source_id: str) -> NoReturn:
 
 
 def structure(text: bytes, start: int = 0) -> tuple[npt.NDArray[np.int64], int]:
-    """Positions, from `start` on, of the commas between records, and of the bracket that closes their array (-1 when it is further on)."""
+    """Positions, from `start` on, of the commas between records, and of the bracket that closes
+    their array (-1 when it is further on).
+    """
     found, before = [np.empty(0, np.int64)], 0
     for at, chars, outside in outside_strings(text, start):
         depth = before + np.cumsum(_DEPTH[chars] * outside, dtype=np.int32)
         closed = np.flatnonzero(depth < 0)
         limit = int(closed[0]) if len(closed) else len(chars)
-        found.append(at + np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit]))
+        found.append(
+            at
+            + np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit])
+        )
         before = int(depth[-1])
         if len(closed):
             return np.concatenate(found), at + limit
     return np.concatenate(found), -1
 
 
-def outside_strings(text: bytes, start: int = 0) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
-    """Some characters at a time, where they begin from `start` on, and which of them stand in no string."""
+def outside_strings(
+    text: bytes, start: int = 0
+) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
+    """Some characters at a time, where they begin from `start` on, and which of them stand in no
+    string.
+    """
     at, quotes = start, 0
     while at < len(text):
         piece = text[at : at + _WINDOW]
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what a backslash escapes stands beside it
             piece = text[at : at + _WINDOW + 1]
         chars = np.frombuffer(_ESCAPE.sub(b"__", piece) if b"\\" in piece else piece, np.uint8)
-        seen = np.cumsum(chars == ord('"'), dtype=np.uint8) + np.uint8(quotes)  # wraps at 256, which keeps the parity
+        # wraps at 256, which keeps the parity
+        seen = np.cumsum(chars == ord('"'), dtype=np.uint8) + np.uint8(quotes)
         yield at - start, chars, seen & 1 == 0
         at, quotes = at + len(piece), int(seen[-1]) & 1
 
@@ -230,7 +260,9 @@ def outside_strings(text: bytes, start: int = 0) -> Iterator[tuple[int, npt.NDAr
 def _deepest(text: bytes) -> int:
     deepest = before = 0
     for at in range(0, len(text), _WINDOW):
-        depth = before + np.cumsum(_DEPTH[np.frombuffer(text[at : at + _WINDOW], np.uint8)], dtype=np.int32)
+        depth = before + np.cumsum(
+            _DEPTH[np.frombuffer(text[at : at + _WINDOW], np.uint8)], dtype=np.int32
+        )
         deepest, before = max(deepest, int(depth.max(initial=0))), int(depth[-1])
     return deepest
 

@@ -23,23 +23,37 @@ _SHOWN = 20
 _TRIAL = 1 << 16  # so many rows are hashed before their order is trusted
 _SHORTEST = 8  # rows of a stretch, on average: below, hashes cost no more
 _STRETCH = np.dtype([("others", np.uint64), ("first", np.int64), ("last", np.int64)])
-_ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("spelling", np.uint64, 2), ("row", np.int64)])
+_ROW = np.dtype(
+    [
+        ("hash", np.int64),
+        ("key", np.uint64, 2),
+        ("body", np.uint64, 2),
+        ("spelling", np.uint64, 2),
+        ("row", np.int64),
+    ]
+)
 _CLASH = np.dtype([("row", np.int64), ("first", np.int64), ("body", np.uint64, 2)])
 MOST = 200_000  # rows in conflict that are told one by one; nobody decides on more
 
 
 class Duplicates(NamedTuple):
-    """What sharing a key came to: rows to drop because an equal one stands before them, and pairs that contradict each other."""
+    """What sharing a key came to: rows to drop because an equal one stands before them, and pairs
+    that contradict each other.
+    """
 
     drop: Array  # one flag per row
     conflicts: list[tuple[int, int]]  # (first row, other row), the first few by row
     conflicting: int
-    clashes: Array  # every row of a key that is contradicted: its number, that of the first, and what it says; `MOST` or a few more
-    twins: list[tuple[int, int]] = []  # of those to drop, the first few whose key is spelt otherwise than the one that stays
+    # every row of a key that is contradicted: its number, that of the first, and what it says;
+    # `MOST` or a few more
+    clashes: Array
+    # of those to drop, the first few whose key is spelt otherwise than the one that stays
+    twins: list[tuple[int, int]] = []
 
 
 class _Stretches:
-    """Stretches of rows in which one column of the key grows and the others stay: no row of one is there twice, and of two only where they overlap.
+    """Stretches of rows in which one column of the key grows and the others stay: no row of one is
+    there twice, and of two only where they overlap.
 
     So come series: a station's days one after the other. They are a fraction of the rows.
     """
@@ -68,7 +82,10 @@ class _Stretches:
         found = np.zeros(len(starts), _STRETCH)
         if others:
             found["others"] = mixed([composed(array.take(pa.array(starts))) for array in others])
-        found["first"], found["last"] = growing[starts], growing[np.append(starts[1:], len(begins)) - 1]
+        found["first"], found["last"] = (
+            growing[starts],
+            growing[np.append(starts[1:], len(begins)) - 1],
+        )
         self._found.append(found)
         return True
 
@@ -85,7 +102,8 @@ def _changes(array: "pa.Array") -> Array:
     if pa.types.is_string(array.type) and len(array) > 1:
         ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
         width = int(ends[1] - ends[0])
-        if width > 0 and (np.diff(ends) == width).all():  # of one width, as codes are: all are compared at once
+        # of one width, as codes are: all are compared at once
+        if width > 0 and (np.diff(ends) == width).all():
             text = np.frombuffer(array.buffers()[2], np.uint8)[ends[0] : ends[-1]]
             if width in (1, 2, 4, 8):
                 words = text.view(f"u{width}")
@@ -97,9 +115,11 @@ def _changes(array: "pa.Array") -> Array:
 
 
 class KeyFile:
-    """Whether keys are there twice: by stretches in which they cannot be, or by one 64-bit hash per row, spilled to scratch.
+    """Whether keys are there twice: by stretches in which they cannot be, or by one 64-bit hash per
+    row, spilled to scratch.
 
-    A hash only nominates; equality is decided on whole keys and rows, so it may be weak and may differ between processes.
+    A hash only nominates; equality is decided on whole keys and rows, so it may be weak and may
+    differ between processes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -138,7 +158,14 @@ class KeyFile:
     def _twice(self) -> Array:
         """The hashes that more than one row has, in order."""
         if self._hashed * 8 >= _KEPT:
-            return np.sort(np.concatenate([_repeated(np.sort(bucket)) for bucket in buckets(self._path, np.dtype(np.int64))]))
+            return np.sort(
+                np.concatenate(
+                    [
+                        _repeated(np.sort(bucket))
+                        for bucket in buckets(self._path, np.dtype(np.int64))
+                    ]
+                )
+            )
         self._order()
         together = np.concatenate(self._runs)
         self._runs = []
@@ -146,7 +173,9 @@ class KeyFile:
         return _repeated(together)
 
     def _hash_all(self, table: Path, key: tuple[str, ...]) -> None:
-        """From the table itself: the first rows were in an order that made their hashes needless, and others were not."""
+        """From the table itself: the first rows were in an order that made their hashes needless,
+        and others were not.
+        """
         self._file.truncate(0)
         self._file.seek(0)
         self._fresh, self._runs, self._hashed = [], [], 0
@@ -169,12 +198,15 @@ class KeyFile:
         return _judge(buckets(self._nominees, _ROW), self._count)
 
     def _nominate(self, table: Path, key: tuple[str, ...], twice: Array) -> None:
-        """Write (key digest, row digest, row number) of every row whose hash is in `twice`, which is sorted."""
+        """Write (key digest, row digest, row number) of every row whose hash is in `twice`, which
+        is sorted.
+        """
         at = 0
         with self._nominees.open("wb") as out, pq.ParquetFile(table) as file:
             for batch in file.iter_batches(batch_size=8192):
                 hashes = np.fromfile(self._path, np.int64, batch.num_rows, offset=8 * at)
-                places = np.searchsorted(twice, hashes)  # `isin` would sort all of `twice` for every batch
+                # `isin` would sort all of `twice` for every batch
+                places = np.searchsorted(twice, hashes)
                 rows = np.flatnonzero(twice[np.minimum(places, len(twice) - 1)] == hashes)
                 if len(rows):
                     _digests(batch.take(pa.array(rows)), key, hashes[rows], at + rows).tofile(out)
@@ -197,13 +229,18 @@ def plain(array: "pa.Array") -> list[Any]:
 
 
 def buckets(path: Path, kind: "np.dtype[Any]", of: int = 0) -> Iterator[Array]:
-    """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group, whichever file `of` bytes they are in."""
+    """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group,
+    whichever file `of` bytes they are in.
+    """
     count = (of or path.stat().st_size) // _BUCKET + 1
     if count == 1:
         yield np.fromfile(path, kind)
         return
     for bucket in range(count):
-        pieces = (piece[(piece["hash"] if kind.names else piece) % count == bucket] for piece in _pieces(path, kind))
+        pieces = (
+            piece[(piece["hash"] if kind.names else piece) % count == bucket]
+            for piece in _pieces(path, kind)
+        )
         yield np.concatenate([np.empty(0, kind), *pieces])
 
 
@@ -220,7 +257,9 @@ def _repeated(hashes: Array) -> Array:
 
 
 def _digests(batch: "pa.RecordBatch", key: tuple[str, ...], hashes: Array, rows: Array) -> Array:
-    columns = [plain(composed(c) if n in key else c) for n, c in zip(batch.schema.names, batch.columns)]
+    columns = [
+        plain(composed(c) if n in key else c) for n, c in zip(batch.schema.names, batch.columns)
+    ]
     places = [batch.schema.names.index(k) for k in key]
     spelt = [batch.column(p).to_pylist() for p in places]
     out = np.empty(len(rows), _ROW)
@@ -259,5 +298,11 @@ def _judge(groups: Iterator[Array], size: int) -> Duplicates | None:
             clashes[-1]["body"] = group["body"][torn]
         pairs = sorted([*pairs, *found], key=lambda p: p[1])[:_SHOWN]
         other = np.flatnonzero(same & (group["spelling"] != group["spelling"][first]).any(axis=1))
-        twins = sorted([*twins, *zip(group["row"][first[other]].tolist(), group["row"][other].tolist())])[:_SHOWN]
-    return Duplicates(drop, pairs, conflicting, np.concatenate(clashes), twins) if conflicting or drop.any() else None
+        twins = sorted(
+            [*twins, *zip(group["row"][first[other]].tolist(), group["row"][other].tolist())]
+        )[:_SHOWN]
+    return (
+        Duplicates(drop, pairs, conflicting, np.concatenate(clashes), twins)
+        if conflicting or drop.any()
+        else None
+    )

@@ -1,4 +1,6 @@
-"""What every kind of source builds on: asking through the parent, reading row by row, options that are checked."""
+"""What every kind of source builds on: asking through the parent, reading row by row, options that
+are checked.
+"""
 
 import datetime as dt
 from abc import ABC, abstractmethod
@@ -28,25 +30,44 @@ class NotFetched(OSError):
 class Ask:
     """What `acquire` is given: the registered addresses, the window, and one way to get bytes."""
 
-    def __init__(self, job: Acquire, ask: Callable[[dict[str, Any]], dict[str, Any]], log: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        job: Acquire,
+        ask: Callable[[dict[str, Any]], dict[str, Any]],
+        log: Callable[..., None],
+    ) -> None:
         self.dataset_id, self.urls, self.options = job.dataset_id, job.urls, job.options
         self.since, self.until = job.since, job.until  # RFC 3339, half-open; None: no bound
         self.format = job.format
-        self.conflicts = job.conflicts  # refuse: no record may come twice; else the table's rule decides
+        # refuse: no record may come twice; else the table's rule decides
+        self.conflicts = job.conflicts
         self._ask, self.log = ask, log
         self._names: set[str] = set()
 
-    def get(self, url: str, name: str, *, accept: str = "", body: Any = None, keep: bool = True) -> Path:
-        """The whole body of `url` as a file; `body` (JSON) makes it a POST. Kept ones are the capture, in order of asking.
+    def get(
+        self, url: str, name: str, *, accept: str = "", body: Any = None, keep: bool = True
+    ) -> Path:
+        """The whole body of `url` as a file; `body` (JSON) makes it a POST. Kept ones are the
+        capture, in order of asking.
 
-        `name` is the source id of the file: letters, digits, `.`, `_` and `-`, once per capture. The same host, or one the registry
-        allows. Raises `NotFetched`; when that ends the acquire, the run ends with the parent's own error and exit code.
+        `name` is the source id of the file: letters, digits, `.`, `_` and `-`, once per capture.
+        The same host, or one the registry allows. Raises `NotFetched`; when that ends the acquire,
+        the run ends with the parent's own error and exit code.
         """
         if name in self._names:
             raise ValueError(f"{name} was asked for twice")
         self._names.add(name)
         payload = msgspec.json.encode(body).decode() if body is not None else ""
-        answer = self._ask({"op": "fetch", "url": url, "name": name, "accept": accept, "body": payload, "keep": keep})
+        answer = self._ask(
+            {
+                "op": "fetch",
+                "url": url,
+                "name": name,
+                "accept": accept,
+                "body": payload,
+                "keep": keep,
+            }
+        )
         if "path" not in answer:
             raise NotFetched(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
         return Path(answer["path"])
@@ -59,7 +80,9 @@ class Ask:
         items = [{"url": url, "name": name, "accept": accept} for name, url in wanted.items()]
         answer = self._ask({"op": "fetch", "items": items}) if items else {"paths": []}
         if "paths" not in answer:
-            raise NotFetched(f"could not fetch {len(items)} files: {answer.get('error', 'no reason given')}")
+            raise NotFetched(
+                f"could not fetch {len(items)} files: {answer.get('error', 'no reason given')}"
+            )
         return [Path(path) for path in answer["paths"]]
 
 
@@ -71,8 +94,10 @@ class RowReader(ABC):
     def __init__(self, source: InputFile) -> None:
         self.source_id, self.path = source.source_id, Path(source.path)
         self.warnings: set[str] = set()
-        self.stamp = ""  # when the source says its answer was made, RFC 3339 UTC; known after a pass
-        self.answered: tuple[str, str] | None = None  # the first and last time that it says it answered for
+        # when the source says its answer was made, RFC 3339 UTC; known after a pass
+        self.stamp = ""
+        # the first and last time that it says it answered for
+        self.answered: tuple[str, str] | None = None
 
     @abstractmethod
     def rows(self) -> Iterator[Loose]:
@@ -99,22 +124,31 @@ def options_of(given: dict[str, Any], kind: type[T]) -> T:
             "options",
             f"source.options: {error}.",
             expected="the options of this kind of source",
-            remedy=f"Correct them in the registry entry; docs/sources.md lists them.{meant(error, kind)}",
+            remedy=(
+                "Correct them in the registry entry; docs/sources.md lists"
+                f" them.{meant(error, kind)}"
+            ),
         ) from error
 
 
 def near(base: str, href: str) -> str | None:
-    """Where a link of the page at `base` leads; None when that is another server, or no address at all."""
+    """Where a link of the page at `base` leads; None when that is another server, or no address at
+    all.
+    """
     try:
         url = urljoin(base, href).partition("#")[0]
         here, there = urlsplit(base), urlsplit(url)
     except ValueError:  # such as http://[
         return None
-    return url if (here.scheme, here.netloc.lower()) == (there.scheme, there.netloc.lower()) else None
+    return (
+        url if (here.scheme, here.netloc.lower()) == (there.scheme, there.netloc.lower()) else None
+    )
 
 
 def utc(text: Any) -> str:
-    """A moment that a source states, as RFC 3339 in UTC; empty when it is none, or has no time zone."""
+    """A moment that a source states, as RFC 3339 in UTC; empty when it is none, or has no time
+    zone.
+    """
     try:
         found = dt.datetime.fromisoformat(str(text))
         return rfc3339(found) if found.tzinfo else ""

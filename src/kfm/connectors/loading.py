@@ -1,4 +1,6 @@
-"""The module of a kind of source, found by its name: how to ask for the bytes, and how to read them."""
+"""The module of a kind of source, found by its name: how to ask for the bytes, and how to read
+them.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -14,7 +16,8 @@ __all__ = ["Loaded", "load", "module_of"]
 class Loaded(NamedTuple):
     """The module of a kind: what it promises."""
 
-    columns: Callable[[Read], tuple[Column, ...]]  # the canonical ones, used when the registry names none; empty: inferred
+    # the canonical ones, used when the registry names none; empty: inferred
+    columns: Callable[[Read], tuple[Column, ...]]
     key: Callable[[Read], tuple[str, ...]]  # the business key that goes with them
     readers: Callable[[Read], list[Any]]
     acquire: Callable[[Any], None] | None

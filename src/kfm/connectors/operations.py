@@ -1,6 +1,7 @@
 """What can be asked of the child: one struct for each operation, with what it may depend on.
 
-The same operation over the same bytes gives the same artifact, byte for byte. They are told over a pipe and stored nowhere.
+The same operation over the same bytes gives the same artifact, byte for byte. They are told over a
+pipe and stored nowhere.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,7 +33,14 @@ __all__ = [
 Conflicts = Literal["refuse", "quarantine", "newest"]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=lambda name: name.lower()):
+class Operation(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=lambda name: name.lower(),
+):
     """What every operation has."""
 
     dataset_id: str
@@ -79,17 +87,22 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
 
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs
     options: dict[str, Any] = {}  # of that kind, as registered
-    area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude: rows outside are dropped by rule
-    extent: tuple[float, float, float, float] | None = None  # west, south, east, north of where records may lie
-    # When the capture was made, as its run recorded it: the same on every resume and rebuild, and part of no hash. What a record says of a
+    # a ring of longitude and latitude: rows outside are dropped by rule
+    area: tuple[tuple[float, float], ...] = ()
+    # west, south, east, north of where records may lie
+    extent: tuple[float, float, float, float] | None = None
+    # When the capture was made, as its run recorded it: the same on every resume and rebuild, and
+    # part of no hash. What a record says of a
     # later time cannot be true. None: nobody recorded it.
     captured_at: str | None = None
     mapping: dict[str, Any] = {}  # delimited: mapping.yml
     format: str
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
-    records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
+    # JSON: dotted path to the array; "." = every top-level value is a record
+    records: str | None = None
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
-    known: tuple[Column, ...] = ()  # of the official version: what is inferred keeps their types where the data allows it
+    # of the official version: what is inferred keeps their types where the data allows it
+    known: tuple[Column, ...] = ()
     known_words: dict[str, int] = {}  # documents: how many words each has in the official version
     max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = RECORD_BYTES
     business_key: tuple[str, ...] = ()
@@ -98,8 +111,10 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
     max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
-    only: tuple[tuple[str, int], ...] = ()  # (source id, line): nothing but these records is read; empty: all
-    fixes: dict[str, dict[str, str | None]] = {}  # digest of a record that would be set aside -> column -> the text that is right
+    # (source id, line): nothing but these records is read; empty: all
+    only: tuple[tuple[str, int], ...] = ()
+    # digest of a record that would be set aside -> column -> the text that is right
+    fixes: dict[str, dict[str, str | None]] = {}
     connector: str | None = None  # a workspace's connector.py
     conflicts: Conflicts = "refuse"  # records that share a key and differ
 
@@ -129,11 +144,16 @@ class Merge(Operation, frozen=True, kw_only=True):
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
     windows: tuple[tuple[str, str], ...] = ()  # of many parts that were collected into one
-    answered: tuple[str, str] | None = None  # the first and last time that the source says it answered for
-    incomplete: bool = False  # records of the part were set aside, so one that is not there may still be upstream
-    newer: bool = False  # the source says that its answer is newer than the official one, so that whatever it holds is its last word
+    # the first and last time that the source says it answered for
+    answered: tuple[str, str] | None = None
+    # records of the part were set aside, so one that is not there may still be upstream
+    incomplete: bool = False
+    # the source says that its answer is newer than the official one, so that whatever it holds is
+    # its last word
+    newer: bool = False
     captured_at: str | None = None  # as in `Read`
-    tombstones: dict[str, str] = {}  # what a row leaves behind, by column: aliases, state, into, time, revision
+    # what a row leaves behind, by column: aliases, state, into, time, revision
+    tombstones: dict[str, str] = {}
 
 
 class Collect(Operation, frozen=True, kw_only=True):
@@ -143,7 +163,8 @@ class Collect(Operation, frozen=True, kw_only=True):
     schema: tuple[Column, ...] = ()
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
-    windows: tuple[tuple[str, str], ...] = ()  # of each part; ("", "") where what it lacks may still be upstream
+    # of each part; ("", "") where what it lacks may still be upstream
+    windows: tuple[tuple[str, str], ...] = ()
 
 
 class Measure(Operation, frozen=True, kw_only=True):
@@ -154,13 +175,16 @@ class Measure(Operation, frozen=True, kw_only=True):
 
 
 class Govern(Operation, frozen=True, kw_only=True):
-    """One table, released by rule; then what explained its public rows before, and what explains those of a neighbour, if anything does."""
+    """One table, released by rule; then what explained its public rows before, and what explains
+    those of a neighbour, if anything does.
+    """
 
     schema: tuple[Column, ...] = ()
     business_key: tuple[str, ...] = ()
     location: Location | None = None
     release: Release | None = None
-    suppress: tuple[dict[str, Any], ...] = ()  # {"records": {column: value, ...}} or {"area": [w, s, e, n]}
+    # {"records": {column: value, ...}} or {"area": [w, s, e, n]}
+    suppress: tuple[dict[str, Any], ...] = ()
 
 
 class Twin(Operation, frozen=True, kw_only=True):
@@ -201,7 +225,21 @@ class Chain(Operation, frozen=True, kw_only=True):
     steps: tuple[Twin | Read | Govern, ...]
 
 
-TransformJob = Acquire | Discover | Catalogue | Read | Join | Recheck | Merge | Collect | Measure | Govern | Twin | Search | Chain
+TransformJob = (
+    Acquire
+    | Discover
+    | Catalogue
+    | Read
+    | Join
+    | Recheck
+    | Merge
+    | Collect
+    | Measure
+    | Govern
+    | Twin
+    | Search
+    | Chain
+)
 
 
 def code_of(job: TransformJob) -> str | None:

@@ -1,4 +1,6 @@
-"""Looks at a raster file before GDAL does: what it is, whether it is whole, how much it would unpack, which other files it names."""
+"""Looks at a raster file before GDAL does: what it is, whether it is whole, how much it would
+unpack, which other files it names.
+"""
 
 import errno
 import math
@@ -24,7 +26,8 @@ class Sniffed(NamedTuple):
     """What a file is."""
 
     driver: str
-    fields: int = 0  # GRIB: grids in all messages; a message may hold several, such as both components of the wind
+    # GRIB: grids in all messages; a message may hold several, such as both components of the wind
+    fields: int = 0
     is_cog: bool | None = None  # GeoTIFF
 
 
@@ -42,7 +45,8 @@ def sniff(source: InputFile) -> Sniffed:
                 _classic(file, size, where)
                 return Sniffed("netCDF")
         except (struct.error, LookupError, OverflowError, ValueError, OSError) as error:
-            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that one: it points to where no file reaches
+            # that one: it points to where no file reaches
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
             damaged(where, f"its structure cannot be read ({error})")
     if head[:8] == b"\x89HDF\r\n\x1a\n":
@@ -51,7 +55,9 @@ def sniff(source: InputFile) -> Sniffed:
     raise Refused(
         "raster.format",
         f"Source {where} begins with {head!r}, which is no raster kfm opens.",
-        expected="GRIB edition 2, NetCDF or GeoTIFF; never a VRT or another file that points to files",
+        expected=(
+            "GRIB edition 2, NetCDF or GeoTIFF; never a VRT or another file that points to files"
+        ),
         remedy="Point the registry at the data file itself.",
         source_id=where,
     )
@@ -73,8 +79,13 @@ def too_large(where: str, what: str) -> NoReturn:
     raise Refused(
         "raster.size",
         f"Source {where} holds {what}.",
-        expected=f"at most {MAX_SAMPLES} pixels, {BLOCK_BYTES >> 20} MiB in one block and {_LONG_AXIS} along an axis",
-        remedy="Ask upstream for tiles or a smaller area; a small file that claims this is an attack.",
+        expected=(
+            f"at most {MAX_SAMPLES} pixels, {BLOCK_BYTES >> 20} MiB in one block and {_LONG_AXIS}"
+            " along an axis"
+        ),
+        remedy=(
+            "Ask upstream for tiles or a smaller area; a small file that claims this is an attack."
+        ),
         source_id=where,
     )
 
@@ -101,7 +112,12 @@ def _grib(file: BinaryIO, size: int, where: str) -> int:
         if head[:4] != b"GRIB" or len(head) < 16:
             damaged(where, f"no message begins at byte {at}")
         if head[7] != 2:
-            raise Refused("raster.format", f"Source {where} is GRIB edition {head[7]}.", expected="edition 2", remedy="Ask for GRIB2.")
+            raise Refused(
+                "raster.format",
+                f"Source {where} is GRIB edition {head[7]}.",
+                expected="edition 2",
+                remedy="Ask for GRIB2.",
+            )
         end = at + struct.unpack(">Q", head[8:])[0]
         if not at + 20 <= end <= size:
             damaged(where, f"the message at byte {at} is cut off")
@@ -138,13 +154,31 @@ def _tiff(file: BinaryIO, size: int, where: str) -> bool:
         samples, bits = _first(tags, 277, 1), max(tags.get(258, [1]))
         if not width or not height or width * height * samples > MAX_SAMPLES:
             too_large(where, f"an image of {width} x {height} x {samples}")
-        tile = (_first(tags, 322), _first(tags, 323)) if 322 in tags else (width, min(height, _first(tags, 278, height)))
-        if tile[0] * tile[1] * (samples if _first(tags, 284, 1) == 1 else 1) * bits // 8 > BLOCK_BYTES:
+        tile = (
+            (_first(tags, 322), _first(tags, 323))
+            if 322 in tags
+            else (width, min(height, _first(tags, 278, height)))
+        )
+        if (
+            tile[0] * tile[1] * (samples if _first(tags, 284, 1) == 1 else 1) * bits // 8
+            > BLOCK_BYTES
+        ):
             too_large(where, f"blocks of {tile[0]} x {tile[1]} x {samples}")
         for tag in _TEXT_TAGS:
-            if any(mark in bytes(tags.get(tag, b"")) for mark in (b"OVERVIEW_FILE", b"/vsi", b"VRTDataset")):
+            if any(
+                mark in bytes(tags.get(tag, b""))
+                for mark in (b"OVERVIEW_FILE", b"/vsi", b"VRTDataset")
+            ):
                 _names_files(where, f"names another file in its tag {tag}")
-        images.append((place, max(width, height), 322 in tags, _first(tags, 254) & 4, _first(tags, 324 if 322 in tags else 273)))
+        images.append(
+            (
+                place,
+                max(width, height),
+                322 in tags,
+                _first(tags, 254) & 4,
+                _first(tags, 324 if 322 in tags else 273),
+            )
+        )
     return _is_cog(images)
 
 
@@ -170,12 +204,16 @@ def _directories(file: BinaryIO, size: int, where: str) -> Iterator[tuple[int, d
             if tag in _TEXT_TAGS and amount > _TEXT_CAP:
                 too_large(where, f"{amount} bytes of text in tag {tag}")
             if tag in _TEXT_TAGS or (kind in _SIZES and (tag in (324, 273) or amount <= 64)):
-                tags[tag] = _values(file, order, pointer, kind, amount, held, text=tag in _TEXT_TAGS)
+                tags[tag] = _values(
+                    file, order, pointer, kind, amount, held, text=tag in _TEXT_TAGS
+                )
         yield place, tags
         place = struct.unpack_from(order + pointer, block, count * entry)[0]
 
 
-def _values(file: BinaryIO, order: str, pointer: str, kind: int, amount: int, held: bytes, *, text: bool) -> Any:
+def _values(
+    file: BinaryIO, order: str, pointer: str, kind: int, amount: int, held: bytes, *, text: bool
+) -> Any:
     """The value of an entry: text, or the first numbers."""
     unit = 1 if text else _SIZES[kind]
     wanted = unit * (amount if text else min(amount, 64))
@@ -193,20 +231,30 @@ def _first(tags: dict[int, Any], tag: int, default: int = 0) -> int:
 
 
 def _is_cog(images: list[tuple[int, int, bool, int, int]]) -> bool:
-    """Tiled, directories in order before all data, smaller copies down to 512 and their data before that of the larger."""
+    """Tiled, directories in order before all data, smaller copies down to 512 and their data before
+    that of the larger.
+    """
     places = [place for place, *_ in images]
     pictures = [image for image in images if not image[3]]
     data = [image[4] for image in pictures if image[4]]
     tiled = all(image[2] for image in pictures)
     small = pictures[-1][1] <= 512 if len(pictures) > 1 else pictures[0][1] <= 512
-    return tiled and small and places == sorted(places) and places[-1] < min(data, default=math.inf) and data == sorted(data, reverse=True)
+    return (
+        tiled
+        and small
+        and places == sorted(places)
+        and places[-1] < min(data, default=math.inf)
+        and data == sorted(data, reverse=True)
+    )
 
 
 # -- NetCDF
 
 
 def _classic(file: BinaryIO, size: int, where: str) -> None:
-    """Check that every variable of a classic file lies within it: the library reads what is missing as zeros."""
+    """Check that every variable of a classic file lies within it: the library reads what is missing
+    as zeros.
+    """
     file.seek(3)
     version = file.read(1)[0]
     count, offset = ("Q" if version == 5 else "I"), ("I" if version == 1 else "Q")
@@ -255,7 +303,9 @@ def _classic(file: BinaryIO, size: int, where: str) -> None:
 
 
 def _hdf5(source: InputFile) -> None:
-    """Check that an HDF5 file keeps its data in itself: the library follows external data, links and virtual datasets to any file."""
+    """Check that an HDF5 file keeps its data in itself: the library follows external data, links
+    and virtual datasets to any file.
+    """
     import h5py  # only NetCDF 4 needs it
 
     where = source.source_id

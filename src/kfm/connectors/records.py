@@ -1,9 +1,11 @@
 """Cuts a JSON document of any size into blocks of whole records, without ever holding the document.
 
-A block is first cut where a record seems to end; that the cut is right is proven by the block decoding as a JSON array. Only when it
-does not is the text scanned exactly, so `},{` inside a string or a nested array costs time but never a wrong record.
+A block is first cut where a record seems to end; that the cut is right is proven by the block
+decoding as a JSON array. Only when it does not is the text scanned exactly, so `},{` inside a
+string or a nested array costs time but never a wrong record.
 
-A member that a record has twice leaves no trace once it is decoded: every block is counted (`members.py`).
+A member that a record has twice leaves no trace once it is decoded: every block is counted
+(`members.py`).
 """
 
 import re
@@ -27,7 +29,9 @@ _STEP = 8 << 20  # what is longer is one record, and looked at alone
 
 
 class Decoder(NamedTuple):
-    """How the text of a JSON array becomes a list of items, and how many members these stand for: all of them, or fewer."""
+    """How the text of a JSON array becomes a list of items, and how many members these stand for:
+    all of them, or fewer.
+    """
 
     decode: Callable[[bytes], list[Any]]  # raises what msgspec raises
     members: Callable[[list[Any]], int]
@@ -46,7 +50,9 @@ class Slab(NamedTuple):
 
 
 class Records:
-    """The records of one document: a bare array, the array at `path`, the only array of objects, or one value per line."""
+    """The records of one document: a bare array, the array at `path`, the only array of objects, or
+    one value per line.
+    """
 
     def __init__(
         self,
@@ -57,10 +63,16 @@ class Records:
         only: str | None = None,
         limit: int = RECORD_BYTES,
     ) -> None:
-        self._text, self._source, self._path, self._only = JsonText(blocks, source_id, limit), source_id, path, only
+        self._text, self._source, self._path, self._only = (
+            JsonText(blocks, source_id, limit),
+            source_id,
+            path,
+            only,
+        )
         self._guessing = True
         self._found = self._empty = False
-        self.members: dict[str, bytes] = {}  # members beside the records, as text; large ones are not kept, but seen
+        # members beside the records, as text; large ones are not kept, but seen
+        self.members: dict[str, bytes] = {}
 
     def member(self, name: str) -> Any:
         """A member beside the records, decoded; None when there is none."""
@@ -115,7 +127,11 @@ class Records:
         while True:
             key = text.key()
             if key in names or len(names) >= MOST_COLUMNS:
-                text.fail(f"the member {key[:80]!r} is there twice" if key in names else f"more than {len(names):,} members are no list")
+                text.fail(
+                    f"the member {key[:80]!r} is there twice"
+                    if key in names
+                    else f"more than {len(names):,} members are no list"
+                )
             names.add(key)
             text.expect(b":")
             if self._is_wanted(key, path):
@@ -173,7 +189,8 @@ class Records:
                     continue
             commas, close = structure(text.buf, text.pos)
             if guess and guess - text.pos not in commas:
-                self._guessing = False  # this document nests `},{`: guessing would fail at every block
+                # this document nests `},{`: guessing would fail at every block
+                self._guessing = False
             if close < 0 and not len(commas):
                 text.check_open()
                 if not text.fill(max(1, min(len(text.buf) - text.pos, _STEP))):
@@ -208,7 +225,9 @@ class Records:
         yield self._exact(decode, data, np.empty(0, np.int64))
 
     def _guess(self) -> int:
-        """Where, in the buffer, the last record that is certainly not the last of the array seems to end; 0 when there is none."""
+        """Where, in the buffer, the last record that is certainly not the last of the array seems
+        to end; 0 when there is none.
+        """
         text = self._text
         if len(text.buf) - text.pos < KEEP:
             text.fill()
@@ -259,14 +278,22 @@ class Records:
                 text.check_open()
                 text.fill(max(1, min(len(text.buf) - text.pos, _STEP)))
                 continue
-            texts = [line for line in text.buf[text.pos : end].split(b"\n") if line and not line.isspace()]
+            texts = [
+                line
+                for line in text.buf[text.pos : end].split(b"\n")
+                if line and not line.isspace()
+            ]
             if end - text.pos > _STEP:
                 text.base, text.buf, text.pos, end = text.base + end, text.buf[end:], 0, 0
                 yield from self._long_lines(decode, texts)
             elif texts:
                 data = b",".join(texts)
                 items = self._try(decode, data)
-                yield Slab(items, texts, data) if items is None or len(items) == len(texts) else Slab(None, texts, data)
+                yield (
+                    Slab(items, texts, data)
+                    if items is None or len(items) == len(texts)
+                    else Slab(None, texts, data)
+                )
             text.pos = end
 
     def _long_lines(self, decode: Decoder, texts: list[bytes]) -> Iterator[Slab]:
@@ -277,7 +304,11 @@ class Records:
             if len(line) > _STEP:
                 self._text.check_decoded(line)
             items = self._try(decode, line)
-            yield Slab(items, [line], line) if items is None or len(items) == 1 else Slab(None, [line], line)
+            yield (
+                Slab(items, [line], line)
+                if items is None or len(items) == 1
+                else Slab(None, [line], line)
+            )
 
     def fail_record(self, record: bytes, place: int, why: str) -> NoReturn:
         """Refuse the document for a record that is not JSON at all, `place` bytes into its text."""
@@ -291,10 +322,15 @@ class Records:
         raise Refused(
             "json.records" if self._only is None else "geojson.features",
             f"Source {self._source} holds no array of records at {where}.",
-            expected="a JSON array, an object with one array of objects, or one object per line"
-            if self._only is None
-            else "a FeatureCollection",
-            remedy="Look at the captured bytes (it may be an error message); name the array in `source.records` if it is nested.",
+            expected=(
+                "a JSON array, an object with one array of objects, or one object per line"
+                if self._only is None
+                else "a FeatureCollection"
+            ),
+            remedy=(
+                "Look at the captured bytes (it may be an error message); name the array in"
+                " `source.records` if it is nested."
+            ),
             source_id=self._source,
         )
 

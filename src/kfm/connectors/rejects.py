@@ -1,4 +1,6 @@
-"""The rows that were set aside, with line, rule, reason and neighbours, as JSON lines; and what people's corrections make of them."""
+"""The rows that were set aside, with line, rule, reason and neighbours, as JSON lines; and what
+people's corrections make of them.
+"""
 
 import datetime as dt
 import hashlib
@@ -17,13 +19,23 @@ from kfm.connectors.rows import Batch, Loose, Row
 from kfm.connectors.values import cells_text, type_cells
 from kfm.model.dataset import Column
 
-__all__ = ["Fixes", "Rejects", "check_value", "corrected", "mend", "picked", "record_digest", "types_of"]
+__all__ = [
+    "Fixes",
+    "Rejects",
+    "check_value",
+    "corrected",
+    "mend",
+    "picked",
+    "record_digest",
+    "types_of",
+]
 
 _RAW_CAP = 4096  # bytes of a record that are shown; the capture itself is kept whole
 _NEAR_CAP = 1024  # of its neighbours
 _SHOWN = 3
 _MOST = 200_000  # rows written; nobody decides on more one by one, and the counts go on
-Fixes = Mapping[str, Mapping[str, str | None]]  # digest of a record -> column -> the text that is right
+# digest of a record -> column -> the text that is right
+Fixes = Mapping[str, Mapping[str, str | None]]
 _HELD: dict[str, set[type]] = {
     "boolean": {bool},
     "integer": {int},
@@ -43,7 +55,9 @@ def _cut(text: str | None, cap: int) -> str | None:
 
 
 class Rejects:
-    """Counts quarantined rows by rule and writes each to a file that exists only when there is one."""
+    """Counts quarantined rows by rule and writes each to a file that exists only when there is
+    one.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,9 +65,12 @@ class Rejects:
         self.examples: dict[str, list[dict[str, Any]]] = {}
         self._file: BinaryIO | None = None
         self._written = 0
-        self._held: dict[str, Any] | None = None  # the last row of a batch waits for the one after it
-        self._last: tuple[str, Callable[[], str]] | None = None  # source and last record of the batch before
-        self._later: dict[str, Callable[[], str]] = {}  # reasons that are known only when everything was read, by what stands for them
+        # the last row of a batch waits for the one after it
+        self._held: dict[str, Any] | None = None
+        # source and last record of the batch before
+        self._last: tuple[str, Callable[[], str]] | None = None
+        # reasons that are known only when everything was read, by what stands for them
+        self._later: dict[str, Callable[[], str]] = {}
         path.unlink(missing_ok=True)
 
     @property
@@ -62,7 +79,9 @@ class Rejects:
         return self.counts.total()
 
     def take(self, batch: Batch) -> None:
-        """Set the bad rows of a batch aside, each with the record before and after it in the source."""
+        """Set the bad rows of a batch aside, each with the record before and after it in the
+        source.
+        """
         raw = cache(batch.raw)
         ours = self._last is not None and self._last[0] == batch.source_id
         self._release(raw(0) if self._held is not None and ours and batch.size else None)
@@ -71,7 +90,13 @@ class Rejects:
             if around is not None:
                 before, after = around
             else:
-                before = raw(i - 1) if i else self._last[1]() if ours and self._last is not None else None
+                before = (
+                    raw(i - 1)
+                    if i
+                    else self._last[1]()
+                    if ours and self._last is not None
+                    else None
+                )
                 after = raw(i + 1) if i + 1 < batch.size else None
             self._add(batch.source_id, batch.line(i), batch.bad[i], raw(i), before)
             self._held = {**(self._held or {}), **_asked(batch, i)}
@@ -81,7 +106,9 @@ class Rejects:
             self._last = (batch.source_id, lambda: raw(batch.size - 1))
 
     def explain_later(self, reason: Callable[[], str]) -> str:
-        """What to give as the reason of a row that can be explained only when everything was read."""
+        """What to give as the reason of a row that can be explained only when everything was
+        read.
+        """
         mark = f"\0{len(self._later)}"
         self._later[mark] = reason
         return mark
@@ -97,17 +124,29 @@ class Rejects:
         with draft.open("rb") as lines, self.path.open("wb") as out:
             for line in lines:
                 row = msgspec.json.decode(line)
-                out.write(msgspec.json.encode(row | {"reason": _known(later, row["reason"])}) + b"\n")
+                out.write(
+                    msgspec.json.encode(row | {"reason": _known(later, row["reason"])}) + b"\n"
+                )
         draft.unlink()
 
-    def _add(self, source_id: str, line: int, problem: Problem, raw: str, before: str | None) -> None:
+    def _add(
+        self, source_id: str, line: int, problem: Problem, raw: str, before: str | None
+    ) -> None:
         rule, reason = problem
         reason = reason.encode("utf-8", "replace").decode()
-        row = {"source_id": source_id, "line": line, "rule": rule, "reason": reason, "record": _cut(raw, _RAW_CAP)}
+        row = {
+            "source_id": source_id,
+            "line": line,
+            "rule": rule,
+            "reason": reason,
+            "record": _cut(raw, _RAW_CAP),
+        }
         self._held = {**row, "digest": record_digest(raw), "before": _cut(before, _NEAR_CAP)}
         self.counts[rule] += 1
         if self.counts[rule] <= _SHOWN:
-            self.examples.setdefault(rule, []).append({k: row[k] for k in ("source_id", "line", "reason")})
+            self.examples.setdefault(rule, []).append(
+                {k: row[k] for k in ("source_id", "line", "reason")}
+            )
 
     def _release(self, after: str | None) -> None:
         """Write the row that waits."""
@@ -137,7 +176,9 @@ def _known(later: dict[str, Callable[[], str]], reason: str) -> str:
 
 
 def _asked(batch: Batch, i: int) -> dict[str, Any]:
-    """What a correction of this row has to know: the columns of a source that connector code changes, and whether it holds no value at all."""
+    """What a correction of this row has to know: the columns of a source that connector code
+    changes, and whether it holds no value at all.
+    """
     early = batch.early.get(i)
     if early is not None and early.early is not None:
         blank = all(v is None for v in (early.held or {}).values())
@@ -161,7 +202,8 @@ def picked(batch: Batch, lines: Set[int]) -> Batch | None:
 
 
 def mend(batch: Batch, fixes: Fixes, columns: tuple[Column, ...]) -> dict[int, Batch]:
-    """Bad rows whose very text a person has corrected -> the row as corrected; a good row is nobody's business.
+    """Bad rows whose very text a person has corrected -> the row as corrected; a good row is
+    nobody's business.
 
     What connector code has not seen is corrected on its way there, see `corrected`.
     """
@@ -169,13 +211,17 @@ def mend(batch: Batch, fixes: Fixes, columns: tuple[Column, ...]) -> dict[int, B
     for i in sorted(batch.bad):
         fix = fixes.get(record_digest(batch.raw(i)))
         if fix is not None:
-            typed = {c.name: _value(c, fix[c.name], cells=batch.cells) for c in columns if c.name in fix}
+            typed = {
+                c.name: _value(c, fix[c.name], cells=batch.cells) for c in columns if c.name in fix
+            }
             found[i] = _of(batch, [i], typed)._replace(bad={})
     return found
 
 
 def corrected(record: Loose, fix: Mapping[str, str | None], types: Mapping[str, str]) -> Row:
-    """A record as its reader would have handed it to connector code, had it said what a person says."""
+    """A record as its reader would have handed it to connector code, had it said what a person
+    says.
+    """
     row: Row = dict.fromkeys(types) | (record.held or {})
     for name, text in fix.items():
         column = Column(name=name, type=types.get(name, "string"))  # type: ignore[arg-type]
@@ -196,26 +242,48 @@ def _type(kinds: set[type]) -> str:
 
 
 def _of(batch: Batch, at: list[int], instead: Mapping[str, Any]) -> Batch:
-    """Some rows of a batch, which keep their lines and neighbours; `instead` takes the place of their values."""
+    """Some rows of a batch, which keep their lines and neighbours; `instead` takes the place of
+    their values.
+    """
 
     def near(i: int) -> tuple[str | None, str | None]:
         around = batch.near(at[i]) if batch.near is not None else None
-        return around or (batch.raw(at[i] - 1) if at[i] else None, batch.raw(at[i] + 1) if at[i] + 1 < batch.size else None)
+        return around or (
+            batch.raw(at[i] - 1) if at[i] else None,
+            batch.raw(at[i] + 1) if at[i] + 1 < batch.size else None,
+        )
 
     columns: dict[str, Any] = {name: _taken(values, at) for name, values in batch.columns.items()}
     columns |= {name: [value] * len(at) for name, value in instead.items()}
     bad = {n: batch.bad[i] for n, i in enumerate(at) if i in batch.bad}
     return batch._replace(
-        size=len(at), columns=columns, line=lambda i: batch.line(at[i]), raw=lambda i: batch.raw(at[i]), bad=bad, near=near
+        size=len(at),
+        columns=columns,
+        line=lambda i: batch.line(at[i]),
+        raw=lambda i: batch.raw(at[i]),
+        bad=bad,
+        near=near,
     )
 
 
 def _taken(values: Any, at: list[int]) -> Any:
-    return values.take(pa.array(at, pa.int64())) if isinstance(values, pa.Array) else [values[i] for i in at]
+    return (
+        values.take(pa.array(at, pa.int64()))
+        if isinstance(values, pa.Array)
+        else [values[i] for i in at]
+    )
 
 
-def _value(column: Column, text: str | None, *, cells: bool, as_text: tuple[str, ...] = ("string", "timestamp", "date")) -> Any:
-    """The text a person gave, as the reader of this source would have handed it on; what does not fit is judged with the row."""
+def _value(
+    column: Column,
+    text: str | None,
+    *,
+    cells: bool,
+    as_text: tuple[str, ...] = ("string", "timestamp", "date"),
+) -> Any:
+    """The text a person gave, as the reader of this source would have handed it on; what does not
+    fit is judged with the row.
+    """
     if cells:
         return text or ""
     if not text or column.type in as_text:

@@ -12,19 +12,25 @@ Row = dict[str, Any]
 
 
 class Loose(NamedTuple):
-    """One record as read; `row` is None when it has a problem, `held` is what could be read of it all the same."""
+    """One record as read; `row` is None when it has a problem, `held` is what could be read of it
+    all the same.
+    """
 
     line: int
     raw: Callable[[], str]
     row: Row | None
     problem: Problem | None = None
     held: Row | None = None
-    early: Mapping[str, str] | None = None  # set aside before connector code could see it: the columns of its source and their types
-    near: tuple[Callable[[], str] | None, Callable[[], str] | None] | None = None  # early: the records of its source around it
+    # set aside before connector code could see it: the columns of its source and their types
+    early: Mapping[str, str] | None = None
+    # early: the records of its source around it
+    near: tuple[Callable[[], str] | None, Callable[[], str] | None] | None = None
 
 
 class Batch(NamedTuple):
-    """Some consecutive records of one source as columns of Python values; `cells` marks CSV text, where empty means null."""
+    """Some consecutive records of one source as columns of Python values; `cells` marks CSV text,
+    where empty means null.
+    """
 
     source_id: str
     size: int
@@ -34,7 +40,8 @@ class Batch(NamedTuple):
     bad: dict[int, Problem]
     unknown: tuple[str, ...] = ()
     cells: bool = False
-    near: Callable[[int], tuple[str | None, str | None] | None] | None = None  # the records before and after; None: ask `raw`
+    # the records before and after; None: ask `raw`
+    near: Callable[[int], tuple[str | None, str | None] | None] | None = None
     early: Mapping[int, Loose] = MappingProxyType({})  # those that connector code has not seen
 
 
@@ -54,10 +61,18 @@ class Reader(Protocol):
         ...
 
 
-def batch_of(source_id: str, rows: list[Loose], names: tuple[str, ...], *, ignored: frozenset[str] = frozenset()) -> Batch:
+def batch_of(
+    source_id: str,
+    rows: list[Loose],
+    names: tuple[str, ...],
+    *,
+    ignored: frozenset[str] = frozenset(),
+) -> Batch:
     """Loose rows as columns."""
     bad = {i: r.problem for i, r in enumerate(rows) if r.problem is not None}
-    dicts: list[Row] = [r.row if r.row is not None else (r.held or {} if r.early is None else {}) for r in rows]
+    dicts: list[Row] = [
+        r.row if r.row is not None else (r.held or {} if r.early is None else {}) for r in rows
+    ]
     columns = {name: [d.get(name) for d in dicts] for name in names}
     seen: dict[str, None] = {}  # in order of appearance, so that two runs name the same one first
     for r in rows:
@@ -69,5 +84,7 @@ def batch_of(source_id: str, rows: list[Loose], names: tuple[str, ...], *, ignor
         around = rows[i].near
         return None if around is None else (around[0] and around[0](), around[1] and around[1]())
 
-    batch = Batch(source_id, len(rows), columns, lambda i: rows[i].line, lambda i: rows[i].raw(), bad, unknown)
+    batch = Batch(
+        source_id, len(rows), columns, lambda i: rows[i].line, lambda i: rows[i].raw(), bad, unknown
+    )
     return batch._replace(near=near, early=early) if early else batch

@@ -1,7 +1,9 @@
-"""Values that cannot be true, found a whole column at a time: each condemns its row and nothing else.
+"""Values that cannot be true, found a whole column at a time: each condemns its row and nothing
+else.
 
-What a kind of source knows of its columns stands beside them as `SANITY`, a table of `Sane`; what the registry states of a column takes the
-place of that. Everywhere, whoever knows nothing, a time must have a year that readers of the table can show.
+What a kind of source knows of its columns stands beside them as `SANITY`, a table of `Sane`; what
+the registry states of a column takes the place of that. Everywhere, whoever knows nothing, a time
+must have a year that readers of the table can show.
 """
 
 import datetime as dt
@@ -27,7 +29,8 @@ _NEVER = "2100-01-01"  # the latest time where nothing says when the capture was
 _AFTER = re.compile(r"\+(\d+)d")
 _DAY_US = 86_400_000_000
 _INT64 = 2.0**63
-# Seconds since 1970 up to the year 2103, taken for milliseconds, lie in the first seven weeks of 1970.
+# Seconds since 1970 up to the year 2103, taken for milliseconds, lie in the first seven weeks of
+# 1970.
 _SECONDS_END = 4_200_000_000_000
 _MINUTE = "minute"
 
@@ -39,9 +42,12 @@ class Sane(NamedTuple):
     low: float | str | None = None  # in the column's unit; a moment or day as RFC 3339
     high: float | str | None = None  # of a time also "+1d": that long after the capture
     sentinels: tuple[float | str, ...] = ()  # what upstream writes where it has no value
-    where: tuple[str, tuple[str, ...]] | None = None  # (column, texts): only rows in which that column holds one of them
-    flagged: tuple[str, tuple[str, ...]] | None = None  # (column, marks): rows that upstream marked so itself stay; no marks: any
-    # Whether seconds may have been taken for milliseconds: the name of the column that says when the record was written, shortly after it
+    # (column, texts): only rows in which that column holds one of them
+    where: tuple[str, tuple[str, ...]] | None = None
+    # (column, marks): rows that upstream marked so itself stay; no marks: any
+    flagged: tuple[str, tuple[str, ...]] | None = None
+    # Whether seconds may have been taken for milliseconds: the name of the column that says when
+    # the record was written, shortly after it
     # happened; or "minute" where true times are whole minutes.
     seconds: str = ""
 
@@ -60,25 +66,50 @@ class _Check(NamedTuple):
     seconds: int | str = ""  # the place of the other column
 
 
-def limits_for(rules: Iterable[Sane], column: str, **said: str | None) -> tuple[float, float, tuple[float | str, ...]]:
-    """(least, greatest, sentinels) of a number in a row where other columns hold what is `said`; for readers that judge as they read."""
-    fit = [r for r in rules if r.column == column and (r.where is None or said.get(r.where[0]) in r.where[1])]
-    lows, highs = ([v for v in ends if isinstance(v, int | float)] for ends in zip(*((r.low, r.high) for r in fit))) if fit else ([], [])
-    return max(lows, default=-math.inf), min(highs, default=math.inf), tuple(s for r in fit for s in r.sentinels)
+def limits_for(
+    rules: Iterable[Sane], column: str, **said: str | None
+) -> tuple[float, float, tuple[float | str, ...]]:
+    """(least, greatest, sentinels) of a number in a row where other columns hold what is `said`;
+    for readers that judge as they read.
+    """
+    fit = [
+        r
+        for r in rules
+        if r.column == column and (r.where is None or said.get(r.where[0]) in r.where[1])
+    ]
+    lows, highs = (
+        (
+            [v for v in ends if isinstance(v, int | float)]
+            for ends in zip(*((r.low, r.high) for r in fit))
+        )
+        if fit
+        else ([], [])
+    )
+    return (
+        max(lows, default=-math.inf),
+        min(highs, default=math.inf),
+        tuple(s for r in fit for s in r.sentinels),
+    )
 
 
 class Sanity:
     """Every rule for the columns of one table."""
 
-    def __init__(self, columns: Sequence[Column], rules: Iterable[Sane], captured_at: str | None) -> None:
+    def __init__(
+        self, columns: Sequence[Column], rules: Iterable[Sane], captured_at: str | None
+    ) -> None:
         self._places = {c.name: i for i, c in enumerate(columns)}
         self._columns, self._captured = columns, captured_at
         known = list(rules)
         wanted = [Sane(c.name, "0001-01-01", "9999-12-31") for c in columns if c.type in _TIMES]
         wanted += [Sane(c.name, -end, end) for c in columns if (end := _end_of_globe(c))]
-        wanted += [_stated(columns[self._places[r.column]], r) for r in known if r.column in self._places]
+        wanted += [
+            _stated(columns[self._places[r.column]], r) for r in known if r.column in self._places
+        ]
         named = {r.column for r in known}
-        wanted += [_stated(c, Sane(c.name)) for c in columns if c.name not in named and stated_limits(c)]
+        wanted += [
+            _stated(c, Sane(c.name)) for c in columns if c.name not in named and stated_limits(c)
+        ]
         self._checks = [check for rule in wanted if (check := self._ready(rule)) is not None]
 
     def judge(self, arrays: Sequence["pa.Array"], bad: dict[int, Problem]) -> dict[str, set[int]]:
@@ -100,21 +131,38 @@ class Sanity:
         at = self._places[rule.column]
         column = self._columns[at]
         try:
-            low, high = (self._limit(column, v, upper=n == 1) for n, v in enumerate((rule.low, rule.high)))
+            low, high = (
+                self._limit(column, v, upper=n == 1) for n, v in enumerate((rule.low, rule.high))
+            )
             sentinels = tuple(limit_of(column, s) for s in rule.sentinels)
         except ValueError:
-            return None  # the registry gives the column of this kind another type, and with it another meaning
+            # the registry gives the column of this kind another type, and with it another meaning
+            return None
         where = self._pair(rule.where)
         if rule.where is not None and where is None:
             return None
-        name = "time.range" if column.type in _TIMES else "geometry.range" if _end_of_globe(column) else "value.range"
-        seconds: int | str = self._places.get(rule.seconds, rule.seconds if rule.seconds == _MINUTE else "")
+        name = (
+            "time.range"
+            if column.type in _TIMES
+            else "geometry.range"
+            if _end_of_globe(column)
+            else "value.range"
+        )
+        seconds: int | str = self._places.get(
+            rule.seconds, rule.seconds if rule.seconds == _MINUTE else ""
+        )
         if (low, high, sentinels, seconds) == (None, None, (), ""):
             return None
         if column.type == "integer":
             low, high = _whole(low, up=True), _whole(high, up=False)
-            sentinels = tuple(s for s in sentinels if isinstance(s, int | float) and float(s).is_integer() and abs(s) < _INT64)
-        return _Check(at, column, name, low, high, sentinels, where, self._pair(rule.flagged), seconds)
+            sentinels = tuple(
+                s
+                for s in sentinels
+                if isinstance(s, int | float) and float(s).is_integer() and abs(s) < _INT64
+            )
+        return _Check(
+            at, column, name, low, high, sentinels, where, self._pair(rule.flagged), seconds
+        )
 
     def _limit(self, column: Column, value: float | str | None, *, upper: bool) -> float | None:
         if value is None:
@@ -124,7 +172,9 @@ class Sanity:
             if self._captured is None:
                 value = _NEVER
             else:
-                day = dt.datetime.fromisoformat(self._captured).astimezone(dt.UTC) + dt.timedelta(days=int(after[1]))
+                day = dt.datetime.fromisoformat(self._captured).astimezone(dt.UTC) + dt.timedelta(
+                    days=int(after[1])
+                )
                 value = day.isoformat() if column.type == "timestamp" else str(day.date())
         found = limit_of(column, value, upper=upper)
         if isinstance(found, str):
@@ -139,14 +189,36 @@ class Sanity:
     def _problem(self, check: _Check, value: Any) -> Problem:
         name, unit = check.column.name, f" {check.column.unit}" if check.column.unit else ""
         if value in check.sentinels:
-            return "value.sentinel", f"{name}: {_shown(check, value)} is what stands where there is no value, not a value"
+            return (
+                "value.sentinel",
+                (
+                    f"{name}: {_shown(check, value)} is what stands where there is no value, not a"
+                    " value"
+                ),
+            )
         least, most = check.low, check.high
         if (least is None or value >= least) and (most is None or value <= most):
-            return "time.unit", f"{name}: {_shown(check, value)} looks like seconds since 1970 that were taken for milliseconds"
+            return (
+                "time.unit",
+                (
+                    f"{name}: {_shown(check, value)} looks like seconds since 1970 that were taken"
+                    " for milliseconds"
+                ),
+            )
         if least is None or most is None:
-            end = f"less than {_shown(check, least)}" if most is None else f"more than {_shown(check, most)}"
+            end = (
+                f"less than {_shown(check, least)}"
+                if most is None
+                else f"more than {_shown(check, most)}"
+            )
             return check.rule, f"{name}: {_shown(check, value)} is {end}{unit}"
-        return check.rule, f"{name}: {_shown(check, value)} lies outside {_shown(check, least)}..{_shown(check, most)}{unit}"
+        return (
+            check.rule,
+            (
+                f"{name}: {_shown(check, value)} lies outside"
+                f" {_shown(check, least)}..{_shown(check, most)}{unit}"
+            ),
+        )
 
 
 def _end_of_globe(column: Column) -> int:
@@ -206,7 +278,9 @@ def _wrong(check: _Check, arrays: Sequence["pa.Array"]) -> Any:
         wrong &= _truths(pc.is_in(arrays[check.where[0]], check.where[1]))
     if wrong.any() and check.flagged is not None:
         marks = arrays[check.flagged[0]]
-        wrong &= ~_truths(marks.is_valid() if check.flagged[1] is None else pc.is_in(marks, check.flagged[1]))
+        wrong &= ~_truths(
+            marks.is_valid() if check.flagged[1] is None else pc.is_in(marks, check.flagged[1])
+        )
     return wrong if wrong.any() else None
 
 
@@ -215,7 +289,9 @@ def _truths(mask: "pa.Array") -> Any:
 
 
 def _in_seconds(array: "pa.Array", other: int | str, arrays: Sequence["pa.Array"]) -> Any:
-    """Times of early 1970 that, as seconds, would fit the time the record was written, or that are no whole minute."""
+    """Times of early 1970 that, as seconds, would fit the time the record was written, or that are
+    no whole minute.
+    """
     times = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     early = (times > 0) & (times < _SECONDS_END)
     if isinstance(other, str):

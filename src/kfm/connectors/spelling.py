@@ -1,4 +1,6 @@
-"""Finds hidden positions in numbers and texts, however they are spelt: degrees, minutes, scaled, projected, as a code of a grid."""
+"""Finds hidden positions in numbers and texts, however they are spelt: degrees, minutes, scaled,
+projected, as a code of a grid.
+"""
 
 import base64
 import binascii
@@ -28,15 +30,22 @@ _DIGEST = re.compile(r"(?<![0-9A-Za-z])(?=\d*[A-Fa-f])[0-9A-Fa-f]{16,}(?![0-9A-Z
 _TIME = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?!\d)")
 _WORD = re.compile(r"[0-9A-Za-z]{5,}")
 _LONG = re.compile(r"[A-Za-z0-9+/_=-]{8,}")
-_PLUS = re.compile(r"(?<![0-9A-Za-z])([23456789CFGHJMPQRVWX]{4,8})(0{0,4})\+([23456789CFGHJMPQRVWX]{0,7})", re.IGNORECASE)
-_MGRS = re.compile(
-    r"(?<![0-9A-Za-z])(\d{1,2})\s?([C-HJ-NP-X])\s?([A-HJ-NP-Z])\s?([A-HJ-NP-V])\s?((?:\d\s?){4,10})(?![0-9A-Za-z])", re.IGNORECASE
+_PLUS = re.compile(
+    r"(?<![0-9A-Za-z])([23456789CFGHJMPQRVWX]{4,8})(0{0,4})\+([23456789CFGHJMPQRVWX]{0,7})",
+    re.IGNORECASE,
 )
-_LOCATOR = re.compile(r"(?<![0-9A-Za-z])[A-R]{2}\d{2}[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?(?![0-9A-Za-z])", re.IGNORECASE)
+_MGRS = re.compile(
+    r"(?<![0-9A-Za-z])(\d{1,2})\s?([C-HJ-NP-X])\s?([A-HJ-NP-Z])\s?([A-HJ-NP-V])\s?((?:\d\s?){4,10})(?![0-9A-Za-z])",
+    re.IGNORECASE,
+)
+_LOCATOR = re.compile(
+    r"(?<![0-9A-Za-z])[A-R]{2}\d{2}[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?(?![0-9A-Za-z])", re.IGNORECASE
+)
 _GEOHASH = "0123456789bcdefghjkmnpqrstuvwxyz"
 _CODE = "23456789CFGHJMPQRVWX"
 _BANDS = "CDEFGHJKLMNPQRSTUVWX"
-_SEPARATORS = {0x066B: ".", 0x066C: ",", 0x00B7: "."}  # other scripts have decimal points of their own
+# other scripts have decimal points of their own
+_SEPARATORS = {0x066B: ".", 0x066C: ",", 0x00B7: "."}
 _TRIES = 1_000  # records two numbers may both belong to
 ZOOMS = 24  # the finest tiles that anybody numbers
 _NUMBERS = 400  # of one text that are looked at as tiles and boxes
@@ -45,7 +54,9 @@ _DEPTH = 2  # so often is something decoded that was decoded
 
 
 class Token(NamedTuple):
-    """A number somebody wrote, without its sign: how large, what its last digit stands for, how many digits tell something."""
+    """A number somebody wrote, without its sign: how large, what its last digit stands for, how
+    many digits tell something.
+    """
 
     value: float
     unit: float
@@ -55,7 +66,9 @@ class Token(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """Every hidden position in one system of numbers, and when one of its numbers alone is telling."""
+    """Every hidden position in one system of numbers, and when one of its numbers alone is
+    telling.
+    """
 
     name: str
     y: Floats
@@ -65,13 +78,23 @@ class _Reading(NamedTuple):
 
 
 def spoken(text: str, depth: int = _DEPTH) -> Iterator[str]:
-    """A text, and what stands in it encoded: percent signs, entities, escapes, base64, hexadecimal, WKB."""
+    """A text, and what stands in it encoded: percent signs, entities, escapes, base64, hexadecimal,
+    WKB.
+    """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(_SEPARATORS)
-        text = "".join(str(d) if (d := unicodedata.decimal(c, -1)) >= 0 else c for c in text if unicodedata.category(c) != "Cf")
+        text = "".join(
+            str(d) if (d := unicodedata.decimal(c, -1)) >= 0 else c
+            for c in text
+            if unicodedata.category(c) != "Cf"
+        )
     yield text
     if depth:
-        others = {unquote(text) if "%" in text else text, html.unescape(text) if "&" in text else text, _unescaped(text)} - {text}
+        others = {
+            unquote(text) if "%" in text else text,
+            html.unescape(text) if "&" in text else text,
+            _unescaped(text),
+        } - {text}
         for word in _LONG.findall(text) if len(text) < 1 << 20 else ():
             others |= {found for found in (_decoded(word),) if found}
         for other in sorted(others):
@@ -93,14 +116,21 @@ def _decoded(word: str) -> str:
     if len(word) % 2 == 0 and re.fullmatch(r"[0-9A-Fa-f]+", word):
         raws.append(bytes.fromhex(word))
     try:
-        raws.append(base64.b64decode(word.rstrip("=").translate(str.maketrans("-_", "+/")) + "=" * (-len(word.rstrip("=")) % 4)))
+        raws.append(
+            base64.b64decode(
+                word.rstrip("=").translate(str.maketrans("-_", "+/"))
+                + "=" * (-len(word.rstrip("=")) % 4)
+            )
+        )
     except (binascii.Error, ValueError):
         pass
     for raw in raws:
         if raw[:1] in (b"\0", b"\1") and len(raw) >= 21:
             try:
                 shape = shapely.from_wkb(raw)
-                return " ".join(f"{x!r} {y!r};" for x, y in shapely.get_coordinates(shape)[:10_000].tolist())
+                return " ".join(
+                    f"{x!r} {y!r};" for x, y in shapely.get_coordinates(shape)[:10_000].tolist()
+                )
             except shapely.errors.ShapelyError:
                 pass
         try:
@@ -126,7 +156,9 @@ def number_tokens(text: str, *, strict: bool = False) -> list[Token]:
     found += [token for token, _, _ in plain]
     if "," in text:
         found += [t for m in _COMMA.findall(text) if (t := _token(m.replace(",", "."))) is not None]
-        found += [t for m in _THOUSANDS.findall(text) if (t := _token(m.replace(",", ""))) is not None]
+        found += [
+            t for m in _THOUSANDS.findall(text) if (t := _token(m.replace(",", ""))) is not None
+        ]
     for at in range(len(plain) - 1):
         found += _angles(text, plain[at : at + 3])
     return found
@@ -138,21 +170,41 @@ def _token(text: str) -> Token | None:
         return None
     value, scale = float(text), int(power or 0)
     decimals = len(mantissa.partition(".")[2])
-    digits = len(mantissa.replace(".", "").strip("0")) if "." in mantissa else len(mantissa.lstrip("0"))
+    digits = (
+        len(mantissa.replace(".", "").strip("0")) if "." in mantissa else len(mantissa.lstrip("0"))
+    )
     return Token(value, 10.0 ** (scale - decimals), digits)
 
 
 def _angles(text: str, run: Sequence[tuple[Token, int, int]]) -> list[Token]:
     """Degrees with minutes, and with seconds, where numbers stand close enough to be read so."""
     (degrees, _, end), (minutes, start, stop) = run[0], run[1]
-    if degrees.unit < 1 or degrees.value > 180 or minutes.value >= 60 or not _BETWEEN.fullmatch(text, end, start):
+    if (
+        degrees.unit < 1
+        or degrees.value > 180
+        or minutes.value >= 60
+        or not _BETWEEN.fullmatch(text, end, start)
+    ):
         return []
     around = text[end:start] + text[stop : stop + 4] + text[max(0, run[0][1] - 2) : run[0][1]]
     marked = any(c in "°º˚" or c.upper() in "NSEW" for c in around)
     value, digits = degrees.value + minutes.value / 60, degrees.digits + max(minutes.digits, 2)
     found = [Token(value, minutes.unit / 60, digits, True, marked)]
-    if len(run) > 2 and minutes.unit >= 1 and (seconds := run[2][0]).value < 60 and _BETWEEN.fullmatch(text, stop, run[2][1]):
-        found.append(Token(value + seconds.value / 3600, seconds.unit / 3600, digits + max(seconds.digits, 2), True, marked))
+    if (
+        len(run) > 2
+        and minutes.unit >= 1
+        and (seconds := run[2][0]).value < 60
+        and _BETWEEN.fullmatch(text, stop, run[2][1])
+    ):
+        found.append(
+            Token(
+                value + seconds.value / 3600,
+                seconds.unit / 3600,
+                digits + max(seconds.digits, 2),
+                True,
+                marked,
+            )
+        )
     return found
 
 
@@ -162,10 +214,19 @@ class Places:
     def __init__(self, lat: Floats, lng: Floats, resolution: int | None) -> None:
         there = np.isfinite(lat) & np.isfinite(lng) & (np.abs(lat) <= 90) & (np.abs(lng) <= 180)
         unique = np.unique(np.column_stack([lat[there], lng[there]]), axis=0)
-        self.lat, self.lng, self._resolution = unique[:, 0], unique[:, 1], -1 if resolution is None else resolution
-        side = math.sqrt(h3.average_hexagon_area(resolution, "km^2")) / 111 if resolution is not None else 0.2
+        self.lat, self.lng, self._resolution = (
+            unique[:, 0],
+            unique[:, 1],
+            -1 if resolution is None else resolution,
+        )
+        side = (
+            math.sqrt(h3.average_hexagon_area(resolution, "km^2")) / 111
+            if resolution is not None
+            else 0.2
+        )
         self.coarsest = min(side / 2, 0.3)  # degrees; what says less is no more than the cell says
-        self.across = min(self.coarsest, 0.05)  # numbers of several columns meet by chance more easily
+        # numbers of several columns meet by chance more easily
+        self.across = min(self.coarsest, 0.05)
         self._cells: dict[int, set[int]] = {}
         self._codes: dict[tuple[str, int], set[str]] = {}
         self._tiles: dict[int, Any] = {}
@@ -176,24 +237,34 @@ class Places:
     @cached_property
     def readings(self) -> "list[_Sorted]":
         """The positions as numbers, in every system that is looked for."""
-        return [_Sorted(reading) for reading in readings_of(self.lat, self.lng)] if len(self) else []
+        return (
+            [_Sorted(reading) for reading in readings_of(self.lat, self.lng)] if len(self) else []
+        )
 
     # -- numbers
 
     def alone(self, token: Token, *, degrees: bool = False) -> str:
-        """How one number gives a latitude or longitude away; empty when it does not. `degrees`: sizes and counts stand beside it."""
+        """How one number gives a latitude or longitude away; empty when it does not. `degrees`:
+        sizes and counts stand beside it.
+        """
         for system in self.readings:
             reading = system.reading
             if degrees and reading.degree != 1:
                 continue
-            if token.digits < reading.alone or (token.angle and (reading.degree != 1 or not token.marked)):
+            if token.digits < reading.alone or (
+                token.angle and (reading.degree != 1 or not token.marked)
+            ):
                 continue
             if reading.degree == 1 and token.unit > 0.001000001:
                 continue
             if reading.degree > 1 and token.unit > 1:
                 continue
-            slack = token.value * (1e-7 if float(np.float32(token.value)) == token.value else 1e-12)  # it may have been a single
-            if any(axis.between(token.value - token.unit / 2 - slack, token.value + token.unit + slack) for axis in (system.y, system.x)):
+            # it may have been a single
+            slack = token.value * (1e-7 if float(np.float32(token.value)) == token.value else 1e-12)
+            if any(
+                axis.between(token.value - token.unit / 2 - slack, token.value + token.unit + slack)
+                for axis in (system.y, system.x)
+            ):
                 return reading.name
         return ""
 
@@ -201,13 +272,17 @@ class Places:
         """Which numbers could be a part of a position at all: the rest needs no second look."""
         hit = np.zeros(len(values), np.bool_)
         for system in self.readings:
-            slack = max(1.0, WIDEST * system.reading.degree) if system.reading.degree > 1 else WIDEST
+            slack = (
+                max(1.0, WIDEST * system.reading.degree) if system.reading.degree > 1 else WIDEST
+            )
             for axis in (system.y, system.x):
                 hit |= (values >= axis.low - slack) & (values <= axis.high + slack)
         return hit
 
     def sides(self, token: Token) -> tuple[int, int]:
-        """In which systems a number of a row could be the latitude, and the longitude, of some record: a bit for each."""
+        """In which systems a number of a row could be the latitude, and the longitude, of some
+        record: a bit for each.
+        """
         y = x = 0
         for bit, system in enumerate(self.readings):
             for low, high in _spans(token, system.reading, self.across):
@@ -216,17 +291,31 @@ class Places:
         return y, x
 
     def pair(self, tokens: Sequence[Token], together: bool) -> tuple[str, int, int] | None:
-        """Two numbers that are the position of one record, and in which system; `together`: they stand in one text."""
+        """Two numbers that are the position of one record, and in which system; `together`: they
+        stand in one text.
+        """
         coarsest = self.coarsest if together else self.across
         for system in self.readings:
-            for fine in (True, False):  # a number says more than the cell does; or it is, to the digit, the one that is hidden
-                spans = [(n, s) for n, t in enumerate(tokens) if (s := _span(t, system.reading, coarsest, fine)) is not None]
-                ys, xs = ([(n, h) for n, s in spans if len(h := axis.among(*s))] for axis in (system.y, system.x))
+            # a number says more than the cell does; or it is, to the digit, the one that is hidden
+            for fine in (True, False):
+                spans = [
+                    (n, s)
+                    for n, t in enumerate(tokens)
+                    if (s := _span(t, system.reading, coarsest, fine)) is not None
+                ]
+                ys, xs = (
+                    [(n, h) for n, s in spans if len(h := axis.among(*s))]
+                    for axis in (system.y, system.x)
+                )
                 if not ys or not xs:
                     continue
-                both = np.intersect1d(np.concatenate([h for _, h in ys]), np.concatenate([h for _, h in xs]))
+                both = np.intersect1d(
+                    np.concatenate([h for _, h in ys]), np.concatenate([h for _, h in xs])
+                )
                 for record in both[:_TRIES].tolist():
-                    here, there = ([n for n, hits in side if (hits == record).any()] for side in (ys, xs))
+                    here, there = (
+                        [n for n, hits in side if (hits == record).any()] for side in (ys, xs)
+                    )
                     for n, m in ((n, m) for n in here for m in there if n != m):
                         if fine or tokens[n].digits + tokens[m].digits >= 7:
                             return system.reading.name, n, m
@@ -235,15 +324,22 @@ class Places:
     # -- tiles and boxes
 
     def tile(self, numbers: Sequence[int]) -> bool:
-        """Whether three numbers in a row are zoom, column and row of a tile, in any of their orders, that a position lies in."""
+        """Whether three numbers in a row are zoom, column and row of a tile, in any of their
+        orders, that a position lies in.
+        """
         for a, b, c in zip(numbers[:_NUMBERS], numbers[1:], numbers[2:]):
             for zoom, x, y in ((a, b, c), (a, c, b), (c, a, b), (c, b, a)):
-                if self._least_zoom <= zoom <= ZOOMS and self.tiles(zoom, np.array([x]), np.array([y])).any():
+                if (
+                    self._least_zoom <= zoom <= ZOOMS
+                    and self.tiles(zoom, np.array([x]), np.array([y])).any()
+                ):
                     return True
         return False
 
     def tiles(self, zoom: int, x: Any, y: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Which columns and rows, counted from the north or from the south, are of tiles that positions lie in; coarser ones than the cell are none."""
+        """Which columns and rows, counted from the north or from the south, are of tiles that
+        positions lie in; coarser ones than the cell are none.
+        """
         found = np.zeros(len(x), np.bool_)
         if not len(self) or not self._least_zoom <= zoom <= ZOOMS:
             return found
@@ -263,7 +359,9 @@ class Places:
         return math.ceil(math.log2(360 / (2 * self.coarsest)))
 
     def boxed(self, tokens: Sequence[Token]) -> str:
-        """The system in which the numbers of a text are the sides or corners of a box that says more of a position than its cell does."""
+        """The system in which the numbers of a text are the sides or corners of a box that says
+        more of a position than its cell does.
+        """
         plain, angles = [t for t in tokens if not t.angle], [t for t in tokens if t.angle]
         finest = min((t.unit for t in angles), default=0.0)
         for run in (plain[:_NUMBERS], [t for t in angles if t.unit < 2 * finest][:_NUMBERS]):
@@ -271,13 +369,21 @@ class Places:
                 degree = system.reading.degree
                 if run[0].angle and degree != 1:
                     continue
-                values = [t.value for t in run if t.unit / degree <= self.coarsest and system.near(t.value, WIDEST * degree)]
+                values = [
+                    t.value
+                    for t in run
+                    if t.unit / degree <= self.coarsest and system.near(t.value, WIDEST * degree)
+                ]
                 if any(self.box(system, *box, self.coarsest) for box in _boxes(values)):
                     return system.reading.name
         return ""
 
-    def box(self, system: "_Sorted", y0: float, y1: float, x0: float, x1: float, coarsest: float) -> bool:
-        """Whether a position lies between two latitudes and two longitudes that are closer to each other than the sides of its cell."""
+    def box(
+        self, system: "_Sorted", y0: float, y1: float, x0: float, x1: float, coarsest: float
+    ) -> bool:
+        """Whether a position lies between two latitudes and two longitudes that are closer to each
+        other than the sides of its cell.
+        """
         high, wide = (abs(a - b) / system.reading.degree for a, b in ((y0, y1), (x0, x1)))
         small = 0 < high <= WIDEST and 0 < wide <= WIDEST and high * wide < (2 * coarsest) ** 2
         return small and system.holds(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
@@ -285,21 +391,34 @@ class Places:
     # -- codes
 
     def coded(self, text: str) -> str:
-        """The grid a code of which in `text` names the place of a position more closely than its cell does."""
+        """The grid a code of which in `text` names the place of a position more closely than its
+        cell does.
+        """
         if not len(self):
             return ""
         for word in set(_WORD.findall(text)):
             if self._is_cell(word):
                 return "H3"
-            if len(word) <= 12 and not word.isdecimal() and _is_geohash(word) and word.lower() in self._listed("geohash", len(word)):
+            if (
+                len(word) <= 12
+                and not word.isdecimal()
+                and _is_geohash(word)
+                and word.lower() in self._listed("geohash", len(word))
+            ):
                 return "geohash"
-            if self._least_zoom <= len(word) <= ZOOMS and set(word) <= set("0123") and word in self._listed("quadkey", len(word)):
+            if (
+                self._least_zoom <= len(word) <= ZOOMS
+                and set(word) <= set("0123")
+                and word in self._listed("quadkey", len(word))
+            ):
                 return "quadkey"
         if "+" in text and any(self._is_plus_code(*found) for found in _PLUS.findall(text)):
             return "Plus Code"
         if any(self._is_mgrs(*found) for found in _MGRS.findall(text)):
             return "MGRS"
-        if any(word.upper() in self._listed("locator", len(word)) for word in _LOCATOR.findall(text)):
+        if any(
+            word.upper() in self._listed("locator", len(word)) for word in _LOCATOR.findall(text)
+        ):
             return "grid locator"
         return ""
 
@@ -311,24 +430,37 @@ class Places:
             cell = int(word)
         else:
             return False
-        if not h3.is_valid_cell(cell) or (resolution := h3.get_resolution(cell)) <= self._resolution or resolution < 4:
+        if (
+            not h3.is_valid_cell(cell)
+            or (resolution := h3.get_resolution(cell)) <= self._resolution
+            or resolution < 4
+        ):
             return False
         if resolution not in self._cells:
             pairs = zip(self.lat.tolist(), self.lng.tolist())
-            self._cells[resolution] = {h3.latlng_to_cell(lat, lng, resolution) for lat, lng in pairs}
+            self._cells[resolution] = {
+                h3.latlng_to_cell(lat, lng, resolution) for lat, lng in pairs
+            }
         return cell in self._cells[resolution]
 
     def _is_plus_code(self, front: str, zeros: str, end: str) -> bool:
         code = (front + end).upper()
         if len(front) + len(zeros) == 8:
             return len(code) >= 6 and code[:10] in self._listed("plus", min(len(code), 10))
-        return not zeros and len(front) == 4 and len(end) >= 2 and code[:6] in self._listed("short plus", 6)
+        return (
+            not zeros
+            and len(front) == 4
+            and len(end) >= 2
+            and code[:6] in self._listed("short plus", 6)
+        )
 
     def _is_mgrs(self, zone: str, band: str, column: str, row: str, digits: str) -> bool:
         digits = "".join(digits.split())
         if len(digits) % 2:
             return False
-        return f"{int(zone)}{band}{column}{row}{digits}".upper() in self._listed("MGRS", len(digits))
+        return f"{int(zone)}{band}{column}{row}{digits}".upper() in self._listed(
+            "MGRS", len(digits)
+        )
 
     def _listed(self, grid: str, length: int) -> set[str]:
         if (grid, length) not in self._codes:
@@ -355,9 +487,13 @@ class _Sorted:
 
     def holds(self, west: float, south: float, east: float, north: float) -> bool:
         """Whether some record lies in a box."""
-        if not self.x.between(west, np.nextafter(east, math.inf)) or not self.y.between(south, np.nextafter(north, math.inf)):
+        if not self.x.between(west, np.nextafter(east, math.inf)) or not self.y.between(
+            south, np.nextafter(north, math.inf)
+        ):
             return False
-        return len(self._tree.query(shapely.box(west, south, east, north), predicate="intersects")) > 0
+        return (
+            len(self._tree.query(shapely.box(west, south, east, north), predicate="intersects")) > 0
+        )
 
 
 class _Axis:
@@ -369,17 +505,23 @@ class _Axis:
     def between(self, low: float, high: float) -> bool:
         if high < self.low or low > self.high:
             return False
-        return bool(np.searchsorted(self._sorted, high, "left") > np.searchsorted(self._sorted, low, "left"))
+        return bool(
+            np.searchsorted(self._sorted, high, "left") > np.searchsorted(self._sorted, low, "left")
+        )
 
     def among(self, low: float, high: float) -> Any:
         """The records whose value lies between."""
         if high < self.low or low > self.high:
             return ()
-        return self._order[np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")]
+        return self._order[
+            np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")
+        ]
 
 
 def _boxes(values: Sequence[float]) -> Iterator[tuple[float, float, float, float]]:
-    """What numbers in a row may be the box of: four are its sides in any order, more are corners of a shape, the axes in turn."""
+    """What numbers in a row may be the box of: four are its sides in any order, more are corners of
+    a shape, the axes in turn.
+    """
     if len(values) >= 6 and len(values) % 2 == 0:
         one, two = values[::2], values[1::2]
         sides = [(min(one), max(one), min(two), max(two))]
@@ -391,8 +533,12 @@ def _boxes(values: Sequence[float]) -> Iterator[tuple[float, float, float, float
         yield c, d, a, b
 
 
-def _span(token: Token, reading: _Reading, coarsest: float, fine: bool) -> tuple[float, float] | None:
-    """What a number may stand for that was rounded or cut off, a metre always allowed; or what it is, for positions of few digits."""
+def _span(
+    token: Token, reading: _Reading, coarsest: float, fine: bool
+) -> tuple[float, float] | None:
+    """What a number may stand for that was rounded or cut off, a metre always allowed; or what it
+    is, for positions of few digits.
+    """
     if token.angle and reading.degree != 1:
         return None
     if not fine:
@@ -404,7 +550,11 @@ def _span(token: Token, reading: _Reading, coarsest: float, fine: bool) -> tuple
 
 
 def _spans(token: Token, reading: _Reading, coarsest: float) -> list[tuple[float, float]]:
-    return [span for fine in (True, False) if (span := _span(token, reading, coarsest, fine)) is not None]
+    return [
+        span
+        for fine in (True, False)
+        if (span := _span(token, reading, coarsest, fine)) is not None
+    ]
 
 
 def readings_of(lat: Floats, lng: Floats) -> list[_Reading]:
@@ -412,12 +562,17 @@ def readings_of(lat: Floats, lng: Floats) -> list[_Reading]:
     y, x = np.abs(lat), np.abs(lng)
     found = [_Reading("degrees", y, x, 1.0, 5), _Reading("degrees", y, lng % 360, 1.0, 5)]
     found.append(_Reading("degrees from the pole", lat + 90, lng + 180, 1.0, 7))
-    found += [_Reading(f"degrees times 1e{n}", y * 10**n, x * 10**n, 10.0**n, 7) for n in (3, 4, 5, 6, 7, 8)]
+    found += [
+        _Reading(f"degrees times 1e{n}", y * 10**n, x * 10**n, 10.0**n, 7)
+        for n in (3, 4, 5, 6, 7, 8)
+    ]
     found.append(_Reading("radians", np.radians(y), np.radians(x), math.radians(1), 7))
     found.append(_Reading("seconds of arc", y * 3600, x * 3600, 3600.0, 7))
     found.append(_Reading("minutes of arc", y * 60, x * 60, 60.0, 6))
     found.append(_Reading("degrees and minutes", _packed(y, 1), _packed(x, 1), 100.0, 6))
-    found.append(_Reading("degrees, minutes and seconds", _packed(y, 2), _packed(x, 2), 10_000.0, 6))
+    found.append(
+        _Reading("degrees, minutes and seconds", _packed(y, 2), _packed(x, 2), 10_000.0, 6)
+    )
     merc = 6378137.0 * np.log(np.tan(np.pi / 4 + np.radians(np.clip(y, 0, 89.9)) / 2))
     found.append(_Reading("Web Mercator metres", merc, np.radians(x) * 6378137.0, 111_000.0, 7))
     _, east, north = utm(lat, lng)
@@ -430,7 +585,9 @@ def _packed(degrees: Floats, parts: int) -> Floats:
     whole = np.floor(degrees)
     minutes = (degrees - whole) * 60
     full = np.floor(minutes)
-    packed: Floats = whole * 100 + minutes if parts == 1 else whole * 10_000 + full * 100 + (minutes - full) * 60
+    packed: Floats = (
+        whole * 100 + minutes if parts == 1 else whole * 10_000 + full * 100 + (minutes - full) * 60
+    )
     return packed
 
 
@@ -449,11 +606,18 @@ def utm(lat: Floats, lng: Floats) -> tuple[Any, Floats, Floats]:
     for j, a in enumerate(alpha, 1):
         north += a * np.sin(2 * j * xi) * np.cosh(2 * j * eta)
         east += a * np.cos(2 * j * xi) * np.sinh(2 * j * eta)
-    return zone.astype(int), 500_000 + 0.9996 * radius * east, 0.9996 * radius * north + np.where(lat < 0, 10_000_000, 0)
+    return (
+        zone.astype(int),
+        500_000 + 0.9996 * radius * east,
+        0.9996 * radius * north + np.where(lat < 0, 10_000_000, 0),
+    )
 
 
 def _geohashes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
-    axes = [((lng + 180) / 360 * 2.0**30).astype(np.int64), ((lat + 90) / 180 * 2.0**30).astype(np.int64)]
+    axes = [
+        ((lng + 180) / 360 * 2.0**30).astype(np.int64),
+        ((lat + 90) / 180 * 2.0**30).astype(np.int64),
+    ]
     codes = np.zeros((len(lat), length), np.int64)
     for at in range(5 * length):  # a bit of longitude, a bit of latitude
         codes[:, at // 5] = codes[:, at // 5] << 1 | (axes[at % 2] >> (29 - at // 2) & 1)
@@ -491,9 +655,13 @@ def _quadkeys(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
 def _locators(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
     for y, x in zip((lat + 90).tolist(), (lng + 180).tolist()):
         code = ""
-        for at, (step, first) in enumerate(((10.0, "A"), (1.0, "0"), (1 / 24, "A"), (1 / 240, "0"), (1 / 5760, "A"))):
+        for at, (step, first) in enumerate(
+            ((10.0, "A"), (1.0, "0"), (1 / 24, "A"), (1 / 240, "0"), (1 / 5760, "A"))
+        ):
             base = (18, 10, 24, 10, 24)[at]
-            code += chr(ord(first) + int(x / (2 * step)) % base) + chr(ord(first) + int(y / step) % base)
+            code += chr(ord(first) + int(x / (2 * step)) % base) + chr(
+                ord(first) + int(y / step) % base
+            )
         yield code[:length]
 
 
@@ -502,11 +670,17 @@ def _mgrs(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
     cut = 10 ** (5 - length // 2)
     for zone, y, e, n in zip(zones.tolist(), lat.tolist(), east.tolist(), north.tolist()):
         band = _BANDS[min(max(int((y + 80) // 8), 0), 19)]
-        column = ("ABCDEFGH", "JKLMNPQR", "STUVWXYZ")[(zone - 1) % 3][min(max(int(e // 100_000) - 1, 0), 7)]
-        row = ("ABCDEFGHJKLMNPQRSTUV", "FGHJKLMNPQRSTUVABCDE")[(zone - 1) % 2][int(n // 100_000) % 20]
+        column = ("ABCDEFGH", "JKLMNPQR", "STUVWXYZ")[(zone - 1) % 3][
+            min(max(int(e // 100_000) - 1, 0), 7)
+        ]
+        row = ("ABCDEFGHJKLMNPQRSTUV", "FGHJKLMNPQRSTUVABCDE")[(zone - 1) % 2][
+            int(n // 100_000) % 20
+        ]
         half = length // 2
         for shift in (0, 0.5 * cut):  # cut off, or rounded
-            yield f"{zone}{band}{column}{row}{int((e + shift) % 100_000) // cut:0{half}d}{int((n + shift) % 100_000) // cut:0{half}d}"
+            yield (
+                f"{zone}{band}{column}{row}{int((e + shift) % 100_000) // cut:0{half}d}{int((n + shift) % 100_000) // cut:0{half}d}"
+            )
 
 
 _ENCODE: dict[str, Any] = {

@@ -1,4 +1,6 @@
-"""A table while it is written, and the one way it ends: everything told of it is taken from what was written."""
+"""A table while it is written, and the one way it ends: everything told of it is taken from what
+was written.
+"""
 
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,9 @@ __all__ = ["Table"]
 
 
 class Table:
-    """`with Table(…) as table:` lets go of the file however that ends; `result` finishes it and reads it back."""
+    """`with Table(…) as table:` lets go of the file however that ends; `result` finishes it and
+    reads it back.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,12 @@ class Table:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.abandon()
 
     def abandon(self) -> None:
@@ -59,19 +68,25 @@ class Table:
         elif self.geometry is not None and not self._bounded:
             _extend(self.extent, batch.column(self.schema.get_field_index(self.geometry)).unique())
         if self._naming:
-            self._files.update(pc.unique(batch.column(self.schema.get_field_index(self._naming))).to_pylist())
+            self._files.update(
+                pc.unique(batch.column(self.schema.get_field_index(self._naming))).to_pylist()
+            )
         self._writer.add(batch)
 
     def finish(self) -> None:
         """Write the end of the file and begin to read it back; `verify` has the last word."""
-        self._told = self._writer.finish((self.geometry, self.extent) if self.geometry is not None else None)
+        self._told = self._writer.finish(
+            (self.geometry, self.extent) if self.geometry is not None else None
+        )
 
     def verify(self) -> None:
         """Wait until the file is read back. Raises `Refused` when it is not what was written."""
         self._writer.verify()
 
     def result(self, books: Books | None = None, **more: Any) -> TransformResult:
-        """What is told of it, with `more` members; without `books` every row was read and written."""
+        """What is told of it, with `more` members; without `books` every row was read and
+        written.
+        """
         if self._told is None:
             self.finish()
         self.verify()
@@ -97,8 +112,14 @@ def _extend(extent: Extent, column: "pa.Array") -> None:
     if not len(shapes):
         return
     west, south, east, north = shapely.total_bounds(shapes)
-    extent.low[:2], extent.high[:2] = np.fmin(extent.low[:2], (west, south)), np.fmax(extent.high[:2], (east, north))
+    extent.low[:2], extent.high[:2] = (
+        np.fmin(extent.low[:2], (west, south)),
+        np.fmax(extent.high[:2], (east, north)),
+    )
     depth = shapely.get_coordinates(shapes, include_z=True)[:, 2]
     if np.isfinite(depth).any():
-        extent.low[2], extent.high[2] = np.fmin(extent.low[2], np.nanmin(depth)), np.fmax(extent.high[2], np.nanmax(depth))
+        extent.low[2], extent.high[2] = (
+            np.fmin(extent.low[2], np.nanmin(depth)),
+            np.fmax(extent.high[2], np.nanmax(depth)),
+        )
     extent.types |= {f"{s.geom_type} Z" if s.has_z else s.geom_type for s in shapes}

@@ -1,4 +1,6 @@
-"""CSV as the csv module means it (quotes, line ends inside cells), read in blocks with exact line numbers."""
+"""CSV as the csv module means it (quotes, line ends inside cells), read in blocks with exact line
+numbers.
+"""
 
 import csv
 import io
@@ -17,9 +19,12 @@ from kfm.connectors.text import line_ends, text_blocks, warn_of_ends
 
 __all__ = ["CsvReader"]
 
-# A NUL never reaches us (the text reader refuses it), so a line of one shows whether a quote was open when the block ended.
+# A NUL never reaches us (the text reader refuses it), so a line of one shows whether a quote was
+# open when the block ended.
 _END = "\x00"
-_LONG = 8 << 20  # characters: what is longer is not given to the csv module, which takes four bytes for each and copies them twice
+# characters: what is longer is not given to the csv module, which takes four bytes for each and
+# copies them twice
+_LONG = 8 << 20
 _DELIMITERS = ",;\t|"
 _GLUED = re.compile("[\r\n]\ufeff")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -36,7 +41,9 @@ class _Chunk(NamedTuple):
 
     def raw(self, index: int) -> str:
         lines = _lines(self.text)
-        return "".join(lines[self.starts[index] - self.first : self.ends[index] - self.first + 1]).rstrip("\r\n")
+        return "".join(
+            lines[self.starts[index] - self.first : self.ends[index] - self.first + 1]
+        ).rstrip("\r\n")
 
 
 @lru_cache(1)
@@ -62,11 +69,22 @@ class CsvReader:
             bad = self._headers_again(header, chunk)
             yield [self._loose(header, chunk, i, bad.get(i)) for i in range(len(chunk.rows))]
 
-    def _loose(self, header: list[str], chunk: _Chunk, index: int, problem: Problem | None) -> Loose:
+    def _loose(
+        self, header: list[str], chunk: _Chunk, index: int, problem: Problem | None
+    ) -> Loose:
         cells = chunk.rows[index]
         if len(cells) != len(header) or problem is not None:
-            return Loose(chunk.starts[index], lambda: chunk.raw(index), None, problem or _ragged(cells, header))
-        return Loose(chunk.starts[index], lambda: chunk.raw(index), {k: v or None for k, v in zip(header, cells)})
+            return Loose(
+                chunk.starts[index],
+                lambda: chunk.raw(index),
+                None,
+                problem or _ragged(cells, header),
+            )
+        return Loose(
+            chunk.starts[index],
+            lambda: chunk.raw(index),
+            {k: v or None for k, v in zip(header, cells)},
+        )
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Rows as columns of text."""
@@ -80,7 +98,16 @@ class CsvReader:
             columns = dict(zip(header, zip(*rows)))
             unknown = tuple(h for h in header if h not in wanted)
             known = {k: v for k, v in columns.items() if k in wanted}
-            yield Batch(self.source_id, len(rows), known, chunk.starts.__getitem__, chunk.raw, bad, unknown, cells=True)
+            yield Batch(
+                self.source_id,
+                len(rows),
+                known,
+                chunk.starts.__getitem__,
+                chunk.raw,
+                bad,
+                unknown,
+                cells=True,
+            )
 
     def _chunks(self) -> Iterator[tuple[list[str], _Chunk]]:
         header: list[str] = []
@@ -99,12 +126,18 @@ class CsvReader:
             raise Refused.cut(self.source_id, why, line=chunk.starts[-1])
 
     def _headers_again(self, header: list[str], chunk: _Chunk) -> dict[int, Problem]:
-        """Rows that are the header once more, as where files were put together: dropped, and named with their lines.
+        """Rows that are the header once more, as where files were put together: dropped, and named
+        with their lines.
 
-        One whose names stand in another order changes what every row after it means: the file is refused. One that repeats half of the
-        names may do so too, and is set aside.
+        One whose names stand in another order changes what every row after it means: the file is
+        refused. One that repeats half of the names may do so too, and is set aside.
         """
-        names = {v for n in header if n for v in (n, n.lower(), n.upper(), n.title(), n.capitalize(), f" {n}", f"{n} ")}
+        names = {
+            v
+            for n in header
+            if n
+            for v in (n, n.lower(), n.upper(), n.title(), n.capitalize(), f" {n}", f"{n} ")
+        }
         if names.isdisjoint(row[0] for row in chunk.rows):
             return {}
         found: dict[int, Problem] = {}
@@ -120,7 +153,13 @@ class CsvReader:
             elif len(wanted) > 1 and sorted(cells) == sorted(wanted):
                 self._refuse_order(line)
             elif same > 1 and 2 * same >= len(wanted):
-                found[i] = ("csv.header", f"the row names {same} of the {len(wanted)} columns, as if another header stood here")
+                found[i] = (
+                    "csv.header",
+                    (
+                        f"the row names {same} of the {len(wanted)} columns, as if another header"
+                        " stood here"
+                    ),
+                )
         self._warn_of_headers()
         return found
 
@@ -128,46 +167,69 @@ class CsvReader:
         if self._again:
             said = f"Source {self.source_id} repeats its header on "
             self.warnings -= {w for w in self.warnings if w.startswith(said)}
-            shown = ", ".join(map(str, list(self._again)[:10])) + (f" and {len(self._again) - 10:,} more" if len(self._again) > 10 else "")
+            shown = ", ".join(map(str, list(self._again)[:10])) + (
+                f" and {len(self._again) - 10:,} more" if len(self._again) > 10 else ""
+            )
             self.warnings.add(f"{said}line {shown}; such rows are dropped.")
 
     def _refuse_order(self, line: int) -> NoReturn:
         raise Refused(
             "csv.header",
-            f"Line {line} of source {self.source_id} is a header with the columns in another order.",
+            f"Line {line} of source {self.source_id} is a header with the columns in another"
+            " order.",
             expected="one header for the whole file",
-            remedy="Files that differ were put together; report it upstream, or register them one by one.",
+            remedy=(
+                "Files that differ were put together; report it upstream, or register them one by"
+                " one."
+            ),
             source_id=self.source_id,
             line=line,
         )
 
     def _parsed(self) -> Iterator[_Chunk]:
-        """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
+        """Blocks cut after a line end outside quotes; what is left open is held for the next
+        block.
+        """
         csv.field_size_limit(2 * _LONG)
         held, line, delimiter = "", 1, ""
         ends: set[str] = set()
-        for block in chain(text_blocks(self._source, "csv", self._encoding, self.warnings), (None,)):
+        for block in chain(
+            text_blocks(self._source, "csv", self._encoding, self.warnings), (None,)
+        ):
             final = block is None
             held += block or ""
             long = len(held) > _LONG
-            cut = len(held) if final or long else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
+            cut = (
+                len(held) if final or long else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
+            )
             if not cut:
                 continue
             delimiter = delimiter or self._separator(held)
             if "\ufeff" in held and (glued := _GLUED.search(held)):
                 at = line + len(_lines(held[: glued.end()])) - 1
-                self._refuse_syntax("the line begins with a byte order mark, as if two files were put together", at)
-            chunk, used = _parse_long(held, line, delimiter, final=final) if long else self._parse(held[:cut], line, delimiter)
+                self._refuse_syntax(
+                    "the line begins with a byte order mark, as if two files were put together", at
+                )
+            chunk, used = (
+                _parse_long(held, line, delimiter, final=final)
+                if long
+                else self._parse(held[:cut], line, delimiter)
+            )
             if final and used < cut:
                 at = chunk.ends[-1] + 1 if chunk.ends else line
-                raise Refused.cut(self.source_id, f"it ends inside a quoted cell, which begins on line {at} or after it", line=at)
+                raise Refused.cut(
+                    self.source_id,
+                    f"it ends inside a quoted cell, which begins on line {at} or after it",
+                    line=at,
+                )
             if len(chunk.text) > self.record_limit:
                 self._check_sizes(chunk)
             ends |= set() if long else _record_ends(held[:used], chunk)
             line, held = chunk.next, held[used:]
             yield chunk
             del chunk
-            if sys.getsizeof(held) > self.record_limit:  # one character beyond the first 65,536 makes all of them take four bytes
+            # one character beyond the first 65,536 makes all of them take four bytes
+            if sys.getsizeof(held) > self.record_limit:
                 refuse_record(self.source_id, line, self.record_limit)
         warn_of_ends(self.source_id, ends, self.warnings)
 
@@ -187,12 +249,31 @@ class CsvReader:
         closed = rows.pop() == [_END]
         total = ends.pop()
         count = total - 1 if closed else ends[-1] if ends else 0
-        used = len(text) - len(closing) if closed else sum(map(len, islice(io.StringIO(text, newline=""), count)))
+        used = (
+            len(text) - len(closing)
+            if closed
+            else sum(map(len, islice(io.StringIO(text, newline=""), count)))
+        )
         starts = [first, *(first + e for e in ends)][: len(ends)]
         if [] in rows:  # blank lines are no records
             full = [i for i, row in enumerate(rows) if row]
-            rows, starts, ends = [rows[i] for i in full], [starts[i] for i in full], [ends[i] for i in full]
-        return _Chunk(rows, starts, [first + e - 1 for e in ends], text, first, first + count, closing != _END), used
+            rows, starts, ends = (
+                [rows[i] for i in full],
+                [starts[i] for i in full],
+                [ends[i] for i in full],
+            )
+        return (
+            _Chunk(
+                rows,
+                starts,
+                [first + e - 1 for e in ends],
+                text,
+                first,
+                first + count,
+                closing != _END,
+            ),
+            used,
+        )
 
     def _rows(self, text: str, first: int, delimiter: str) -> tuple[list[list[str]], list[int]]:
         """Rows and the line, counted from 1, each ends on."""
@@ -210,7 +291,11 @@ class CsvReader:
         names = [c.strip() for c in self._narrow(cells)]
         twice = sorted(n for n, times in Counter(names).items() if times > 1 and n)
         if twice or not all(names):
-            what = f"names {', '.join(map(repr, twice))} twice" if twice else f"has no name for column {names.index('') + 1}"
+            what = (
+                f"names {', '.join(map(repr, twice))} twice"
+                if twice
+                else f"has no name for column {names.index('') + 1}"
+            )
             raise Refused(
                 "csv.header",
                 f"The header of source {self.source_id} {what}.",
@@ -227,7 +312,10 @@ class CsvReader:
                 "csv.header",
                 f"The first line of source {self.source_id} has {len(cells):,} columns.",
                 expected=f"at most {MOST_COLUMNS:,}",
-                remedy="Look at the captured bytes; it may be another separator, or a table that lies on its side.",
+                remedy=(
+                    "Look at the captured bytes; it may be another separator, or a table that lies"
+                    " on its side."
+                ),
                 source_id=self.source_id,
             )
         return cells
@@ -237,7 +325,10 @@ class CsvReader:
             "csv.syntax",
             f"Source {self.source_id} is not valid CSV from line {line} on: {why}.",
             expected="quotes that open and close",
-            remedy="The capture may be truncated; fetch it again, and report it upstream if it stays broken.",
+            remedy=(
+                "The capture may be truncated; fetch it again, and report it upstream if it stays"
+                " broken."
+            ),
             source_id=self.source_id,
             line=line,
         )
@@ -254,7 +345,9 @@ def _record_ends(text: str, chunk: _Chunk) -> set[str]:
 
 
 def _parse_long(text: str, first: int, delimiter: str, *, final: bool) -> tuple[_Chunk, int]:
-    """The whole rows of a text with a long record, as the csv module means them, and how much of it they take; each cell is copied once."""
+    """The whole rows of a text with a long record, as the csv module means them, and how much of it
+    they take; each cell is copied once.
+    """
     stop = re.compile(f"[{re.escape(delimiter)}\r\n]")
     rows: list[list[str]] = []
     starts: list[int] = []
@@ -265,17 +358,28 @@ def _parse_long(text: str, first: int, delimiter: str, *, final: bool) -> tuple[
         if found is None:
             break
         cells, after = found
-        count = text.count("\n", at, after) + text.count("\r", at, after) - text.count("\r\n", at, after)
+        count = (
+            text.count("\n", at, after)
+            + text.count("\r", at, after)
+            - text.count("\r\n", at, after)
+        )
         if cells != [""]:  # blank lines are no records
             rows.append(cells)
             starts.append(line)
             ends.append(line + max(count, 1) - 1)
         at, line = after, line + count
-    return _Chunk(rows, starts, ends, text, first, line, final and not text.endswith(("\n", "\r"))), at
+    return (
+        _Chunk(rows, starts, ends, text, first, line, final and not text.endswith(("\n", "\r"))),
+        at,
+    )
 
 
-def _record(text: str, at: int, stop: "re.Pattern[str]", *, final: bool) -> tuple[list[str], int] | None:
-    """The cells of the row at a place and where the next one begins; None when it does not end here."""
+def _record(
+    text: str, at: int, stop: "re.Pattern[str]", *, final: bool
+) -> tuple[list[str], int] | None:
+    """The cells of the row at a place and where the next one begins; None when it does not end
+    here.
+    """
     cells: list[str] = []
     while True:
         parts: list[str] = []

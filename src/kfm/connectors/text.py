@@ -36,7 +36,9 @@ _BY_LINE = {"dly", "rdb", "txt"}  # formats in which a line is a record
 _ENDS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 
-def utf8_blocks(source: InputFile, expected: str, encoding: str | None, said: set[str] | None = None) -> Iterator[bytes]:
+def utf8_blocks(
+    source: InputFile, expected: str, encoding: str | None, said: set[str] | None = None
+) -> Iterator[bytes]:
     """The file as valid UTF-8 without a byte order mark; a character may be cut between two blocks.
 
     What is odd about it and does no harm is added to `said`.
@@ -57,7 +59,9 @@ def utf8_blocks(source: InputFile, expected: str, encoding: str | None, said: se
 
 
 def _is_utf8(block: bytes) -> bool:
-    """Whether a block is valid by itself: Arrow looks at it ten times as fast as a decoder, which makes a text of it, too."""
+    """Whether a block is valid by itself: Arrow looks at it ten times as fast as a decoder, which
+    makes a text of it, too.
+    """
     ends = pa.py_buffer(array("i", (0, len(block))))
     try:
         pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(block)]).validate(full=True)
@@ -66,7 +70,9 @@ def _is_utf8(block: bytes) -> bool:
     return True
 
 
-def text_blocks(source: InputFile, expected: str, encoding: str | None, said: set[str] | None = None) -> Iterator[str]:
+def text_blocks(
+    source: InputFile, expected: str, encoding: str | None, said: set[str] | None = None
+) -> Iterator[str]:
     """The file as text without a byte order mark; oddities as above."""
     texts = _decoded(source, expected, encoding, said)
     if not _is_wide(encoding):
@@ -82,7 +88,9 @@ def text_blocks(source: InputFile, expected: str, encoding: str | None, said: se
         _warn_of_dos_end(source, said)
 
 
-def _decoded(source: InputFile, expected: str, encoding: str | None, said: set[str] | None) -> Iterator[str]:
+def _decoded(
+    source: InputFile, expected: str, encoding: str | None, said: set[str] | None
+) -> Iterator[str]:
     codec = _codec(encoding)
     decoder = codecs.getincrementaldecoder("utf-8" if codec in _UTF8 else codec)()
     first = True
@@ -112,19 +120,34 @@ def _is_wide(encoding: str | None) -> bool:
     return _codec(encoding).startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
 
 
-def _raw_blocks(source: InputFile, expected: str, encoding: str | None, said: set[str] | None) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of each block, the first one sniffed and without its UTF-8 mark, the last without what DOS put behind it."""
+def _raw_blocks(
+    source: InputFile, expected: str, encoding: str | None, said: set[str] | None
+) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of each block, the first one sniffed and without its UTF-8 mark, the last
+    without what DOS put behind it.
+    """
     offset, wide, held, ends = 0, _is_wide(encoding), b"", _Ends(source, said)
     with Path(source.path).open("rb", buffering=0) as file:
         while block := file.read(BLOCK):
             size = len(block)
             if offset == 0:
-                if block.startswith(codecs.BOM_UTF8) and _codec(encoding) != "utf-8-sig" and said is not None:
-                    said.add(f"Source {source.source_id} begins with a byte order mark, which is left out.")
+                if (
+                    block.startswith(codecs.BOM_UTF8)
+                    and _codec(encoding) != "utf-8-sig"
+                    and said is not None
+                ):
+                    said.add(
+                        f"Source {source.source_id} begins with a byte order mark, which is left"
+                        " out."
+                    )
                 block = _sniff(block, source, expected, declared=encoding is not None)
             if not wide:
                 if b"\0" in block:
-                    _refuse_encoding(source, f"a NUL byte at byte {offset + block.index(0)}", "utf-16 or utf-32, whichever it is")
+                    _refuse_encoding(
+                        source,
+                        f"a NUL byte at byte {offset + block.index(0)}",
+                        "utf-16 or utf-32, whichever it is",
+                    )
                 block = held + block
                 cut = _dos_end(block, bytes([_DOS_END]), b"\x1a\r\n")
                 block, held = block[:cut], block[cut:]
@@ -154,7 +177,10 @@ def _dos_end(text: Any, mark: Any, tail: Any) -> int:
 
 def _warn_of_dos_end(source: InputFile, said: set[str] | None) -> None:
     if said is not None:
-        said.add(f"Source {source.source_id} ends with the end-of-file mark of DOS (0x1A), which is left out.")
+        said.add(
+            f"Source {source.source_id} ends with the end-of-file mark of DOS (0x1A), which is left"
+            " out."
+        )
 
 
 class _Ends:
@@ -172,7 +198,11 @@ class _Ends:
             self._found.add("\r\n" if block[:1] == b"\n" else "\r")
             block = block.removeprefix(b"\n")
         self._open = block.endswith(b"\r")
-        self._found |= line_ends(block[:-1].decode("latin-1") if self._open else block.decode("latin-1")) if b"\r" in block else set()
+        self._found |= (
+            line_ends(block[:-1].decode("latin-1") if self._open else block.decode("latin-1"))
+            if b"\r" in block
+            else set()
+        )
         if b"\r" not in block and b"\n" in block:
             self._found.add("\n")
 
@@ -191,7 +221,10 @@ def line_ends(text: str) -> set[str]:
 def warn_of_ends(source_id: str, ends: set[str], said: set[str] | None) -> None:
     """Say that lines end in different ways, where they do."""
     if len(ends) > 1 and said is not None:
-        said.add(f"The lines of source {source_id} end in different ways: {' and '.join(sorted(_ENDS[e] for e in ends))}.")
+        said.add(
+            f"The lines of source {source_id} end in different ways:"
+            f" {' and '.join(sorted(_ENDS[e] for e in ends))}."
+        )
 
 
 def _sniff(block: bytes, source: InputFile, expected: str, *, declared: bool) -> bytes:
@@ -218,7 +251,8 @@ def _refuse_markup(head: bytes, source: InputFile, expected: str) -> None:
     if start.startswith(b"<"):
         raise Refused(
             "html",
-            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: a web page or XML, probably an error page.",
+            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: a"
+            " web page or XML, probably an error page.",
             expected=f"{expected} text",
             remedy="Open the address in a browser to see what upstream says, then run again.",
             source_id=source.source_id,
@@ -226,7 +260,8 @@ def _refuse_markup(head: bytes, source: InputFile, expected: str) -> None:
     if expected == "csv" and start[:1] in (b"{", b"["):
         raise Refused(
             "format",
-            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: JSON, perhaps an error message.",
+            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}:"
+            " JSON, perhaps an error message.",
             expected="a CSV header line",
             remedy="Look at the captured bytes; correct the address or `source.format`.",
             source_id=source.source_id,
@@ -234,16 +269,32 @@ def _refuse_markup(head: bytes, source: InputFile, expected: str) -> None:
 
 
 def _decode(
-    decoder: codecs.IncrementalDecoder, block: bytes, offset: int, source: InputFile, encoding: str | None, *, final: bool = False
+    decoder: codecs.IncrementalDecoder,
+    block: bytes,
+    offset: int,
+    source: InputFile,
+    encoding: str | None,
+    *,
+    final: bool = False,
 ) -> str:
     held = len(decoder.getstate()[0])
     try:
         return decoder.decode(block, final)
     except UnicodeError as error:
-        at = f" at byte {offset - held + error.start}" if offset >= 0 and isinstance(error, UnicodeDecodeError) else ""
+        at = (
+            f" at byte {offset - held + error.start}"
+            if offset >= 0 and isinstance(error, UnicodeDecodeError)
+            else ""
+        )
         if encoding is not None and _codec(encoding) not in _UTF8:
-            _refuse_encoding(source, f"bytes that are not {encoding}{at}", "the encoding the file is really in")
-        _refuse_encoding(source, f"bytes that are not UTF-8{at}", "latin-1 or cp1252 if the publisher uses Western European text")
+            _refuse_encoding(
+                source, f"bytes that are not {encoding}{at}", "the encoding the file is really in"
+            )
+        _refuse_encoding(
+            source,
+            f"bytes that are not UTF-8{at}",
+            "latin-1 or cp1252 if the publisher uses Western European text",
+        )
     raise AssertionError("unreachable")
 
 

@@ -1,9 +1,12 @@
-"""k for every public row: how many records it stands for, and how many there were when that last changed in public.
+"""k for every public row: how many records it stands for, and how many there were when that last
+changed in public.
 
-What a row shows is a function of one number, `told`. It becomes the number of now when that would show something else and differs by k or
-more from `since`, the number of records when the row last changed; until then the row stays what it was. What was withdrawn is taken off
-`told` first, so that a withdrawal shows at once and what else waits does not go out with it. Numbers are compared, never records: fewer
-than k records cannot move a number by k, whatever upstream calls them and however it renumbers them.
+What a row shows is a function of one number, `told`. It becomes the number of now when that would
+show something else and differs by k or more from `since`, the number of records when the row last
+changed; until then the row stays what it was. What was withdrawn is taken off
+`told` first, so that a withdrawal shows at once and what else waits does not go out with it.
+Numbers are compared, never records: fewer than k records cannot move a number by k, whatever
+upstream calls them and however it renumbers them.
 """
 
 from collections.abc import Sequence
@@ -38,12 +41,15 @@ class Numbers(NamedTuple):
 class Explained(NamedTuple):
     """What explains the public rows, and each value they list."""
 
-    rows: "pa.Table"  # the text of each key, then column and value (null: the row itself), then told and since
+    # the text of each key, then column and value (null: the row itself), then told and since
+    rows: "pa.Table"
     rules: tuple[dict[str, Any], ...] = ()  # the withdrawals that were applied
 
     @classmethod
     def read(cls, path: str | None, release: Release, keys: Sequence[str]) -> "Explained":
-        """What was explained before under the same rules; under others, and where there is nothing, nothing was."""
+        """What was explained before under the same rules; under others, and where there is nothing,
+        nothing was.
+        """
         if path is not None:
             rows = pq.read_table(path)
             about = msgspec.json.decode((rows.schema.metadata or {}).get(_ABOUT, b"{}"))
@@ -54,7 +60,9 @@ class Explained(NamedTuple):
         return cls(pa.table({**{n: pa.array([], pa.string()) for n in names}, **nothing}))
 
     def numbers(self, rows: Mask, ids: Counts, size: int) -> Numbers:
-        """The numbers of some rows, each at its place among `size`; nothing explained the others."""
+        """The numbers of some rows, each at its place among `size`; nothing explained the
+        others.
+        """
         found = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64))
         for into, name in zip(found, (_TOLD, _SINCE)):
             into[ids] = self.rows.column(name).to_numpy()[rows]
@@ -63,18 +71,38 @@ class Explained(NamedTuple):
     def of(self, column: str | None) -> Mask:
         """Which rows are of a column's values; None: of the public rows themselves."""
         columns = self.rows.column(_COLUMN)
-        return np.asarray(columns.is_null() if column is None else pc.equal(columns, column).fill_null(False))
+        return np.asarray(
+            columns.is_null() if column is None else pc.equal(columns, column).fill_null(False)
+        )
 
-    def write(self, path: Path, release: Release, keys: Sequence[str], rules: Sequence[dict[str, Any]]) -> None:
-        """Leave it for the next release; the same numbers are the same bytes, in whatever order records came."""
-        about = {"release": _settings(release), "keys": list(keys), "rules": sorted(rules, key=canonical.dumps)}
-        order = pc.sort_indices(self.rows, sort_keys=[(name, "ascending") for name in self.rows.schema.names])
-        rows = self.rows.take(order).combine_chunks().replace_schema_metadata({_ABOUT: canonical.dumps(about)})
+    def write(
+        self, path: Path, release: Release, keys: Sequence[str], rules: Sequence[dict[str, Any]]
+    ) -> None:
+        """Leave it for the next release; the same numbers are the same bytes, in whatever order
+        records came.
+        """
+        about = {
+            "release": _settings(release),
+            "keys": list(keys),
+            "rules": sorted(rules, key=canonical.dumps),
+        }
+        order = pc.sort_indices(
+            self.rows, sort_keys=[(name, "ascending") for name in self.rows.schema.names]
+        )
+        rows = (
+            self.rows.take(order)
+            .combine_chunks()
+            .replace_schema_metadata({_ABOUT: canonical.dumps(about)})
+        )
         pq.write_table(rows, path, compression="zstd")
 
 
 def _settings(release: Release) -> dict[str, Any]:
-    return {"h3_resolution": release.h3_resolution, "min_records": release.min_records, "groups": release.aggregate is not None}
+    return {
+        "h3_resolution": release.h3_resolution,
+        "min_records": release.min_records,
+        "groups": release.aggregate is not None,
+    }
 
 
 def _numbers(keys: Sequence[str]) -> list[str]:
@@ -91,18 +119,23 @@ class Shown(NamedTuple):
 
 
 def step(own: Explained, other: Explained, k: int, *, cells: bool) -> Step:
-    """How what is shown of some records differs from what is shown of one more or one less, both for the first time: not at all, where that
-    record brings a row over k or over the edge of a band, or in a way that one record cannot explain.
+    """How what is shown of some records differs from what is shown of one more or one less, both
+    for the first time: not at all, where that record brings a row over k or over the edge of a
+    band, or in a way that one record cannot explain.
     """
     names = own.rows.schema.names[:-2]
     tables = [t.rows.select(names) for t in (own, other)]
     texts = pa.concat_tables(tables)
     ids = _ids(texts, names)
     size = int(ids.max(initial=-1)) + 1
-    there, here = (np.bincount(at, t.rows.column(_TOLD).to_numpy(), size) for at, t in zip(_split(ids, tables), (own, other)))
+    there, here = (
+        np.bincount(at, t.rows.column(_TOLD).to_numpy(), size)
+        for at, t in zip(_split(ids, tables), (own, other))
+    )
     column = texts.column(_COLUMN).take(pa.array(_first(ids)))
     is_row = np.asarray(column.is_null())
-    edges = np.where(is_row, 5 * k, k) if not cells else np.full(size, k)  # rows of groups show bands, all else only that it is there
+    # rows of groups show bands, all else only that it is there
+    edges = np.where(is_row, 5 * k, k) if not cells else np.full(size, k)
     show = [np.where(edges > k, _place(n, _edges(k)), n >= k) for n in (there, here)]
     changed = show[0] != show[1]
     if not changed.any():
@@ -110,19 +143,28 @@ def step(own: Explained, other: Explained, k: int, *, cells: bool) -> Step:
     blank = is_row.copy() if cells else np.zeros(size, np.bool_)
     for name in names[1:-2] if cells else ():
         blank &= np.asarray(texts.column(name).take(pa.array(_first(ids))).is_null())
-    # What is not shown is less than k. Where a row goes under it, all its other records come to the one without attributes.
+    # What is not shown is less than k. Where a row goes under it, all its other records come to the
+    # one without attributes.
     gap = np.abs(np.maximum(there, k - 1) - np.maximum(here, k - 1))
     rows = changed & is_row & ~blank
     values = pc.value_counts(column.filter(pa.array(changed & ~is_row))).field(1).to_pylist()
     fits = (gap[changed & ~blank] <= 1).all() and (gap[changed & blank] <= max(k - 1, 1)).all()
-    return "edge" if fits and rows.sum() <= 1 and (changed & blank).sum() <= 1 and all(n <= 1 for n in values) else "leap"
+    return (
+        "edge"
+        if fits and rows.sum() <= 1 and (changed & blank).sum() <= 1 and all(n <= 1 for n in values)
+        else "leap"
+    )
 
 
 # -- numbers
 
 
-def settled(records: Counts, before: Numbers, gone: Counts, edges: Sequence[int], k: int) -> Numbers:
-    """What is told from now on; `gone` records were withdrawn since. Only where two numbers lie in different bands does anything show."""
+def settled(
+    records: Counts, before: Numbers, gone: Counts, edges: Sequence[int], k: int
+) -> Numbers:
+    """What is told from now on; `gone` records were withdrawn since. Only where two numbers lie in
+    different bands does anything show.
+    """
     lost = (gone > 0) & (before.told >= k)  # what is not shown loses nothing
     told = np.where(lost, np.minimum(np.maximum(before.told - gone, 0), records), before.told)
     since = np.where(lost, records, before.since)
@@ -135,7 +177,8 @@ def _place(counts: Counts, edges: Sequence[int]) -> Any:
 
 
 def _edges(k: int) -> list[int]:
-    return [k, 2 * k, 5 * k] if k > 1 else [1, 5]  # with k = 1 the lowest band is wider, or it would be a count
+    # with k = 1 the lowest band is wider, or it would be a count
+    return [k, 2 * k, 5 * k] if k > 1 else [1, 5]
 
 
 def band(count: int, k: int) -> str:
@@ -149,13 +192,20 @@ def band(count: int, k: int) -> str:
 
 
 def in_cells(now: "pa.Table", withdrawn: "pa.Table", before: Explained, k: int) -> Shown:
-    """One row for each cell with all the attributes that k records share; the rest of a cell, if it is k, is one row without any.
+    """One row for each cell with all the attributes that k records share; the rest of a cell, if it
+    is k, is one row without any.
 
     The first column is the cell. `withdrawn` are the records that were taken out since.
     """
     keys = now.schema.names
-    tables = [_texts(now), _texts(withdrawn), before.rows.select(_numbers(keys)).rename_columns(keys)]
-    cells = pa.table({keys[0]: pc.unique(pa.concat_tables(t.select(keys[:1]) for t in tables).column(0))})
+    tables = [
+        _texts(now),
+        _texts(withdrawn),
+        before.rows.select(_numbers(keys)).rename_columns(keys),
+    ]
+    cells = pa.table(
+        {keys[0]: pc.unique(pa.concat_tables(t.select(keys[:1]) for t in tables).column(0))}
+    )
     for name in keys[1:]:
         cells = cells.append_column(name, pa.nulls(len(cells), pa.string()))
     texts = pa.concat_tables([*tables, cells])
@@ -175,11 +225,14 @@ def in_cells(now: "pa.Table", withdrawn: "pa.Table", before: Explained, k: int) 
     def together(counts: Any) -> Counts:
         return np.bincount(rest, counts, len(first)).astype(np.int64)
 
-    # What no row with attributes stands for is told together. Records that come to it because such a row went are no news of their own:
+    # What no row with attributes stands for is told together. Records that come to it because such
+    # a row went are no news of their own:
     # where it is not shown, as many more must come before it is.
     came = np.where(explained.told < k, together(np.where(was & ~named, records, 0)), 0)
     last = Numbers(explained.told, explained.since + came)
-    blanks = settled(together(np.where(named, 0, records)), last, together(np.where(was, 0, gone)), [k], k)
+    blanks = settled(
+        together(np.where(named, 0, records)), last, together(np.where(was, 0, gone)), [k], k
+    )
     own = Numbers(*(np.where(is_blank, a, b) for a, b in zip(blanks, own)))
     shows = own.told >= k
     row = np.where(named[of_now], of_now, rest[of_now])
@@ -187,22 +240,44 @@ def in_cells(now: "pa.Table", withdrawn: "pa.Table", before: Explained, k: int) 
     example = np.flatnonzero(shows[row])[example]
     table = now.take(pa.array(example))
     without = pa.array(is_blank[shown])
-    columns = [table.column(0), *(pc.if_else(without, pa.scalar(None, c.type), c) for c in table.columns[1:])]
+    columns = [
+        table.column(0),
+        *(pc.if_else(without, pa.scalar(None, c.type), c) for c in table.columns[1:]),
+    ]
     return Shown(pa.table(columns, names=keys), shows[row], _kept(texts, first, own))
 
 
 def in_groups(
-    now: "pa.Table", withdrawn: "pa.Table", before: Explained, k: int, *, keys: Sequence[str], collect: Sequence[str], records: str
+    now: "pa.Table",
+    withdrawn: "pa.Table",
+    before: Explained,
+    k: int,
+    *,
+    keys: Sequence[str],
+    collect: Sequence[str],
+    records: str,
 ) -> Shown:
-    """One row per group of k records, with their number as a band and the values that k of them hold."""
+    """One row per group of k records, with their number as a band and the values that k of them
+    hold.
+    """
     named = before.rows.select(_numbers(keys)).rename_columns(list(keys))
     tables = [_texts(now.select(keys)), _texts(withdrawn.select(keys)), named]
     texts = pa.concat_tables(tables)
-    ids = _ids(texts, keys) if keys else np.zeros(len(now) + len(withdrawn) + len(before.rows), np.int64)
+    ids = (
+        _ids(texts, keys)
+        if keys
+        else np.zeros(len(now) + len(withdrawn) + len(before.rows), np.int64)
+    )
     of_now, of_gone, of_before = np.split(ids, np.cumsum([len(now), len(withdrawn)]))
     first, size = _first(ids), int(ids.max(initial=-1)) + 1
     rows = before.of(None)
-    own = settled(_count(of_now, size), before.numbers(rows, of_before[rows], size), _count(of_gone, size), _edges(k), k)
+    own = settled(
+        _count(of_now, size),
+        before.numbers(rows, of_before[rows], size),
+        _count(of_gone, size),
+        _edges(k),
+        k,
+    )
     shows = own.told >= k
     shown, example = np.unique(of_now[shows[of_now]], return_index=True)
     example = np.flatnonzero(shows[of_now])[example]
@@ -210,8 +285,13 @@ def in_groups(
     arrays[records] = pa.array([band(n, k) for n in own.told[shown].tolist()], pa.string())
     explained = [_kept(texts, first, own)]
     for name in collect:
-        listed, kept = _collected(name, (now, withdrawn), before, (of_now, of_gone, of_before), shows, k)
-        arrays[name] = pa.array(["; ".join(sorted(listed[g])) if g in listed else None for g in shown.tolist()], pa.string())
+        listed, kept = _collected(
+            name, (now, withdrawn), before, (of_now, of_gone, of_before), shows, k
+        )
+        arrays[name] = pa.array(
+            ["; ".join(sorted(listed[g])) if g in listed else None for g in shown.tolist()],
+            pa.string(),
+        )
         explained.append(_kept(texts, first[kept.groups], kept.numbers, name, kept.values))
     return Shown(pa.table(arrays), shows[of_now], pa.concat_tables(explained))
 
@@ -223,12 +303,25 @@ class _Values(NamedTuple):
 
 
 def _collected(
-    name: str, tables: "tuple[pa.Table, pa.Table]", before: Explained, ids: tuple[Counts, Counts, Counts], shown: Mask, k: int
+    name: str,
+    tables: "tuple[pa.Table, pa.Table]",
+    before: Explained,
+    ids: tuple[Counts, Counts, Counts],
+    shown: Mask,
+    k: int,
 ) -> tuple[dict[int, list[str]], _Values]:
-    """By group, the values that k of its records hold, and the numbers behind them; a group that is not shown lists nothing."""
+    """By group, the values that k of its records hold, and the numbers behind them; a group that is
+    not shown lists nothing.
+    """
     of_column = before.of(name)
-    columns = [*(_text(t.column(name)) for t in tables), before.rows.column(_VALUE).filter(pa.array(of_column))]
-    codes, values = _coded(pa.chunked_array([c for column in columns for c in column.chunks], pa.string()), nulls="mask")
+    columns = [
+        *(_text(t.column(name)) for t in tables),
+        before.rows.column(_VALUE).filter(pa.array(of_column)),
+    ]
+    codes, values = _coded(
+        pa.chunked_array([c for column in columns for c in column.chunks], pa.string()),
+        nulls="mask",
+    )
     there, groups = codes >= 0, np.concatenate([ids[0], ids[1], ids[2][of_column]])
     pairs, at = np.unique(groups[there] * max(len(values), 1) + codes[there], return_inverse=True)
     which = np.repeat(np.arange(3), [len(c) for c in columns])[there]
@@ -236,22 +329,43 @@ def _collected(
     last = before.numbers(of_column, at[which == 2], len(pairs))
     of_pair, value = pairs // max(len(values), 1), pairs % max(len(values), 1)
     # What went with its row comes back by itself.
-    unlisted = Numbers(np.zeros(len(pairs), np.int64), np.where(last.told >= k, records, last.since))
-    own = Numbers(*(np.where(shown[of_pair], a, b) for a, b in zip(settled(records, last, gone, [k], k), unlisted)))
+    unlisted = Numbers(
+        np.zeros(len(pairs), np.int64), np.where(last.told >= k, records, last.since)
+    )
+    own = Numbers(
+        *(
+            np.where(shown[of_pair], a, b)
+            for a, b in zip(settled(records, last, gone, [k], k), unlisted)
+        )
+    )
     texts, found = values.to_pylist(), dict[int, list[str]]()
     for group, code in zip(of_pair[own.told >= k].tolist(), value[own.told >= k].tolist()):
         found.setdefault(group, []).append(texts[code])
     return found, _Values(of_pair, values.take(pa.array(value)), own)
 
 
-def _kept(texts: "pa.Table", first: Counts, own: Numbers, column: str | None = None, values: Any = None) -> "pa.Table":
-    """What the next release must know: rows by the text of their keys, with their numbers, unless those are zero."""
+def _kept(
+    texts: "pa.Table", first: Counts, own: Numbers, column: str | None = None, values: Any = None
+) -> "pa.Table":
+    """What the next release must know: rows by the text of their keys, with their numbers, unless
+    those are zero.
+    """
     there = np.flatnonzero((own.told > 0) | (own.since > 0))
     at = pa.array(first[there])
-    rows: dict[str, Any] = {number: c.take(at) for number, c in zip(_numbers(texts.schema.names), texts.columns)}
+    rows: dict[str, Any] = {
+        number: c.take(at) for number, c in zip(_numbers(texts.schema.names), texts.columns)
+    }
     rows[_COLUMN] = pa.array([column] * len(there), pa.string())
-    rows[_VALUE] = values.take(pa.array(there)) if values is not None else pa.nulls(len(there), pa.string())
-    return pa.table({**rows, _TOLD: pa.array(own.told[there], pa.int64()), _SINCE: pa.array(own.since[there], pa.int64())})
+    rows[_VALUE] = (
+        values.take(pa.array(there)) if values is not None else pa.nulls(len(there), pa.string())
+    )
+    return pa.table(
+        {
+            **rows,
+            _TOLD: pa.array(own.told[there], pa.int64()),
+            _SINCE: pa.array(own.since[there], pa.int64()),
+        }
+    )
 
 
 def _texts(table: "pa.Table") -> "pa.Table":
@@ -259,17 +373,24 @@ def _texts(table: "pa.Table") -> "pa.Table":
 
 
 def _text(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Values as text, which stays the same when upstream's other values give the column another type."""
+    """Values as text, which stays the same when upstream's other values give the column another
+    type.
+    """
     codes, values = _coded(column, nulls="mask")
     at = pa.array(codes, mask=codes < 0)
     return pa.chunked_array([pc.cast(values, pa.string()).take(at)], pa.string())
 
 
 def _coded(column: "pa.ChunkedArray", nulls: str) -> tuple[Counts, "pa.Array"]:
-    """A number per row, equal for equal values, and the values; -1 for null when nulls are masked."""
+    """A number per row, equal for equal values, and the values; -1 for null when nulls are
+    masked.
+    """
     column = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
     encoded = column.combine_chunks().dictionary_encode(nulls)
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+    return (
+        encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64),
+        encoded.dictionary,
+    )
 
 
 def _ids(table: "pa.Table", names: Sequence[str]) -> Counts:

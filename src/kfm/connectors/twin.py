@@ -1,4 +1,6 @@
-"""Makes twins of captured files: other precise places, other hidden values, another order, so the public side must come out the same."""
+"""Makes twins of captured files: other precise places, other hidden values, another order, so the
+public side must come out the same.
+"""
 
 import codecs
 import csv
@@ -48,7 +50,9 @@ _CLASSES = {"A": string.ascii_uppercase, "a": string.ascii_lowercase, "0": strin
 
 
 class _File(NamedTuple):
-    """One captured file: its records, those that cannot be read as they are, and how to write it again."""
+    """One captured file: its records, those that cannot be read as they are, and how to write it
+    again.
+    """
 
     name: str
     records: list[Any]  # a Row, or what stands for a record that is none
@@ -56,10 +60,12 @@ class _File(NamedTuple):
 
 
 def twin(job: Twin, scratch: Path) -> TransformResult:
-    """Write each input again under its name. Which twin it is depends on `seed`: in every third, hidden text is text nobody ever wrote,
-    in the others each record has another's, which looks no different but shows what follows single records.
+    """Write each input again under its name. Which twin it is depends on `seed`: in every third,
+    hidden text is text nobody ever wrote, in the others each record has another's, which looks no
+    different but shows what follows single records.
 
-    Equal records stay equal, and whether a row is good stays as it was: the transform must see the same duplicates and gaps.
+    Equal records stay equal, and whether a row is good stays as it was: the transform must see the
+    same duplicates and gaps.
     """
     if job.release is None or len({Path(i.path).name for i in job.inputs}) < len(job.inputs):
         raise Refused(
@@ -69,7 +75,9 @@ def twin(job: Twin, scratch: Path) -> TransformResult:
             remedy="Run the leak check for datasets with `release` only.",
         )
     files = [_read(job, source) for source in job.inputs]
-    rows, copies = _distinct(record for file in files for record in file.records if isinstance(record, dict))
+    rows, copies = _distinct(
+        record for file in files for record in file.records if isinstance(record, dict)
+    )
     rng = Random(job.seed)
     _Twin(job, job.release, rng, rows).change()
     for copy, original in copies:
@@ -79,15 +87,28 @@ def twin(job: Twin, scratch: Path) -> TransformResult:
     for file in files:
         _turn(file.records, rng)
         made = file.write(file.records)
-        data = made.encode(job.encoding or "utf-8", "surrogatepass") if isinstance(made, str) else made
+        data = (
+            made.encode(job.encoding or "utf-8", "surrogatepass") if isinstance(made, str) else made
+        )
         (scratch / file.name).write_bytes(data)
     nothing = "sha256:" + hashlib.sha256().hexdigest()
     names = tuple(f.name for f in files)
-    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id=nothing, profile={}, files=names)
+    return TransformResult(
+        artifact=job.artifact, books=Books(), schema=(), content_id=nothing, profile={}, files=names
+    )
 
 
-def _one_more_or_less(job: Twin, release: Release, rng: Random, files: list[_File], rows: list[Row], copies: list[tuple[Row, Row]]) -> None:
-    """Take a record away with whatever repeats it, or put another beside it: the same but for its key, or for what is not shown."""
+def _one_more_or_less(
+    job: Twin,
+    release: Release,
+    rng: Random,
+    files: list[_File],
+    rows: list[Row],
+    copies: list[tuple[Row, Row]],
+) -> None:
+    """Take a record away with whatever repeats it, or put another beside it: the same but for its
+    key, or for what is not shown.
+    """
     if not rows:
         return
     one = rng.choice(rows)
@@ -101,13 +122,19 @@ def _one_more_or_less(job: Twin, release: Release, rng: Random, files: list[_Fil
     for name in sorted(keys, key=lambda n: n not in hidden)[:1] or sorted(hidden):
         values = [row[name] for row in rows if name in row]
         if isinstance(value := one[name], str) and value:
-            one = one | {name: _renamed([value], {folded(v) for v in values if isinstance(v, str)}, rng)[value]}
+            one = one | {
+                name: _renamed([value], {folded(v) for v in values if isinstance(v, str)}, rng)[
+                    value
+                ]
+            }
         elif isinstance(value, int) and not isinstance(value, bool):
             one = one | {name: max(v for v in values if isinstance(v, int)) + 1}
         else:
             continue
         break
-    next(file for file in files if any(isinstance(r, dict) for r in file.records)).records.append(one)
+    next(file for file in files if any(isinstance(r, dict) for r in file.records)).records.append(
+        one
+    )
 
 
 def _distinct(records: Iterator[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
@@ -140,22 +167,35 @@ class _Twin:
         self._job, self._release, self._rng, self._rows = job, release, rng, rows
         self._schema = {c.name: c for c in job.schema}
         self._areas = [rule["area"] for rule in job.suppress if "area" in rule]
-        self._since, self._until = (moment(t) if t and job.time_column else None for t in (job.since, job.until))
+        self._since, self._until = (
+            moment(t) if t and job.time_column else None for t in (job.since, job.until)
+        )
 
     def change(self) -> None:
         """Move what is precise within its cell, replace or hand round what is withheld."""
-        everything, names = self._rows, list(dict.fromkeys(name for row in self._rows for name in row))
-        # What a withdrawal names must stay what it names, or the twin would lack other records than the original.
+        everything, names = (
+            self._rows,
+            list(dict.fromkeys(name for row in self._rows for name in row)),
+        )
+        # What a withdrawal names must stay what it names, or the twin would lack other records than
+        # the original.
         named = [rule["records"] for rule in self._job.suppress if "records" in rule]
         self._rows = [row for row in self._rows if not any(_named(row, rule) for rule in named)]
         shapes = [c.name for c in self._job.schema if c.type == "geometry"]
         if self._job.format == "geojson" and not shapes:
             shapes = [GEOMETRY]
         shown = (*groups.by, *groups.collect) if (groups := self._release.aggregate) else names
-        keys = [n for n in self._job.business_key if n not in shown]  # groups do not show them either
-        # Of what connector code leaves out or renames only a person can say what it is; the rest keeps its name, and is shown by it or not.
+        # groups do not show them either
+        keys = [n for n in self._job.business_key if n not in shown]
+        # Of what connector code leaves out or renames only a person can say what it is; the rest
+        # keeps its name, and is shown by it or not.
         columns = {c.name for c in self._job.known} or set(names)
-        hidden = [n for n in names if n in (*self._release.withhold, *keys) or (n in columns and unshown(self._release, [n]))]
+        hidden = [
+            n
+            for n in names
+            if n in (*self._release.withhold, *keys)
+            or (n in columns and unshown(self._release, [n]))
+        ]
         if self._release.h3_resolution is not None:
             where = Where.of(names, [n for n in shapes if n in names], self._job.location)
             spots = _Spots(self._release.h3_resolution, self._rng, self._areas)
@@ -165,12 +205,20 @@ class _Twin:
                 self._move_points(*pair, spots)
             moved = {*where.geometries, *(n for pair in where.pairs for n in pair)}
             hidden = [n for n in names if n not in moved and (n in hidden or n in where.names)]
-        texts = [n for n in hidden if self._job.seed % 3 == 0 and self._is_text(n, [r[n] for r in everything if n in r])]
+        texts = [
+            n
+            for n in hidden
+            if self._job.seed % 3 == 0 and self._is_text(n, [r[n] for r in everything if n in r])
+        ]
         existing = (v for row in everything for n in texts if isinstance(v := row.get(n), str))
-        other = _renamed(existing, {folded(str(v)) for rule in named for v in rule.values()}, self._rng)
+        other = _renamed(
+            existing, {folded(str(v)) for rule in named for v in rule.values()}, self._rng
+        )
         for name in hidden:
             rows = [r for r in self._rows if name in r]
-            if name in texts and self._is_text(name, [other.get(v, v) if isinstance(v := r[name], str) else v for r in rows]):
+            if name in texts and self._is_text(
+                name, [other.get(v, v) if isinstance(v := r[name], str) else v for r in rows]
+            ):
                 rows = self._replace(name, rows, other)
             # Records of another time are not part of the run: what is theirs stays among them.
             for inside in (True, False):
@@ -180,7 +228,11 @@ class _Twin:
         if self._since is None and self._until is None:
             return True
         time = _microseconds(row.get(self._job.time_column or ""))
-        return time is not None and (self._since is None or time >= self._since) and (self._until is None or time < self._until)
+        return (
+            time is not None
+            and (self._since is None or time >= self._since)
+            and (self._until is None or time < self._until)
+        )
 
     def _is_text(self, name: str, values: list[Any]) -> bool:
         """Whether the transform takes a column as text, told or by its values."""
@@ -195,7 +247,11 @@ class _Twin:
     def _replace(self, name: str, rows: list[Row], other: dict[str, str]) -> list[Row]:
         """Put another text where one was; returns the records that hold something else."""
         kept = self._misfits(name, [row[name] for row in rows])
-        texts = [row for i, row in enumerate(rows) if i not in kept and isinstance(row[name], str) and row[name]]
+        texts = [
+            row
+            for i, row in enumerate(rows)
+            if i not in kept and isinstance(row[name], str) and row[name]
+        ]
         changed = set(map(id, texts))
         for row in texts:
             row[name] = other[row[name]]
@@ -219,10 +275,15 @@ class _Twin:
                 self._rows[i][name] = _written(moved, self._rows[i][name])
 
     def _hand_round(self, name: str, rows: list[Row]) -> None:
-        """Each record gets another's value; the values of a key change places, so that what was one key stays one key."""
+        """Each record gets another's value; the values of a key change places, so that what was one
+        key stays one key.
+        """
         values = [row[name] for row in rows]
         kept = self._misfits(name, values)
-        rows, values = [r for i, r in enumerate(rows) if i not in kept], [v for i, v in enumerate(values) if i not in kept]
+        rows, values = (
+            [r for i, r in enumerate(rows) if i not in kept],
+            [v for i, v in enumerate(values) if i not in kept],
+        )
         if name in self._job.business_key:
             turned = list(dict.fromkeys(values))
             _turn(turned, self._rng)
@@ -233,7 +294,9 @@ class _Twin:
             row[name] = value
 
     def _misfits(self, name: str, values: list[Any]) -> set[int]:
-        """Values a row is judged by: a gap where none may be, and what is not of its column's type."""
+        """Values a row is judged by: a gap where none may be, and what is not of its column's
+        type.
+        """
         column, bad = self._schema.get(name), dict[int, Any]()
         if column is not None and column.type == "geometry":
             encode([v or None for v in values], name, bad)
@@ -252,7 +315,9 @@ def _named(row: Row, wanted: dict[str, Any]) -> bool:
 def _same(value: Any, wanted: Any) -> bool:
     if value in (None, "") or wanted is None:
         return value in (None, "") and wanted is None
-    return folded(str(value)) == folded(str(wanted)) or (_number(value) is not None and _number(value) == _number(wanted))
+    return folded(str(value)) == folded(str(wanted)) or (
+        _number(value) is not None and _number(value) == _number(wanted)
+    )
 
 
 def _microseconds(value: Any) -> int | None:
@@ -267,13 +332,16 @@ def _microseconds(value: Any) -> int | None:
     elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return (value - dt.date(1970, 1, 1)).days * _DAY_US
     try:
-        return moment(f"{value}T00:00:00Z" if isinstance(value, str) and len(value) == 10 else value)
+        return moment(
+            f"{value}T00:00:00Z" if isinstance(value, str) and len(value) == 10 else value
+        )
     except ValueError:
         return None
 
 
 def _renamed(texts: Iterable[str], named: set[str], rng: Random) -> dict[str, str]:
-    """Another text for each: of the same shape, never an existing one or one a withdrawal names, different for different ones.
+    """Another text for each: of the same shape, never an existing one or one a withdrawal names,
+    different for different ones.
 
     Where a shape has too few texts left (the numbers 1 to 9), existing ones fill up.
     """
@@ -285,7 +353,11 @@ def _renamed(texts: Iterable[str], named: set[str], rng: Random) -> dict[str, st
         pools = [_CLASSES.get(c, c) for c in shape]
         taken = set(known)
         if math.prod(map(len, pools)) < 4 * (len(known) + len(named)):
-            free = [t for t in map("".join, product(*pools)) if t not in taken and folded(t) not in named]
+            free = [
+                t
+                for t in map("".join, product(*pools))
+                if t not in taken and folded(t) not in named
+            ]
             rng.shuffle(free)
             rest = list(known)
             if not free:
@@ -329,7 +401,9 @@ class _Spots:
         self._fan = lru_cache(32_768)(_fan)
 
     def other(self, lat: float, lng: float) -> tuple[float, float] | None:
-        """Another point of the cell that holds this one; None when there is none, or when it is withdrawn."""
+        """Another point of the cell that holds this one; None when there is none, or when it is
+        withdrawn.
+        """
         if not self._free(lat, lng):
             return None
         cell = h3.latlng_to_cell(lat, lng, self._resolution)
@@ -345,7 +419,9 @@ class _Spots:
         return None
 
     def other_shape(self, shape: Any, lat: float, lng: float) -> Any:
-        """The shape moved so that its point stays in its cell; one that cannot go far goes less far."""
+        """The shape moved so that its point stays in its cell; one that cannot go far goes less
+        far.
+        """
         spot = self.other(lat, lng)
         if spot is None:
             return shape
@@ -356,18 +432,26 @@ class _Spots:
         for _ in range(_TRIES):
             moved = translate(shape, right, down)
             point = moved.point_on_surface()
-            on_globe = _GLOBE.covers(shapely.box(*moved.bounds)) and not any(touching(moved, a) for a in self._areas)
+            on_globe = _GLOBE.covers(shapely.box(*moved.bounds)) and not any(
+                touching(moved, a) for a in self._areas
+            )
             if on_globe and h3.latlng_to_cell(point.y, point.x, self._resolution) == cell:
                 return moved
             down, right = down / 2, right / 2
         return shape
 
     def _free(self, lat: float, lng: float) -> bool:
-        return abs(lat) <= 90 and abs(lng) <= 180 and not any(touching(shapely.Point(lng, lat), area) for area in self._areas)
+        return (
+            abs(lat) <= 90
+            and abs(lng) <= 180
+            and not any(touching(shapely.Point(lng, lat), area) for area in self._areas)
+        )
 
 
 def _fan(cell: int) -> tuple[Vector, list[tuple[Vector, Vector]], list[float]]:
-    """A cell as triangles around its centre, on the sphere, where neither pole nor antimeridian is special; and the sums of their sizes."""
+    """A cell as triangles around its centre, on the sphere, where neither pole nor antimeridian is
+    special; and the sums of their sizes.
+    """
     corners = [_vector(*corner) for corner in h3.cell_to_boundary(cell)]
     centre = _vector(*h3.cell_to_latlng(cell))
     sides = list(pairwise([*corners, corners[0]]))
@@ -398,10 +482,18 @@ def _read_table(job: Twin, source: InputFile) -> _File:
     shapes = [c.name for c in job.schema if c.type == "geometry" and c.name in table.schema.names]
     records: list[Any] = table.to_pylist()
     for row in records:
-        row |= {n: shapely.geometry.mapping(shapely.from_wkb(row[n])) for n in shapes if row[n] is not None}
+        row |= {
+            n: shapely.geometry.mapping(shapely.from_wkb(row[n]))
+            for n in shapes
+            if row[n] is not None
+        }
 
     def write(records: list[Any]) -> bytes:
-        back = [r | {n: shapely.to_wkb(shapely.geometry.shape(r[n])) for n in shapes if r[n] is not None} for r in records]
+        back = [
+            r
+            | {n: shapely.to_wkb(shapely.geometry.shape(r[n])) for n in shapes if r[n] is not None}
+            for r in records
+        ]
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(back, table.schema), out)
         return out.getvalue()
@@ -413,16 +505,22 @@ def _read_csv(job: Twin, source: InputFile) -> _File:
     text = "".join(text_blocks(source, "csv", job.encoding))
     csv.field_size_limit(16 << 20)
     delimiter = _delimiter(text)
-    head, *body = (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
+    head, *body = (
+        row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
+    )
     names = [name.strip() for name in head]
 
     with Path(source.path).open("rb") as raw:
-        mark = "\ufeff" if raw.read(3) == codecs.BOM_UTF8 and job.encoding in (None, "utf-8") else ""
+        mark = (
+            "\ufeff" if raw.read(3) == codecs.BOM_UTF8 and job.encoding in (None, "utf-8") else ""
+        )
     usual, other = ("\r\n", "\n") if "\r\n" in text else ("\n", "\n")
     mixed = "\r\n" in text and text.count("\n") > text.count("\r\n")
 
     def write(records: list[Any]) -> str:
-        """In the form of the file, of which a run tells what is odd: its mark, and how its lines end."""
+        """In the form of the file, of which a run tells what is odd: its mark, and how its lines
+        end.
+        """
         out = io.StringIO(newline="")
         lines = csv.writer(out, delimiter=delimiter, lineterminator=usual)
         lines.writerow(head)
@@ -432,29 +530,49 @@ def _read_csv(job: Twin, source: InputFile) -> _File:
 
     # a row that only repeats the header stays as it is, for it is dropped wherever it stands
     again = [n.casefold() for n in names]
-    held = [r if len(r) != len(names) or [c.strip().casefold() for c in r] == again else dict(zip(names, r)) for r in body]
+    held = [
+        (
+            r
+            if len(r) != len(names) or [c.strip().casefold() for c in r] == again
+            else dict(zip(names, r))
+        )
+        for r in body
+    ]
     return _File(Path(source.path).name, held, write)
 
 
 def read_json(job: Read | Twin, source: InputFile) -> _File:
-    """The records of a JSON document or a feature collection as the transform sees them, each with every member any of them has."""
+    """The records of a JSON document or a feature collection as the transform sees them, each with
+    every member any of them has.
+    """
     path = tuple(job.records.split(".")) if job.records and job.format == "json" else None
     blocks = utf8_blocks(source, job.format, job.encoding)
-    document = Records(blocks, source.source_id, path, only="features" if job.format == "geojson" else None)
+    document = Records(
+        blocks, source.source_id, path, only="features" if job.format == "geojson" else None
+    )
     records: list[Any] = []
     for slab in document.split(Decoder(msgspec.json.Decoder(list[Any]).decode, count_members)):
         records += slab.items if slab.items is not None else map(_parsed, slab.texts)
-    shape = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY) if job.format == "geojson" else None
+    shape = (
+        next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
+        if job.format == "geojson"
+        else None
+    )
     records = [_flat(r, shape) for r in records]
     names = list(dict.fromkeys(name for r in records if isinstance(r, dict) for name in r))
-    # Columns come in the order they are first seen, which must not hang on the order of the records: every record shows them all.
+    # Columns come in the order they are first seen, which must not hang on the order of the
+    # records: every record shows them all.
     records = [{name: r.get(name) for name in names} if isinstance(r, dict) else r for r in records]
 
     def write(records: list[Any]) -> str:
         numbered = all(r.get(FEATURE_ID) is not None for r in records if isinstance(r, dict))
-        listed = [_feature(r, shape, numbered) if shape and isinstance(r, dict) else r for r in records]
+        listed = [
+            _feature(r, shape, numbered) if shape and isinstance(r, dict) else r for r in records
+        ]
         if shape:
-            beside = {k: msgspec.Raw(v) for k, v in document.members.items() if k not in ("type", "bbox")}
+            beside = {
+                k: msgspec.Raw(v) for k, v in document.members.items() if k not in ("type", "bbox")
+            }
             return _text({"type": "FeatureCollection", **beside, "features": listed})
         for member in reversed(path or ()):
             listed = {member: listed} if member else listed  # type: ignore[assignment]
@@ -477,12 +595,21 @@ def _flat(item: Any, shape: str | None) -> Any:
     properties = item.get("properties")
     if item.get("type") != "Feature" or not isinstance(properties, dict | None):
         return msgspec.Raw(msgspec.json.encode(item))
-    return ({} if item.get("id") is None else {FEATURE_ID: item["id"]}) | (properties or {}) | {shape: item.get("geometry")}
+    return (
+        ({} if item.get("id") is None else {FEATURE_ID: item["id"]})
+        | (properties or {})
+        | {shape: item.get("geometry")}
+    )
 
 
 def _feature(row: Row, shape: str, numbered: bool) -> Row:
     properties = {k: v for k, v in row.items() if k != shape and not (numbered and k == FEATURE_ID)}
-    return {"type": "Feature", **({"id": row[FEATURE_ID]} if numbered else {}), "properties": properties, "geometry": row[shape]}
+    return {
+        "type": "Feature",
+        **({"id": row[FEATURE_ID]} if numbered else {}),
+        "properties": properties,
+        "geometry": row[shape],
+    }
 
 
 def _text(document: Any) -> str:

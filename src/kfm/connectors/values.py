@@ -1,7 +1,8 @@
-"""Values to typed Arrow columns, a whole column at a time; a value that does not fit condemns its row, not the column.
+"""Values to typed Arrow columns, a whole column at a time; a value that does not fit condemns its
+row, not the column.
 
-The fast way must never accept a value the slow way would refuse or read differently: whether a row is good may not depend on its
-neighbours in a block.
+The fast way must never accept a value the slow way would refuse or read differently: whether a row
+is good may not depend on its neighbours in a block.
 """
 
 import datetime as dt
@@ -44,8 +45,14 @@ ARROW: dict[str, Any] = {
     "geometry": pa.binary(),
     "json": pa.string(),
 }
-# What Arrow converts as we mean it. It would also turn 1.5 into the integer 1 and true into the number 1, hence the exact types.
-_PLAIN: dict[str, set[type]] = {"string": {str}, "integer": {int}, "number": {int, float}, "boolean": {bool}}
+# What Arrow converts as we mean it. It would also turn 1.5 into the integer 1 and true into the
+# number 1, hence the exact types.
+_PLAIN: dict[str, set[type]] = {
+    "string": {str},
+    "integer": {int},
+    "number": {int, float},
+    "boolean": {bool},
+}
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NONFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -75,13 +82,17 @@ def moment(text: str) -> int:
 
 
 def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) -> "pa.Array":
-    """JSON values as an Arrow array of the column's type; misfits go to `bad` by row and become null."""
+    """JSON values as an Arrow array of the column's type; misfits go to `bad` by row and become
+    null.
+    """
     array = plain_values(column, values)
     return array if array is not None else _slow(column, values, bad, cells=False)
 
 
 def plain_values(column: Column, values: Sequence[Any]) -> "pa.Array | None":
-    """The same all at once where each is written as its column's type is; None where one is not, or cannot be held."""
+    """The same all at once where each is written as its column's type is; None where one is not, or
+    cannot be held.
+    """
     kinds = set(map(type, values))
     kinds.discard(NoneType)
     if not kinds:
@@ -108,8 +119,16 @@ def type_cells(column: Column, text: "pa.Array", bad: dict[int, Problem]) -> "pa
         return text
     if text.null_count == len(text):
         return pa.nulls(len(text), ARROW[column.type])
-    array = fast_cast(text, column.type) if column.type in ("integer", "number", "timestamp", "date") else None
-    return array if array is not None and _finite(array) else _slow(column, text.to_pylist(), bad, cells=True)
+    array = (
+        fast_cast(text, column.type)
+        if column.type in ("integer", "number", "timestamp", "date")
+        else None
+    )
+    return (
+        array
+        if array is not None and _finite(array)
+        else _slow(column, text.to_pylist(), bad, cells=True)
+    )
 
 
 def _fast_plain(kind: str, values: Sequence[Any]) -> "pa.Array | None":
@@ -130,10 +149,14 @@ def fast_cast(text: "pa.Array", kind: str) -> "pa.Array | None":
 
 
 def _finite(array: "pa.Array") -> bool:
-    return not pa.types.is_floating(array.type) or bool(pc.all(pc.is_finite(array)).as_py() in (True, None))
+    return not pa.types.is_floating(array.type) or bool(
+        pc.all(pc.is_finite(array)).as_py() in (True, None)
+    )
 
 
-def _slow(column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cells: bool) -> "pa.Array":
+def _slow(
+    column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cells: bool
+) -> "pa.Array":
     convert = _json_cell if cells and column.type == "json" else _CONVERT[column.type]
     blank = cells and column.type not in ("string", "json")
     out: list[Any] = [None] * len(values)
@@ -143,7 +166,8 @@ def _slow(column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cel
         try:
             out[i] = convert(value)
         except _Misfit as error:
-            bad.setdefault(i, (error.rule, f"{column.name}: {error}"))  # the other columns of a bad row keep what they hold
+            # the other columns of a bad row keep what they hold
+            bad.setdefault(i, (error.rule, f"{column.name}: {error}"))
     return pa.array(out, ARROW[column.type])
 
 
@@ -187,7 +211,10 @@ def _number(value: Any) -> float:
         except OverflowError:
             exact = False
         if not exact:
-            raise _Misfit(f"{_shown(value)} cannot be held exactly as a number; declare it as string or integer")
+            raise _Misfit(
+                f"{_shown(value)} cannot be held exactly as a number; declare it as string or"
+                " integer"
+            )
         value = float(value)
     if type(value) is not float or _rule_of(value) != "type":
         raise _Misfit(f"expected a finite number, got {_shown(value)}", _rule_of(value))
@@ -198,7 +225,11 @@ def _rule_of(value: Any) -> str:
     """The rule for a value that is no number: it may be one that is not finite."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "number.nonfinite"
-    return "number.nonfinite" if isinstance(value, str) and _NONFINITE.fullmatch(value.strip()) else "type"
+    return (
+        "number.nonfinite"
+        if isinstance(value, str) and _NONFINITE.fullmatch(value.strip())
+        else "type"
+    )
 
 
 def _boolean(value: Any) -> bool:
@@ -212,7 +243,8 @@ def _boolean(value: Any) -> bool:
 
 def _stamp(value: Any) -> int:
     if type(value) is int and abs(value) < 10**15:
-        return value * 1000  # JSON sources give epoch milliseconds (USGS, ArcGIS); seconds are never seen
+        # JSON sources give epoch milliseconds (USGS, ArcGIS); seconds are never seen
+        return value * 1000
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, str):
@@ -221,7 +253,9 @@ def _stamp(value: Any) -> int:
                 return int(pa.scalar(text).cast(_STAMP).value)
             except (pa.ArrowInvalid, UnicodeEncodeError):
                 continue
-    raise _Misfit(f"expected a time with Z or an offset (RFC 3339, at most microseconds), got {_shown(value)}")
+    raise _Misfit(
+        f"expected a time with Z or an offset (RFC 3339, at most microseconds), got {_shown(value)}"
+    )
 
 
 def _date(value: Any) -> dt.date:
@@ -273,6 +307,7 @@ def agrees(kind: str, text: str) -> bool:
 
 # -- what texts in CSV look like that are numbers
 
-# More than 15 digits is an identifier, and floating point would change it; a leading zero is a code.
+# More than 15 digits is an identifier, and floating point would change it; a leading zero is a
+# code.
 WHOLE = r"-?(0|[1-9][0-9]{0,14})"
 DECIMAL = r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"

@@ -1,4 +1,6 @@
-"""Which rows are asked for: the window, the area and the extent that the registry states, and what a reader drops by rule."""
+"""Which rows are asked for: the window, the area and the extent that the registry states, and what
+a reader drops by rule.
+"""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -28,7 +30,9 @@ class _Window(NamedTuple):
 
 
 class Wanted:
-    """Judges rows by where and when they are; `dropped` counts, by rule, those that nobody asked for."""
+    """Judges rows by where and when they are; `dropped` counts, by rule, those that nobody asked
+    for.
+    """
 
     def __init__(self, job: Read, columns: tuple[Column, ...]) -> None:
         self._job, self._columns = job, columns
@@ -36,12 +40,20 @@ class Wanted:
         self._window = _window_of(job, columns)
         self.dropped: Counter[str] = Counter()
 
-    def judge(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None, timeless: set[int]) -> Mask | None:
-        """A mask of the rows that are not wanted, or None when all are; what cannot be placed is set aside in `batch.bad`."""
+    def judge(
+        self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None, timeless: set[int]
+    ) -> Mask | None:
+        """A mask of the rows that are not wanted, or None when all are; what cannot be placed is
+        set aside in `batch.bad`.
+        """
         return self._outside(arrays, batch.bad, self._unwanted(batch, arrays, geo), timeless)
 
-    def _unwanted(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None) -> Mask | None:
-        """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside the registered area."""
+    def _unwanted(
+        self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None
+    ) -> Mask | None:
+        """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside
+        the registered area.
+        """
         bad, found = batch.bad, np.zeros(batch.size, np.bool_)
         for i in [i for i, (rule, _) in bad.items() if rule.startswith("drop:")]:
             self.dropped[bad.pop(i)[0].removeprefix("drop:")] += 1
@@ -50,20 +62,34 @@ class Wanted:
             self._check_extent(self._job.extent, arrays, geo, bad, found)
         if self._job.area:
             known, inside, swapped = self._placed(arrays, geo)
-            for i in np.flatnonzero(swapped & ~found).tolist():  # dropping it would lose a record that is wanted without a word
+            # dropping it would lose a record that is wanted without a word
+            for i in np.flatnonzero(swapped & ~found).tolist():
                 bad.setdefault(i, _swapped("area"))
             away = known & ~inside & ~found
             away[list(bad)] = False
             self.dropped["outside-area"] += int(away.sum())
             for i in np.flatnonzero(~known & ~found).tolist():
-                bad.setdefault(i, ("area.unknown", "no location, so nothing says that it lies in the registered area"))
+                bad.setdefault(
+                    i,
+                    (
+                        "area.unknown",
+                        "no location, so nothing says that it lies in the registered area",
+                    ),
+                )
             found |= away
         return found if found.any() else None
 
     def _check_extent(
-        self, extent: tuple[float, ...], arrays: list["pa.Array"], geo: GeoColumn | None, bad: dict[int, Problem], dropped: Mask
+        self,
+        extent: tuple[float, ...],
+        arrays: list["pa.Array"],
+        geo: GeoColumn | None,
+        bad: dict[int, Problem],
+        dropped: Mask,
     ) -> None:
-        """Set aside the rows that lie in the registered extent only with their axes swapped; of others the quality gate speaks."""
+        """Set aside the rows that lie in the registered extent only with their axes swapped; of
+        others the quality gate speaks.
+        """
         west, south, east, north = extent
         if geo is not None:
             x0, y0, x1, y1 = geo.low[:, 0], geo.low[:, 1], geo.high[:, 0], geo.high[:, 1]
@@ -74,23 +100,34 @@ class Wanted:
             x0, y0 = x1, y1 = found
         with np.errstate(invalid="ignore"):
             outside = (x0 < west) | (x1 > east) | (y0 < south) | (y1 > north)
-            swapped = outside & ~dropped & (y0 >= west) & (y1 <= east) & (x0 >= south) & (x1 <= north)
+            swapped = (
+                outside & ~dropped & (y0 >= west) & (y1 <= east) & (x0 >= south) & (x1 <= north)
+            )
         for i in np.flatnonzero(swapped).tolist() if west <= east else ():
             bad.setdefault(i, _swapped("extent"))
 
     def _coordinates(self, arrays: list["pa.Array"]) -> tuple[Any, Any] | None:
         """Longitudes and latitudes, NaN where there is none; None without columns of such names."""
-        where = [next((i for i, n in enumerate(self._names) if n.lower() in names), None) for names in (LONGITUDE, LATITUDE)]
+        where = [
+            next((i for i, n in enumerate(self._names) if n.lower() in names), None)
+            for names in (LONGITUDE, LATITUDE)
+        ]
         if where[0] is None or where[1] is None:
             return None
         try:
-            x, y = (arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False) for i in where if i is not None)
+            x, y = (
+                arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False)
+                for i in where
+                if i is not None
+            )
         except pa.ArrowInvalid:  # text that is no number
             return None
         return x, y
 
     def _placed(self, arrays: list["pa.Array"], geo: GeoColumn | None) -> tuple[Mask, Mask, Mask]:
-        """(whether a row says where it is, whether that touches the area, whether it would with its axes swapped, and only then)."""
+        """(whether a row says where it is, whether that touches the area, whether it would with its
+        axes swapped, and only then).
+        """
         import shapely
 
         area = shapely.Polygon(self._job.area)
@@ -100,7 +137,9 @@ class Wanted:
             known = np.array([s is not None for s in shapes], np.bool_)
             inside = shapely.intersects(area, shapes)
             swapped = known & ~inside
-            swapped[swapped] = shapely.intersects(area, shapely.transform(shapes[swapped], lambda c: c[:, ::-1]))
+            swapped[swapped] = shapely.intersects(
+                area, shapely.transform(shapes[swapped], lambda c: c[:, ::-1])
+            )
             return known, inside, swapped
         found = self._coordinates(arrays)
         if found is None:
@@ -115,8 +154,16 @@ class Wanted:
         inside = shapely.intersects_xy(area, x, y)
         return known, inside, known & ~inside & shapely.intersects_xy(area, y, x)
 
-    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Problem], unwanted: Mask | None, timeless: set[int]) -> Mask | None:
-        """A mask of the rows that are not wanted or lie outside the window, or None when none is; `timeless` ones lie nowhere."""
+    def _outside(
+        self,
+        arrays: list["pa.Array"],
+        bad: dict[int, Problem],
+        unwanted: Mask | None,
+        timeless: set[int],
+    ) -> Mask | None:
+        """A mask of the rows that are not wanted or lie outside the window, or None when none is;
+        `timeless` ones lie nowhere.
+        """
         if self._window is None:
             return unwanted
         column = self._names.index(self._window.column)
@@ -134,7 +181,13 @@ class Wanted:
             outside &= ~unwanted
             known |= unwanted
         for i in np.flatnonzero(~known).tolist():
-            bad.setdefault(i, ("time.missing", f"{self._window.column}: no time, so the row cannot be placed in the window"))
+            bad.setdefault(
+                i,
+                (
+                    "time.missing",
+                    f"{self._window.column}: no time, so the row cannot be placed in the window",
+                ),
+            )
         self.dropped["outside-window"] += int(outside.sum())
         if unwanted is not None:
             outside |= unwanted
@@ -148,12 +201,17 @@ def _window_of(job: Read, columns: tuple[Column, ...]) -> _Window | None:
     if kind not in ("timestamp", "date", "integer"):
         raise Refused(
             "schema.time-column",
-            f"The time column {job.time_column!r} {'is missing' if kind is None else f'holds {kind} values'}.",
+            f"The time column {job.time_column!r}"
+            f" {'is missing' if kind is None else f'holds {kind} values'}.",
             expected="a column of type timestamp or date, or epoch milliseconds",
             remedy="Correct `time_column` or the column's type in the registry entry.",
             column=job.time_column,
         )
-    return _Window(job.time_column, moment(job.since) if job.since else None, moment(job.until) if job.until else None)
+    return _Window(
+        job.time_column,
+        moment(job.since) if job.since else None,
+        moment(job.until) if job.until else None,
+    )
 
 
 def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":
@@ -165,4 +223,10 @@ def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":
 
 
 def _swapped(what: str) -> tuple[str, str]:
-    return "geometry.swapped", f"it lies outside the registered {what}, and inside once longitude and latitude are swapped"
+    return (
+        "geometry.swapped",
+        (
+            f"it lies outside the registered {what}, and inside once longitude and latitude are"
+            " swapped"
+        ),
+    )

@@ -22,7 +22,8 @@ from kfm.model.dataset import Column
 
 __all__ = ["Extent", "TableWriter", "arrow_schema"]
 
-# A row group ends at whichever comes first, counted over rows alone, so that where the reader cut its blocks leaves no trace.
+# A row group ends at whichever comes first, counted over rows alone, so that where the reader cut
+# its blocks leaves no trace.
 GROUP_ROWS = 65_536
 GROUP_BYTES = 48 << 20
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -39,7 +40,10 @@ class Extent:
         """Take in some rows."""
         if not column.codes.any():
             return
-        self.low, self.high = np.fmin(self.low, np.fmin.reduce(column.low)), np.fmax(self.high, np.fmax.reduce(column.high))
+        self.low, self.high = (
+            np.fmin(self.low, np.fmin.reduce(column.low)),
+            np.fmax(self.high, np.fmax.reduce(column.high)),
+        )
         self.types |= column.type_names()
 
     @property
@@ -50,12 +54,16 @@ class Extent:
         return float(self.low[0]), float(self.low[1]), float(self.high[0]), float(self.high[1])
 
     def geoparquet(self, column: str) -> bytes:
-        """The `geo` metadata of GeoParquet 1.1; no `crs` member means longitude and latitude on WGS 84."""
+        """The `geo` metadata of GeoParquet 1.1; no `crs` member means longitude and latitude on WGS
+        84.
+        """
         about: dict[str, Any] = {"encoding": "WKB", "geometry_types": sorted(self.types)}
         if self.types:
             axes = 3 if np.isfinite(self.low[2]) else 2
             about["bbox"] = [*self.low[:axes].tolist(), *self.high[:axes].tolist()]
-        return canonical.dumps({"version": "1.1.0", "primary_column": column, "columns": {column: about}})
+        return canonical.dumps(
+            {"version": "1.1.0", "primary_column": column, "columns": {column: about}}
+        )
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> "pa.Schema":
@@ -66,7 +74,8 @@ def arrow_schema(columns: tuple[Column, ...]) -> "pa.Schema":
 class TableWriter:
     """Writes rows in the order they come.
 
-    Encoding and hashing each run in a thread beside the reader: both let go of the interpreter lock.
+    Encoding and hashing each run in a thread beside the reader: both let go of the interpreter
+    lock.
     """
 
     def __init__(self, path: Path, columns: tuple[Column, ...], keys: tuple[str, ...]) -> None:
@@ -80,17 +89,24 @@ class TableWriter:
         self._pool, self._beside = ThreadPoolExecutor(1, "parquet"), ThreadPoolExecutor(1, "hash")
         self._busy: list[Future[None]] = []
         self._groups = 0
-        self._stated: list[tuple[int, int]] = []  # row groups and columns whose extremes their statistics tell
+        # row groups and columns whose extremes their statistics tell
+        self._stated: list[tuple[int, int]] = []
         names = [c.name for c in columns if c.type != "geometry"]
         self._file = pq.ParquetWriter(
             path,
             self._schema,
             compression="zstd",
             compression_level=3,
-            # numbers and single-column keys rarely repeat: a dictionary would be built only to be thrown away
-            use_dictionary=[c.name for c in columns if c.type in ("string", "date", "json") and keys != (c.name,)],
+            # numbers and single-column keys rarely repeat: a dictionary would be built only to be
+            # thrown away
+            use_dictionary=[
+                c.name
+                for c in columns
+                if c.type in ("string", "date", "json") and keys != (c.name,)
+            ],
             write_statistics=names,
-            store_schema=False,  # Parquet's own types say it all; Arrow's copy would hide the `geo` entry from readers
+            # Parquet's own types say it all; Arrow's copy would hide the `geo` entry from readers
+            store_schema=False,
         )
 
     def add(self, batch: "pa.RecordBatch") -> None:
@@ -128,7 +144,10 @@ class TableWriter:
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._wait()
         whole = self._beside.submit(group.combine_chunks)
-        self._busy = [self._pool.submit(self._write, whole), self._beside.submit(self._look, whole, self._groups)]
+        self._busy = [
+            self._pool.submit(self._write, whole),
+            self._beside.submit(self._look, whole, self._groups),
+        ]
         self._groups += 1
 
     def _wait(self) -> None:
@@ -142,13 +161,16 @@ class TableWriter:
         for at, (column, profile) in enumerate(zip(group.result().columns, self._profiles)):
             array = _whole(column)
             lengths = np.diff(_offsets(array)) if _is_long(array) else None
-            short = lengths is not None and int(lengths.max(initial=0)) <= _STATED  # else the chunk may have no statistics
+            # else the chunk may have no statistics
+            short = lengths is not None and int(lengths.max(initial=0)) <= _STATED
             if profile.add(array, stated=short and bool(pa.types.is_string(array.type))):
                 self._stated.append((number, at))
             _hash_array(self._hash, array, lengths)
 
     def finish(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
-        """Finish the file and begin to read it back; its content id and profile. `verify` has the last word."""
+        """Finish the file and begin to read it back; its content id and profile. `verify` has the
+        last word.
+        """
         try:
             self._flush()
             self._wait()
@@ -159,7 +181,9 @@ class TableWriter:
         self._take_stated()
         profile = {p.column.name: p.result() for p in self._profiles}
         pool = ThreadPoolExecutor(_READERS, "read-back")
-        self._checked = [pool.submit(_read_back, self._path, self._columns, part) for part in range(_READERS)]
+        self._checked = [
+            pool.submit(_read_back, self._path, self._columns, part) for part in range(_READERS)
+        ]
         pool.shutdown(wait=False)
         return "sha256:" + self._hash.hexdigest(), profile
 
@@ -169,11 +193,15 @@ class TableWriter:
             return
         parts = [part.result() for part in self._checked]
         profiles = [_Profile.of_all(some) for some in zip(*(part.profiles for part in parts))]
-        if sum(part.rows for part in parts) != self.rows or [p.found for p in profiles] != [p.found for p in self._profiles]:
+        if sum(part.rows for part in parts) != self.rows or [p.found for p in profiles] != [
+            p.found for p in self._profiles
+        ]:
             raise _unreadable(self._path.name, "it holds other values than were written")
 
     def _take_stated(self) -> None:
-        """What the encoder saw of texts as it wrote them: comparing all of them once more would take as long again."""
+        """What the encoder saw of texts as it wrote them: comparing all of them once more would
+        take as long again.
+        """
         if not self._stated:
             return
         try:
@@ -183,7 +211,9 @@ class TableWriter:
         for group, at in self._stated:
             told = metadata.row_group(group).column(at).statistics
             if told is None or not told.has_min_max:
-                raise _unreadable(self._path.name, f"it tells no extremes of {self._columns[at].name}")
+                raise _unreadable(
+                    self._path.name, f"it tells no extremes of {self._columns[at].name}"
+                )
             self._profiles[at].widen(told.min, told.max)
 
     def abandon(self) -> None:
@@ -201,14 +231,17 @@ class _Found(NamedTuple):
 
 
 def _read_back(path: Path, columns: tuple[Column, ...], part: int) -> _Found:
-    """What a table holds as its own library reads it, a row group at a time; of several readers each takes its turn."""
+    """What a table holds as its own library reads it, a row group at a time; of several readers
+    each takes its turn.
+    """
     rows, profiles = 0, [_Profile(c) for c in columns]
     try:
         with pq.ParquetFile(path) as file:
             coded = _coded(file)
         with pq.ParquetFile(path, read_dictionary=coded) as file:
             for number in range(part, file.num_row_groups, _READERS):
-                group = file.read_row_group(number, use_threads=False)  # beside the search for keys that are there twice
+                # beside the search for keys that are there twice
+                group = file.read_row_group(number, use_threads=False)
                 rows += group.num_rows
                 for column, profile in zip(group.columns, profiles):
                     for chunk in column.chunks:
@@ -224,7 +257,11 @@ def _coded(file: "pq.ParquetFile") -> list[str]:
         return []
     group = file.metadata.row_group(0)
     chunks = [(f, group.column(i)) for i, f in enumerate(file.schema_arrow)]
-    return [f.name for f, c in chunks if pa.types.is_string(f.type) and c.total_uncompressed_size < 2 * group.num_rows]
+    return [
+        f.name
+        for f, c in chunks
+        if pa.types.is_string(f.type) and c.total_uncompressed_size < 2 * group.num_rows
+    ]
 
 
 def _whole(column: "pa.ChunkedArray") -> "pa.Array":
@@ -236,7 +273,10 @@ def _unreadable(name: str, why: str) -> Refused:
         "table.unreadable",
         f"{name} cannot be read back as it was written: {why}.",
         expected="the rows that were written, as pyarrow reads them",
-        remedy="Nothing is published from it. Check the disk and the memory, then run again; report it if it stays so.",
+        remedy=(
+            "Nothing is published from it. Check the disk and the memory, then run again; report it"
+            " if it stays so."
+        ),
     )
 
 
@@ -267,14 +307,17 @@ def _ends(array: "pa.Array") -> tuple[int, int]:
 
 
 def _hash_array(into: Any, array: "pa.Array", lengths: Any) -> None:
-    """Nulls, lengths (of text and binary), values: nothing of how Arrow happened to lay them out, such as what lies under a null."""
+    """Nulls, lengths (of text and binary), values: nothing of how Arrow happened to lay them out,
+    such as what lies under a null.
+    """
     nulls = array.null_count
     into.update(len(array).to_bytes(8, "little") + nulls.to_bytes(8, "little"))
     valid = _valid(array) if nulls else None
     if valid is not None:
         into.update(np.packbits(valid))
     if lengths is not None:
-        if valid is not None and (lengths.astype(np.bool_) > valid).any():  # most arrays have nothing under a null
+        # most arrays have nothing under a null
+        if valid is not None and (lengths.astype(np.bool_) > valid).any():
             array = array.fill_null("" if pa.types.is_string(array.type) else b"")
             lengths = np.diff(_offsets(array))
         into.update(lengths)
@@ -297,11 +340,16 @@ def _valid(array: "pa.Array") -> Any:
     if bits is None:  # a column of nothing but nulls has none
         return np.asarray(array.is_valid())
     held = np.frombuffer(bits, np.uint8)[array.offset // 8 :]
-    return np.unpackbits(held, count=array.offset % 8 + len(array), bitorder="little")[array.offset % 8 :].view(np.bool_)
+    return np.unpackbits(held, count=array.offset % 8 + len(array), bitorder="little")[
+        array.offset % 8 :
+    ].view(np.bool_)
 
 
-_READERS = 2  # of row groups, at the same time: what is read back is waited for, and its reading lets go of the interpreter lock
-_STATED = 1000  # bytes of a text: Parquet's statistics are left out when both together have more than 4096
+# of row groups, at the same time: what is read back is waited for, and its reading lets go of the
+# interpreter lock
+_READERS = 2
+# bytes of a text: Parquet's statistics are left out when both together have more than 4096
+_STATED = 1000
 _TOLD = 200  # characters of a text that its profile tells
 _LONG_TEXTS = 4096  # bytes of a value, on average
 
@@ -317,7 +365,9 @@ class _Profile:
         self._high: Any = None
 
     def add(self, array: "pa.Array", *, stated: bool = False) -> bool:
-        """Take in some rows; whether their extremes are yet to be told, because they are `stated` elsewhere."""
+        """Take in some rows; whether their extremes are yet to be told, because they are `stated`
+        elsewhere.
+        """
         self._nulls += array.null_count
         if not self._ordered or array.null_count == len(array):
             return False
@@ -330,7 +380,8 @@ class _Profile:
         elif pa.types.is_date32(array.type):
             array = array.view(pa.int32())
         if pa.types.is_string(array.type) and array.nbytes > _LONG_TEXTS * len(array):
-            array = pc.utf8_slice_codeunits(array, 0, _TOLD)  # no more is told of them, and both ends would be held whole
+            # no more is told of them, and both ends would be held whole
+            array = pc.utf8_slice_codeunits(array, 0, _TOLD)
         ends = pc.min_max(array)
         self.widen(ends["min"].as_py(), ends["max"].as_py())
         return False
@@ -352,11 +403,17 @@ class _Profile:
 
     @property
     def found(self) -> tuple[Any, ...]:
-        """What was seen so far, as far as it is told: long texts may have been cut before they were compared."""
-        return self._nulls, *(v[:_TOLD] if isinstance(v, str) else v for v in (self._low, self._high))
+        """What was seen so far, as far as it is told: long texts may have been cut before they were
+        compared.
+        """
+        return self._nulls, *(
+            v[:_TOLD] if isinstance(v, str) else v for v in (self._low, self._high)
+        )
 
     def result(self) -> ColumnProfile:
-        return ColumnProfile(nulls=self._nulls, min=self._shown(self._low), max=self._shown(self._high))
+        return ColumnProfile(
+            nulls=self._nulls, min=self._shown(self._low), max=self._shown(self._high)
+        )
 
     def _shown(self, value: Any) -> str | None:
         if value is None:
@@ -369,9 +426,13 @@ class _Profile:
             except OverflowError:
                 raise Refused(
                     "time.range",
-                    f"{self.column.name} holds a time outside the years 1 to 9999, which no reader can show.",
+                    f"{self.column.name} holds a time outside the years 1 to 9999, which no reader"
+                    " can show.",
                     expected="times that can be read back",
-                    remedy="Withdraw the record that holds it (`kfm withdraw … --record`), then run again.",
+                    remedy=(
+                        "Withdraw the record that holds it (`kfm withdraw … --record`), then run"
+                        " again."
+                    ),
                     column=self.column.name,
                 ) from None
         if isinstance(value, bool):

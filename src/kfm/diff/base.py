@@ -4,7 +4,18 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Change", "Columns", "Diff", "Measure", "Place", "number", "plain", "shown", "title", "to_json"]
+__all__ = [
+    "Change",
+    "Columns",
+    "Diff",
+    "Measure",
+    "Place",
+    "number",
+    "plain",
+    "shown",
+    "title",
+    "to_json",
+]
 
 Place = tuple[float, float]  # longitude, latitude
 
@@ -15,13 +26,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["added", "removed", "changed"]
     key: dict[str, Any] = {}  # empty when rows were compared whole
     cells: dict[str, tuple[Any, Any]] = {}  # column -> old, new; of a changed row only what changed
-    moved_m: float | None = None  # great-circle metres between the two centroids, when the geometry changed
+    # great-circle metres between the two centroids, when the geometry changed
+    moved_m: float | None = None
     old_at: Place | None = None
     new_at: Place | None = None
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the profile; `missing` is a share of the rows, `change` is None where it is not a number."""
+    """One line of the profile; `missing` is a share of the rows, `change` is None where it is not a
+    number.
+    """
 
     measure: str  # rows, missing, lowest, highest, earliest, latest, west, south, east, north
     column: str = ""
@@ -40,13 +54,16 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed from `a` to `b`. The counts are of all rows, `samples` are as many as were asked for."""
+    """What changed from `a` to `b`. The counts are of all rows, `samples` are as many as were asked
+    for.
+    """
 
     dataset_id: str = ""
     a: str
     b: str
     key: tuple[str, ...]
-    keyed: bool  # False: no key, or not in both versions; rows were compared whole, so none is `changed`
+    # False: no key, or not in both versions; rows were compared whole, so none is `changed`
+    keyed: bool
     rows_a: int
     rows_b: int
     added: int
@@ -54,7 +71,8 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     equal: int
     moved: int = 0
-    duplicates: tuple[int, int] = (0, 0)  # rows whose key another row of the same version has too: those are compared whole
+    # rows whose key another row of the same version has too: those are compared whole
+    duplicates: tuple[int, int] = (0, 0)
     columns: Columns
     touched: dict[str, int] = {}  # column -> rows in which it changed
     samples: tuple[Change, ...] = ()
@@ -68,14 +86,20 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def same(self) -> bool:
         """No row and no column differs."""
-        return not (self.differences or self.columns.added or self.columns.removed or self.columns.retyped)
+        return not (
+            self.differences or self.columns.added or self.columns.removed or self.columns.retyped
+        )
 
     @property
     def remarks(self) -> list[tuple[str, str, str]]:
         """Each column that came, went or changed: kind, name, what of it."""
         columns = self.columns
-        found = [("added", n, "added") for n in columns.added] + [("removed", n, "removed") for n in columns.removed]
-        found += [("changed", n, f"type {old} → {new}") for n, (old, new) in columns.retyped.items()]
+        found = [("added", n, "added") for n in columns.added] + [
+            ("removed", n, "removed") for n in columns.removed
+        ]
+        found += [
+            ("changed", n, f"type {old} → {new}") for n, (old, new) in columns.retyped.items()
+        ]
         return found + [("changed", n, f"{count:,} rows") for n, count in self.touched.items()]
 
     @property
@@ -98,7 +122,13 @@ def plain(text: str) -> str:
 
 def shown(value: Any) -> str:
     """A value as people read it."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else plain(str(value))
+    return (
+        "null"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else plain(str(value))
+    )
 
 
 def title(measure: Measure) -> str:

@@ -1,4 +1,6 @@
-"""The shown rows of a comparison on a map of lines and marks alone: there is no picture to fetch."""
+"""The shown rows of a comparison on a map of lines and marks alone: there is no picture to
+fetch.
+"""
 
 import math
 from html import escape
@@ -17,39 +19,66 @@ _MARKS = {
 
 
 def draw(diff: Diff) -> str:
-    """Where the shown rows are: squares came, struck circles went, arrows moved, diamonds changed in their values."""
+    """Where the shown rows are: squares came, struck circles went, arrows moved, diamonds changed
+    in their values.
+    """
     spots = [c for c in diff.samples if c.old_at or c.new_at]
     if not spots:
         return ""
     at = [p for c in spots for p in (c.old_at, c.new_at) if p]
     west, east, south, north = (end(p[axis] for p in at) for axis in (0, 1) for end in (min, max))
-    squeeze = max(0.1, math.cos(math.radians((south + north) / 2)))  # a degree of longitude, measured in degrees of latitude
+    # a degree of longitude, measured in degrees of latitude
+    squeeze = max(0.1, math.cos(math.radians((south + north) / 2)))
     span_x, span_y = max((east - west) * squeeze, 0.02), max(north - south, 0.02)
     scale = min(430 / span_x, 300 / span_y)
     high = max(200.0, span_y * scale + 50)
 
     def xy(place: Place) -> Place:
-        return 240 + (place[0] - (west + east) / 2) * squeeze * scale, high / 2 - (place[1] - (south + north) / 2) * scale
+        return (
+            240 + (place[0] - (west + east) / 2) * squeeze * scale,
+            high / 2 - (place[1] - (south + north) / 2) * scale,
+        )
 
     grid = "".join(_line(v, "EW", xy((v, north))[0], high) for v in _round_values(west, east))
     grid += "".join(_line(v, "NS", xy((west, v))[1], high) for v in _round_values(south, north))
-    marks = "".join(f"<g><title>{escape(' '.join(map(shown, c.key.values())))}</title>{_mark(c, xy)}</g>" for c in spots)
-    kinds = (("added", diff.added), ("removed", diff.removed), ("moved", diff.moved), ("changed", diff.changed - diff.moved))
+    marks = "".join(
+        f"<g><title>{escape(' '.join(map(shown, c.key.values())))}</title>{_mark(c, xy)}</g>"
+        for c in spots
+    )
+    kinds = (
+        ("added", diff.added),
+        ("removed", diff.removed),
+        ("moved", diff.moved),
+        ("changed", diff.changed - diff.moved),
+    )
     legend = "".join(
-        f'<span><svg viewBox="-8 -8 16 16" aria-hidden="true">{_MARKS[kind]}</svg>{kind} {count:,}</span>' for kind, count in kinds if count
+        f'<span><svg viewBox="-8 -8 16 16" aria-hidden="true">{_MARKS[kind]}</svg>{kind}'
+        f" {count:,}</span>"
+        for kind, count in kinds
+        if count
     )
     return (
-        f'<section><h2>On the map</h2><figure class="card"><svg viewBox="0 0 480 {high:.0f}" role="img" aria-label="Map of {len(spots)} rows '
-        f'that differ; the same rows are in the tables below."><defs><marker id="tip" orient="auto" refX="7" refY="4" markerWidth="8" '
-        f'markerHeight="8" markerUnits="userSpaceOnUse"><path class="mh" d="M0 0l8 4-8 4z"/></marker></defs>{grid}{marks}</svg>'
-        f"<figcaption>{legend}<span>{len(spots):,} of {diff.differences:,} drawn</span></figcaption></figure></section>"
+        f'<section><h2>On the map</h2><figure class="card"><svg viewBox="0 0 480 {high:.0f}"'
+        f' role="img" aria-label="Map of {len(spots)} rows that differ; the same rows are in the'
+        ' tables below."><defs><marker id="tip" orient="auto" refX="7" refY="4" markerWidth="8"'
+        ' markerHeight="8" markerUnits="userSpaceOnUse"><path class="mh" d="M0 0l8 4-8'
+        f' 4z"/></marker></defs>{grid}{marks}</svg><figcaption>{legend}<span>{len(spots):,} of'
+        f" {diff.differences:,} drawn</span></figcaption></figure></section>"
     )
 
 
 def _mark(change: Change, xy: Any) -> str:
-    if change.kind == "changed" and change.old_at and change.new_at and change.old_at != change.new_at:
+    if (
+        change.kind == "changed"
+        and change.old_at
+        and change.new_at
+        and change.old_at != change.new_at
+    ):
         (x0, y0), (x1, y1) = xy(change.old_at), xy(change.new_at)
-        return f'<circle class="mm" cx="{x0:.1f}" cy="{y0:.1f}" r="3.5"/><path class="mm" marker-end="url(#tip)" d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"/>'
+        return (
+            f'<circle class="mm" cx="{x0:.1f}" cy="{y0:.1f}" r="3.5"/><path class="mm"'
+            f' marker-end="url(#tip)" d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"/>'
+        )
     x, y = xy(change.new_at or change.old_at)
     return f'<g transform="translate({x:.1f} {y:.1f})">{_MARKS[change.kind]}</g>'
 
@@ -66,5 +95,8 @@ def _line(value: float, words: str, where: float, high: float) -> str:
     """A meridian or a parallel with its name."""
     name = f"{abs(value):.6g}° {words[value < 0] if value else ''}"
     if words == "EW":
-        return f'<path class="g" d="M{where:.1f} 0V{high:.0f}"/><text x="{where + 4:.1f}" y="{high - 6:.0f}">{name}</text>'
+        return (
+            f'<path class="g" d="M{where:.1f} 0V{high:.0f}"/><text x="{where + 4:.1f}"'
+            f' y="{high - 6:.0f}">{name}</text>'
+        )
     return f'<path class="g" d="M0 {where:.1f}H480"/><text x="6" y="{where - 4:.1f}">{name}</text>'

@@ -1,4 +1,6 @@
-"""Records that say of themselves that they are not for everybody: columns that speak of access, and what they say."""
+"""Records that say of themselves that they are not for everybody: columns that speak of access, and
+what they say.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -25,14 +27,22 @@ _SAYS = re.compile(
 
 def speaks_of_access(columns: Iterable[str]) -> list[str]:
     """Those columns whose name says that they are about who may see or use a record."""
-    return [name for name in columns if _NAMES.fullmatch(re.sub(r"[\s.:-]+", "_", name.strip().lower()))]
+    return [
+        name for name in columns if _NAMES.fullmatch(re.sub(r"[\s.:-]+", "_", name.strip().lower()))
+    ]
 
 
 def _says(column: str, value: str) -> bool:
     text = value.strip().lower()
     if _FLAGS.fullmatch(column.strip().lower()) and text in ("true", "yes", "y", "1", "t"):
         return True
-    return bool(_SAYS.search(_NOT.sub(" ", text) if not re.match(r"(not|non)[\s_-]?(public|commercial)", text) else text))
+    return bool(
+        _SAYS.search(
+            _NOT.sub(" ", text)
+            if not re.match(r"(not|non)[\s_-]?(public|commercial)", text)
+            else text
+        )
+    )
 
 
 def marked(files: Mapping[str, Path], columns: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -46,7 +56,11 @@ def marked(files: Mapping[str, Path], columns: Iterable[str]) -> dict[str, dict[
         file = pq.ParquetFile(path)
         for column in (c for c in columns if c in file.schema_arrow.names):
             kind = file.schema_arrow.field(column).type
-            if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            if (
+                pa.types.is_nested(kind)
+                or pa.types.is_binary(kind)
+                or pa.types.is_large_binary(kind)
+            ):
                 continue
             for batch in file.iter_batches(columns=[column]):
                 for pair in pc.value_counts(batch.column(0).cast(pa.string())).to_pylist():

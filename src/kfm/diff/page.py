@@ -1,4 +1,6 @@
-"""A comparison as one HTML page that asks nobody for anything: no script, no font, no picture from elsewhere."""
+"""A comparison as one HTML page that asks nobody for anything: no script, no font, no picture from
+elsewhere.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -38,8 +40,9 @@ footer{margin-top:2.5rem;padding-top:.75rem;border-top:1px solid var(--rule);fon
 @media print{body{background:#fff}.scroll{overflow:visible}}
 """
 _HEAD = (
-    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport"'
+    ' content="width=device-width,initial-scale=1"><meta http-equiv="Content-Security-Policy"'
+    " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
 _KINDS = {"changed": ("mod", "±"), "removed": ("del", "−"), "added": ("add", "+")}
 _KIND = '<span class="vh">Kind</span>'
@@ -49,9 +52,13 @@ def html(diff: Diff) -> str:
     """The whole page."""
     name = _e(f"{diff.a} → {diff.b}")
     picture, tables = draw(diff), [part for part in (_profile(diff), _columns(diff)) if part]
-    pair = "".join(f"<div>{part}</div>" for part in ([picture, "".join(tables)] if picture else tables) if part)
+    pair = "".join(
+        f"<div>{part}</div>" for part in ([picture, "".join(tables)] if picture else tables) if part
+    )
     body = f'<h1>{name}</h1>{_summary(diff)}<div class="pair">{pair}</div>{_rows(diff)}'
-    foot = f"<footer>The same in a terminal: <code>kfm diff {_e(diff.a)} {_e(diff.b)}</code></footer>"
+    foot = (
+        f"<footer>The same in a terminal: <code>kfm diff {_e(diff.a)} {_e(diff.b)}</code></footer>"
+    )
     return f"{_HEAD}<title>{name}</title><style>{_CSS}</style></head>\n<body><main>{body}{foot}</main></body></html>\n"
 
 
@@ -63,14 +70,19 @@ def _e(value: Any) -> str:
 def _table(label: str, head: Iterable[str], rows: Iterable[str], style: str = "") -> str:
     columns = "".join(f'<th scope="col">{text}</th>' for text in head)
     return (
-        f'<div class="scroll card" role="group" aria-label="{label}" tabindex="0"><table class="{style}"><thead><tr>{columns}</tr></thead>'
+        f'<div class="scroll card" role="group" aria-label="{label}" tabindex="0"><table'
+        f' class="{style}"><thead><tr>{columns}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
 def _summary(diff: Diff) -> str:
     if diff.same:
-        why = "The files were only written anew: other bytes, the same rows and columns." if diff.reencoded else "Nothing differs."
+        why = (
+            "The files were only written anew: other bytes, the same rows and columns."
+            if diff.reencoded
+            else "Nothing differs."
+        )
         return f"<p>{why} {diff.equal:,} rows are equal.</p>"
     facts = {
         "rows added": f"+ {diff.added:,}",
@@ -80,22 +92,43 @@ def _summary(diff: Diff) -> str:
         "columns touched": f"{len(diff.touched)} of {diff.columns.common}",
     }
     facts |= {"geometries moved": f"{diff.moved:,}"} if diff.moved else {}
-    facts |= {"rows share a key, compared whole": f"{sum(diff.duplicates):,}"} if any(diff.duplicates) else {}
-    return '<dl class="big card">' + "".join(f"<div><dt>{what}</dt><dd>{count}</dd></div>" for what, count in facts.items()) + "</dl>"
+    facts |= (
+        {"rows share a key, compared whole": f"{sum(diff.duplicates):,}"}
+        if any(diff.duplicates)
+        else {}
+    )
+    return (
+        '<dl class="big card">'
+        + "".join(f"<div><dt>{what}</dt><dd>{count}</dd></div>" for what, count in facts.items())
+        + "</dl>"
+    )
 
 
 def _profile(diff: Diff) -> str:
     rows = [
-        f'<tr><th scope="row">{_e(title(m))}</th><td>{_e(number(m, m.before))}</td><td>{_e(number(m, m.after))}</td>'
+        "<tr><th"
+        f' scope="row">{_e(title(m))}</th><td>{_e(number(m, m.before))}</td><td>{_e(number(m, m.after))}</td>'
         f"<td>{_e(number(m, m.change, signed=True))}</td></tr>"
         for m in diff.shifts
     ]
-    return "<h2>In the profile</h2>" + _table("Profile", ("Measure", "Before", "After", "Change"), rows, "nums") if rows else ""
+    return (
+        "<h2>In the profile</h2>"
+        + _table("Profile", ("Measure", "Before", "After", "Change"), rows, "nums")
+        if rows
+        else ""
+    )
 
 
 def _columns(diff: Diff) -> str:
-    rows = [f'{_sign(kind)}<th scope="row">{_e(n)}</th><td>{_e(what)}</td></tr>' for kind, n, what in diff.remarks]
-    return "<h2>In the columns</h2>" + _table("Columns", (_KIND, "Column", "What changed"), rows) if rows else ""
+    rows = [
+        f'{_sign(kind)}<th scope="row">{_e(n)}</th><td>{_e(what)}</td></tr>'
+        for kind, n, what in diff.remarks
+    ]
+    return (
+        "<h2>In the columns</h2>" + _table("Columns", (_KIND, "Column", "What changed"), rows)
+        if rows
+        else ""
+    )
 
 
 def _sign(kind: str) -> str:
@@ -105,7 +138,10 @@ def _sign(kind: str) -> str:
 
 def _rows(diff: Diff) -> str:
     by = "matched by " + ", ".join(diff.key) if diff.keyed else "compared whole"
-    found = f"<h2>In the rows</h2><p>Rows are {_e(by)}; {len(diff.samples):,} of {diff.differences:,} differences are shown.</p>"
+    found = (
+        f"<h2>In the rows</h2><p>Rows are {_e(by)}; {len(diff.samples):,} of {diff.differences:,}"
+        " differences are shown.</p>"
+    )
     for kind in _KINDS:
         some = [c for c in diff.samples if c.kind == kind]
         if some:
@@ -113,13 +149,17 @@ def _rows(diff: Diff) -> str:
             far = ["moved"] if any(c.moved_m is not None for c in some) else []
             head = [_KIND, *map(_e, (*some[0].key, *names)), *far]
             label = f"{kind.capitalize()} rows"
-            found += f"<h3>{label}</h3>{_table(label, head, (_row(c, names, bool(far)) for c in some))}"
+            found += (
+                f"<h3>{label}</h3>{_table(label, head, (_row(c, names, bool(far)) for c in some))}"
+            )
     return found if diff.samples else ""
 
 
 def _row(change: Change, names: Sequence[str], far: bool) -> str:
     key = "".join(f'<td class="k"><code>{_e(v)}</code></td>' for v in change.key.values())
-    moved = f"<td>{'' if change.moved_m is None else f'{change.moved_m:,.0f} m'}</td>" if far else ""
+    moved = (
+        f"<td>{'' if change.moved_m is None else f'{change.moved_m:,.0f} m'}</td>" if far else ""
+    )
     return f"{_sign(change.kind)}{key}{''.join(_cell(change, n) for n in names)}{moved}</tr>"
 
 

@@ -1,4 +1,6 @@
-"""Compares two versions: keys are matched once, then one column of each side is in memory at a time."""
+"""Compares two versions: keys are matched once, then one column of each side is in memory at a
+time.
+"""
 
 import filecmp
 import math
@@ -32,9 +34,11 @@ def diff_files(
     dataset_id: str = "",
     labels: tuple[str, str] = ("a", "b"),
 ) -> Diff:
-    """What changed from the Parquet files of `a` to those of `b`; several are partitions, their rows count together.
+    """What changed from the Parquet files of `a` to those of `b`; several are partitions, their
+    rows count together.
 
-    Rows are matched by `key`, or compared whole where there is none. `limit` bounds the samples, never the counts.
+    Rows are matched by `key`, or compared whole where there is none. `limit` bounds the samples,
+    never the counts.
     """
     left, right = Side(a), Side(b)
     left.imitate(right)
@@ -61,14 +65,23 @@ def diff_files(
         columns=Columns(
             added=tuple(n for n in right.types if n not in left.types),
             removed=tuple(n for n in left.types if n not in right.types),
-            retyped={n: (left.shown[n], right.shown[n]) for n in common if left.shown[n] != right.shown[n]},
+            retyped={
+                n: (left.shown[n], right.shown[n])
+                for n in common
+                if left.shown[n] != right.shown[n]
+            },
             common=len(common),
         ),
         touched=touched,
         samples=_samples(left, right, pairs, (moved, changed), by, geometry, limit),
         profile=(_measure("rows", "", left.rows, right.rows), *profile, *_bounds(left, right)),
     )
-    if not found.same or not a or not b or (a.keys() == b.keys() and all(filecmp.cmp(a[n], b[n], shallow=False) for n in a)):
+    if (
+        not found.same
+        or not a
+        or not b
+        or (a.keys() == b.keys() and all(filecmp.cmp(a[n], b[n], shallow=False) for n in a))
+    ):
         return found
     return msgspec.structs.replace(found, reencoded=True)
 
@@ -88,7 +101,9 @@ def _match(left: Side, right: Side, key: tuple[str, ...], common: Sequence[str])
     codes, split, duplicates = _codes(left, right, key or common), left.rows, (0, 0)
     if key:
         size = int(codes.max(initial=-1)) + 1
-        often = (np.bincount(codes[:split], minlength=size) > 1) | (np.bincount(codes[split:], minlength=size) > 1)
+        often = (np.bincount(codes[:split], minlength=size) > 1) | (
+            np.bincount(codes[split:], minlength=size) > 1
+        )
         again = np.flatnonzero(often[codes])
         if len(again):  # none of them is *the* row with that key: they are compared whole
             codes[again] = size + _codes(left, right, common, again)
@@ -101,18 +116,29 @@ def _match(left: Side, right: Side, key: tuple[str, ...], common: Sequence[str])
     found = where[codes[:split]]
     lonely = np.ones(right.rows, bool)
     lonely[found[found >= 0]] = False
-    return _Pairs(np.flatnonzero(found >= 0), found[found >= 0], np.flatnonzero(found < 0), np.flatnonzero(lonely), duplicates)
+    return _Pairs(
+        np.flatnonzero(found >= 0),
+        found[found >= 0],
+        np.flatnonzero(found < 0),
+        np.flatnonzero(lonely),
+        duplicates,
+    )
 
 
 def _codes(left: Side, right: Side, names: Iterable[str], rows: Rows | None = None) -> Rows:
-    """A number below the count of rows for each row of both sides (or for `rows` of them), equal where these columns are."""
+    """A number below the count of rows for each row of both sides (or for `rows` of them), equal
+    where these columns are.
+    """
     codes: Rows | None = None
     for name in names:
         column = pa.concat_arrays(aligned(left.column(name), right.column(name)))
-        encoded = (column if rows is None else column.take(pa.array(rows))).dictionary_encode("encode")
+        encoded = (column if rows is None else column.take(pa.array(rows))).dictionary_encode(
+            "encode"
+        )
         fresh = encoded.indices.to_numpy().astype(np.int64)
         codes = fresh if codes is None else _dense(codes * len(encoded.dictionary) + fresh)
-    return np.arange(left.rows + right.rows) if codes is None else codes  # without a common column no two rows are equal
+    # without a common column no two rows are equal
+    return np.arange(left.rows + right.rows) if codes is None else codes
 
 
 def _dense(codes: Rows) -> Rows:
@@ -132,7 +158,9 @@ def _occurrence(codes: Rows) -> Rows:
 def _compare(
     left: Side, right: Side, pairs: _Pairs, matched: Sequence[str], geometry: str
 ) -> tuple[dict[str, int], Rows, Rows, list[Measure]]:
-    """In how many pairs each column differs, which pairs differ, which have moved, and the profile: one pass over the columns."""
+    """In how many pairs each column differs, which pairs differ, which have moved, and the profile:
+    one pass over the columns.
+    """
     differs, moved = np.zeros(len(pairs.a), bool), np.zeros(len(pairs.a), bool)
     touched, profile = {}, []
     for name in {**left.types, **right.types}:
@@ -154,28 +182,46 @@ def _compare(
 def _profile(name: str, *sides: "pa.Array | None") -> list[Measure]:
     missing = [None if x is None else x.null_count / max(1, len(x)) for x in sides]
     found = [_measure("missing", name, *missing)]
-    times, numbers = (all(x is None or test(x.type) for x in sides) for test in (pa.types.is_temporal, _is_number))
+    times, numbers = (
+        all(x is None or test(x.type) for x in sides) for test in (pa.types.is_temporal, _is_number)
+    )
     if times or numbers:
-        ends = [(None, None) if x is None else _values(pa.array(list(pc.min_max(x).values()), x.type)) for x in sides]
+        ends = [
+            (None, None) if x is None else _values(pa.array(list(pc.min_max(x).values()), x.type))
+            for x in sides
+        ]
         words = ("earliest", "latest") if times else ("lowest", "highest")
         found += [_measure(word, name, *pair) for word, pair in zip(words, zip(*ends))]
     return found
 
 
 def _is_number(kind: "pa.DataType") -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _bounds(left: Side, right: Side) -> list[Measure]:
     """The box around all geometries, as the files state it."""
-    boxes = [[end(e) for end, e in zip((min, min, max, max), zip(*s.boxes))] or [None] * 4 for s in (left, right)]
-    return [_measure(w, "", *ends) for w, ends in zip(("west", "south", "east", "north"), zip(*boxes)) if ends != (None, None)]
+    boxes = [
+        [end(e) for end, e in zip((min, min, max, max), zip(*s.boxes))] or [None] * 4
+        for s in (left, right)
+    ]
+    return [
+        _measure(w, "", *ends)
+        for w, ends in zip(("west", "south", "east", "north"), zip(*boxes))
+        if ends != (None, None)
+    ]
 
 
 def _measure(measure: str, column: str, before: Any, after: Any) -> Measure:
     change = None
     if isinstance(before, int | float) and isinstance(after, int | float):
-        change = after - before if isinstance(after, int) and isinstance(before, int) else float(f"{after - before:.12g}")
+        change = (
+            after - before
+            if isinstance(after, int) and isinstance(before, int)
+            else float(f"{after - before:.12g}")
+        )
     return Measure(measure=measure, column=column, before=before, after=after, change=change)
 
 
@@ -183,7 +229,10 @@ def _values(array: "pa.Array") -> list[Any]:
     """The cells of an array as JSON has them; times exactly, without zeros that say nothing."""
     if pa.types.is_timestamp(array.type):
         texts = array.cast(pa.string()).to_pylist()
-        return [t and re.sub(r"(?:\.0*|(\.\d*?)0*)(Z|[+-]\d{4}|)$", r"\1\2", t).replace(" ", "T") for t in texts]
+        return [
+            t and re.sub(r"(?:\.0*|(\.\d*?)0*)(Z|[+-]\d{4}|)$", r"\1\2", t).replace(" ", "T")
+            for t in texts
+        ]
     if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
         return list(array.cast(pa.string()).to_pylist())
     cells = array.to_pylist()
@@ -193,20 +242,42 @@ def _values(array: "pa.Array") -> list[Any]:
 
 
 def _samples(
-    left: Side, right: Side, pairs: _Pairs, differs: tuple[Rows, Rows], key: tuple[str, ...], geometry: str, limit: int | None
+    left: Side,
+    right: Side,
+    pairs: _Pairs,
+    differs: tuple[Rows, Rows],
+    key: tuple[str, ...],
+    geometry: str,
+    limit: int | None,
 ) -> tuple[Change, ...]:
     """Some rows of each kind, so that many of one do not hide the others."""
     kinds = _shares((*differs, pairs.removed, pairs.added), limit)
     both, size = np.r_[kinds[0], kinds[1]], len(kinds[0]) + len(kinds[1])
     rows = np.r_[pairs.a[both], kinds[2]], np.r_[pairs.b[both], kinds[3]]
-    old, new = ({n: side.column(n).take(pa.array(at)) for n in side.types if len(at)} for side, at in zip((left, right), rows))
-    other = {n: ~same(*aligned(old[n][:size], new[n][:size])) for n in old if n in new and n not in key}
-    (was, was_at), (now, now_at) = (_cells(picked, len(at), geometry) for picked, at in zip((old, new), rows))
+    old, new = (
+        {n: side.column(n).take(pa.array(at)) for n in side.types if len(at)}
+        for side, at in zip((left, right), rows)
+    )
+    other = {
+        n: ~same(*aligned(old[n][:size], new[n][:size])) for n in old if n in new and n not in key
+    }
+    (was, was_at), (now, now_at) = (
+        _cells(picked, len(at), geometry) for picked, at in zip((old, new), rows)
+    )
     found = []
     for i in range(size):
         cells = {n: (was[i][n], now[i][n]) for n, differ in other.items() if differ[i]}
         far = _metres(was_at[i], now_at[i]) if geometry in cells else None
-        found.append(Change(kind="changed", key={k: was[i][k] for k in key}, cells=cells, moved_m=far, old_at=was_at[i], new_at=now_at[i]))
+        found.append(
+            Change(
+                kind="changed",
+                key={k: was[i][k] for k in key},
+                cells=cells,
+                moved_m=far,
+                old_at=was_at[i],
+                new_at=now_at[i],
+            )
+        )
     for row, at in zip(was[size:], was_at[size:]):
         cells = {n: (v, None) for n, v in row.items() if n not in key}
         found.append(Change(kind="removed", key={k: row[k] for k in key}, cells=cells, old_at=at))
@@ -217,7 +288,9 @@ def _samples(
 
 
 def _shares(kinds: Sequence[Rows], limit: int | None) -> list[Rows]:
-    """The first of each kind: all when there is room, else alike, and what one kind leaves goes to the others."""
+    """The first of each kind: all when there is room, else alike, and what one kind leaves goes to
+    the others.
+    """
     found, room = list(kinds), limit
     for rank, at in enumerate(sorted(range(len(kinds)), key=lambda i: len(kinds[i]))):
         if room is not None:
@@ -226,7 +299,9 @@ def _shares(kinds: Sequence[Rows], limit: int | None) -> list[Rows]:
     return found
 
 
-def _cells(picked: Mapping[str, "pa.Array"], size: int, geometry: str) -> tuple[list[dict[str, Any]], list[Place | None]]:
+def _cells(
+    picked: Mapping[str, "pa.Array"], size: int, geometry: str
+) -> tuple[list[dict[str, Any]], list[Place | None]]:
     """Rows as plain values, and where each is."""
     places: list[Place | None] = [None] * size
     columns = {}
@@ -246,7 +321,15 @@ def _shapes(array: "pa.Array") -> tuple[list[Any], list[Place | None]]:
     ends = shapely.bounds(shapely.centroid(shapes)).tolist()  # nan for none and empty ones
     sizes = shapely.get_num_coordinates(shapes).tolist()
     words = [
-        None if s is None else shapely.to_wkt(s, rounding_precision=-1) if n <= _WHOLE else f"{s.geom_type}, {n:,} points"
+        (
+            None
+            if s is None
+            else (
+                shapely.to_wkt(s, rounding_precision=-1)
+                if n <= _WHOLE
+                else f"{s.geom_type}, {n:,} points"
+            )
+        )
         for s, n in zip(shapes, sizes)
     ]
     return words, [(x, y) if math.isfinite(x) else None for x, y, *_ in ends]

@@ -1,6 +1,8 @@
-"""The drill: kill a dataset's own pipeline everywhere, resume it, compare with the uninterrupted run.
+"""The drill: kill a dataset's own pipeline everywhere, resume it, compare with the uninterrupted
+run.
 
-It happens in throw-away copies of the workspace with an empty channel and a key of their own, fed from the last capture.
+It happens in throw-away copies of the workspace with an empty channel and a key of their own, fed
+from the last capture.
 
 `between records`  A driver counts the commits of the run and ends itself with SIGKILL right before or right after one of
                    them; records of one commit are durable together, so there is no moment between them.

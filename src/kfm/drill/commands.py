@@ -1,4 +1,6 @@
-"""Kill any command that changes something at system calls of its own; afterwards `resume` and the next run must leave nothing to mend."""
+"""Kill any command that changes something at system calls of its own; afterwards `resume` and the
+next run must leave nothing to mend.
+"""
 
 import contextlib
 import io
@@ -67,7 +69,9 @@ class Stage:
         code, said = self.kfm(*args)
         if code not in codes:
             raise StepFailed(
-                f"`kfm {' '.join(args)}` ended with {code}: {said[-300:]}", expected=f"exit {codes[0]}", remedy="Mend it first."
+                f"`kfm {' '.join(args)}` ended with {code}: {said[-300:]}",
+                expected=f"exit {codes[0]}",
+                remedy="Mend it first.",
             )
         return said
 
@@ -75,7 +79,9 @@ class Stage:
         """What upstream has: so many days, two sites each."""
         lines = [f"S{s},2026-01-{d:02},{d}.{s}" for d in range(1, days + 1) for s in range(2)]
         (self.ws / "inbox").mkdir(exist_ok=True)
-        (self.ws / "inbox" / "levels.csv").write_text("\n".join(["site,day,level", *lines, *([bad] if bad else [])]) + "\n")
+        (self.ws / "inbox" / "levels.csv").write_text(
+            "\n".join(["site,day,level", *lines, *([bad] if bad else [])]) + "\n"
+        )
 
     def entry(self, more: str = "") -> None:
         (self.ws / "data" / "registry" / f"{ID}.yml").write_text(_ENTRY + more)
@@ -162,15 +168,22 @@ SCENES = {
     "approve": Scene(("approve", "1", "--key", "Drill"), _approvable),
     "rollback": Scene(("rollback", ID, "--reason", "drill")),
     "withdraw": Scene(("withdraw", ID, "--yes", "--record", "site=S0", "--reason", "drill")),
-    "withdraw-undo": Scene(("withdraw", ID, "--undo", "3", "--key", "Drill", "--reason", "drill"), _withdrawn),
-    "withdraw-erase": Scene(("withdraw", ID, "--yes", "--erase", "--authority", "drill", "--reason", "drill")),
+    "withdraw-undo": Scene(
+        ("withdraw", ID, "--undo", "3", "--key", "Drill", "--reason", "drill"), _withdrawn
+    ),
+    "withdraw-erase": Scene(
+        ("withdraw", ID, "--yes", "--erase", "--authority", "drill", "--reason", "drill")
+    ),
     "gc": Scene(("gc", ID, "--apply", "--grace", "0s"), _old),
     "reindex": Scene(("reindex",)),
     "backup": Scene(("backup", "{stage}/backup")),
     "restore": Scene(("backup", "--restore", "{stage}/backup"), _backed_up, "{stage}/restored"),
     "keys-rotate": Scene(("keys", "rotate")),
     "keys-revoke": Scene(("keys", "revoke", "Drill", "--reason", "drill"), _person),
-    "quarantine-fix": Scene(("quarantine", "fix", "{run}", "--row", "1", "--set", "level=3.5", "--reason", "drill"), _set_aside),
+    "quarantine-fix": Scene(
+        ("quarantine", "fix", "{run}", "--row", "1", "--set", "level=3.5", "--reason", "drill"),
+        _set_aside,
+    ),
     "quarantine-replay": Scene(("quarantine", "replay", "{run}"), _fixed),
     "backfill": Scene(("backfill", "start", "history", "--inline"), _history),
 }
@@ -201,25 +214,44 @@ class Sweep:
         return bool(self.killed) and not self.failures
 
 
-def drill_commands(names: list[str], kills: int, seed: int = 1, told: Callable[[Killed], None] = lambda killed: None) -> Sweep:
-    """Kill each command at `kills` random calls, each in a fresh copy of a workspace made for it."""
+def drill_commands(
+    names: list[str],
+    kills: int,
+    seed: int = 1,
+    told: Callable[[Killed], None] = lambda killed: None,
+) -> Sweep:
+    """Kill each command at `kills` random calls, each in a fresh copy of a workspace made for
+    it.
+    """
     unknown = [name for name in names if name not in SCENES]
     if unknown:
         raise UsageError(
-            f"There is no command {unknown[0]} to drill.", expected=f"all, or one of {', '.join(SCENES)}", remedy="Correct it."
+            f"There is no command {unknown[0]} to drill.",
+            expected=f"all, or one of {', '.join(SCENES)}",
+            remedy="Correct it.",
         )
     if why := trace.strace_works():
-        raise StepFailed(f"No command can be killed at its calls: {why}.", expected="strace", remedy="Install it, or allow tracing.")
+        raise StepFailed(
+            f"No command can be killed at its calls: {why}.",
+            expected="strace",
+            remedy="Install it, or allow tracing.",
+        )
     found = Sweep()
     for name in names:
-        with tempfile.TemporaryDirectory(prefix=".kfm-drill-", dir=os.environ.get("TMPDIR")) as temp:
-            for killed in _scene(Path(temp).resolve(), name, kills, random.Random(f"{seed} {name}"), found):
+        with tempfile.TemporaryDirectory(
+            prefix=".kfm-drill-", dir=os.environ.get("TMPDIR")
+        ) as temp:
+            for killed in _scene(
+                Path(temp).resolve(), name, kills, random.Random(f"{seed} {name}"), found
+            ):
                 found.killed.append(killed)
                 told(killed)
     return found
 
 
-def _scene(folder: Path, name: str, kills: int, chance: random.Random, found: Sweep) -> Iterator[Killed]:
+def _scene(
+    folder: Path, name: str, kills: int, chance: random.Random, found: Sweep
+) -> Iterator[Killed]:
     scene, seed = SCENES[name], Stage(folder / "seed")
     seed.folder.mkdir()
     from kfm.cli.init import make_workspace
@@ -227,22 +259,40 @@ def _scene(folder: Path, name: str, kills: int, chance: random.Random, found: Sw
     make_workspace(seed.ws, sample=False)
     seed.entry()
     scene.before(seed)
-    words = {"stage": str(folder / "pass"), "run": seed.last_run() if any("{run}" in w for w in scene.command) else ""}
-    line = [sys.executable, "-m", "kfm", "-w", scene.workspace.format(**words), *(w.format(**words) for w in scene.command)]
+    words = {
+        "stage": str(folder / "pass"),
+        "run": seed.last_run() if any("{run}" in w for w in scene.command) else "",
+    }
+    line = [
+        sys.executable,
+        "-m",
+        "kfm",
+        "-w",
+        scene.workspace.format(**words),
+        *(w.format(**words) for w in scene.command),
+    ]
     log = folder / "trace"
     stage = _fresh(seed, folder / "pass")
     code, said = _run(trace.tracing(log, line), stage)
     if code not in (0, 7):
-        raise StepFailed(f"{name} does not end well by itself: exit {code}: {said}", expected="exit 0", remedy="Mend it first.")
+        raise StepFailed(
+            f"{name} does not end well by itself: exit {code}: {said}",
+            expected="exit 0",
+            remedy="Mend it first.",
+        )
     points = [p for p in trace.list_points(log, stage.folder)[0] if p.role == "run"]
     found.listed[name] = len(points)
     for point in _chosen(points, kills, chance):
         stage = _fresh(seed, folder / "pass")
-        yield Killed(name, str(point), _kill(line, stage, point, folder / "kill") or _wrong(stage, name))
+        yield Killed(
+            name, str(point), _kill(line, stage, point, folder / "kill") or _wrong(stage, name)
+        )
 
 
 def _chosen(points: list[Point], kills: int, chance: random.Random) -> list[Point]:
-    """Half of them where the store is not written: those are few, and each is another place in the protocol."""
+    """Half of them where the store is not written: those are few, and each is another place in the
+    protocol.
+    """
     outside = [p for p in points if "/ledger/" not in p.path]
     first = chance.sample(outside, min(len(outside), (kills + 1) // 2))
     rest = [p for p in points if p not in set(first)]
@@ -256,11 +306,19 @@ def _fresh(seed: Stage, folder: Path) -> Stage:
 
 
 def _run(line: list[str], stage: Stage) -> tuple[int, str]:
-    """(exit code, its last words) of a command in a session of its own, of which nothing is left afterwards."""
+    """(exit code, its last words) of a command in a session of its own, of which nothing is left
+    afterwards.
+    """
     out = stage.folder.with_name("out")
     with out.open("wb") as file:
         process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment(), start_new_session=True, cwd=stage.folder.parent
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=environment(),
+            start_new_session=True,
+            cwd=stage.folder.parent,
         )
     try:
         process.wait(_PATIENCE_S)
@@ -273,7 +331,9 @@ def _run(line: list[str], stage: Stage) -> tuple[int, str]:
 def _kill(line: list[str], stage: Stage, point: Point, log: Path) -> str:
     """Kill on entering the call; empty when it was, else why not."""
     inject = f"{point.call}:signal=SIGKILL:when={point.nth}"
-    code, said = _run(trace.tracing(log, line, follow=False, calls=[point.call], inject=inject), stage)
+    code, said = _run(
+        trace.tracing(log, line, follow=False, calls=[point.call], inject=inject), stage
+    )
     if code == -signal.SIGKILL or any(call.killed for call in trace.parse(log)):
         return ""
     return f"it was not killed there: exit {code}: {said}"
@@ -311,5 +371,7 @@ def _again(stage: Stage, name: str) -> str:
         code, said = where.kfm(*(w.format(stage=stage.folder) for w in scene.command))
         if code:
             return f"once more it ended with {code}: {said[-400:]}"
-    code, said = where.kfm("verify") if name == "restore" else where.kfm("backup", str(target), "--verify")
+    code, said = (
+        where.kfm("verify") if name == "restore" else where.kfm("backup", str(target), "--verify")
+    )
     return f"what it made is not whole, {code}: {said[-400:]}" if code else ""

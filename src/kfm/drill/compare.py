@@ -20,7 +20,14 @@ from kfm.zones.local import LocalZone
 __all__ = ["Left", "difference", "journal", "look", "step_in_progress"]
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_SEALED = ("run_record.json", "validation_report.json", "run_manifest.json", "wal.jsonl", "lineage.cypher", "openlineage.json")
+_SEALED = (
+    "run_record.json",
+    "validation_report.json",
+    "run_manifest.json",
+    "wal.jsonl",
+    "lineage.cypher",
+    "openlineage.json",
+)
 
 
 @dataclass(frozen=True)
@@ -37,11 +44,19 @@ class Left:
 
     @property
     def versions(self) -> int:
-        return len({name.split("/")[3] for name in self.files if name.startswith("data/processed/") and name.count("/") > 2})
+        return len(
+            {
+                name.split("/")[3]
+                for name in self.files
+                if name.startswith("data/processed/") and name.count("/") > 2
+            }
+        )
 
 
 def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:
-    """Look at everything; `sweep` first as `kfm doctor --fix` does, for a killed run may leave temporary files to the next."""
+    """Look at everything; `sweep` first as `kfm doctor --fix` does, for a killed run may leave
+    temporary files to the next.
+    """
     data = copy / bench.zones
     if sweep:
         for zone in (data, copy):
@@ -57,7 +72,10 @@ def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:
             if p.is_file()
         },
         names=_names(copy, data, rows),
-        generations=tuple(_generation(p) for p in sorted((data / "catalog" / "channels" / bench.dataset_id).glob("*.json"))),
+        generations=tuple(
+            _generation(p)
+            for p in sorted((data / "catalog" / "channels" / bench.dataset_id).glob("*.json"))
+        ),
         rows=tuple((r.partition, r.state, r.version_id or "") for r in rows),
         open_jobs=jobs,
         leftovers=_leftovers(copy, data, bench),
@@ -71,7 +89,11 @@ def _ledger(file: Path, data: Path, dataset_id: str) -> tuple[list[LedgerRow], i
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
         for row in rows:
             check_chain(journal(store, data, row))
-        jobs = [j for j in store.read(lambda tx: tx.jobs.waiting(dataset_id)) if j.job_type == "ingest.pull_source"]
+        jobs = [
+            j
+            for j in store.read(lambda tx: tx.jobs.waiting(dataset_id))
+            if j.job_type == "ingest.pull_source"
+        ]
         return sorted(rows, key=lambda r: (r.partition, r.timestamp, r.run_id)), len(jobs)
     finally:
         store.close()
@@ -87,24 +109,49 @@ def journal(store: SqliteStore, data: Path, row: LedgerRow) -> list[WalRecord]:
 
 
 def _names(copy: Path, data: Path, rows: list[LedgerRow]) -> tuple[str, ...]:
-    """Evidence that must be there whatever happened: compared by name, for its bytes hold run ids and times."""
-    found = [p.relative_to(copy) for zone in ("receipts", "releases") for p in (copy / zone).rglob("*") if p.is_file()]
+    """Evidence that must be there whatever happened: compared by name, for its bytes hold run ids
+    and times.
+    """
+    found = [
+        p.relative_to(copy)
+        for zone in ("receipts", "releases")
+        for p in (copy / zone).rglob("*")
+        if p.is_file()
+    ]
     found += [p.relative_to(copy) for p in (data / "catalog").rglob("*") if p.is_file()]
     found += [p.relative_to(copy) for p in (data / "work").glob("*/parts/**/*") if p.is_file()]
     for row in rows:
         folder = data / "work" / row.dataset_id / "runs" / row.run_id
-        found += [(folder / name).relative_to(copy) for name in _SEALED if (folder / name).is_file() and (folder / name).stat().st_size]
-    return tuple(sorted(re.sub(r"\d{4}/\d\d/\d\d", "<day>", _RUN_ID.sub("<run>", p.as_posix())) for p in found))
+        found += [
+            (folder / name).relative_to(copy)
+            for name in _SEALED
+            if (folder / name).is_file() and (folder / name).stat().st_size
+        ]
+    return tuple(
+        sorted(
+            re.sub(r"\d{4}/\d\d/\d\d", "<day>", _RUN_ID.sub("<run>", p.as_posix())) for p in found
+        )
+    )
 
 
 def _generation(path: Path) -> tuple[int, str, str, str]:
     found = unwrap(path.read_bytes())["predicate"]
-    return found["generation"], found["kind"], found["version_id"] or "", found["version_digest"] or ""
+    return (
+        found["generation"],
+        found["kind"],
+        found["version_id"] or "",
+        found["version_digest"] or "",
+    )
 
 
 def _leftovers(copy: Path, data: Path, bench: Bench) -> tuple[str, ...]:
     locks = (copy / bench.store_file).parent / "locks"
-    found = [p for folder in (copy / ".tmp", data / ".tmp", locks) if folder.is_dir() for p in folder.iterdir()]
+    found = [
+        p
+        for folder in (copy / ".tmp", data / ".tmp", locks)
+        if folder.is_dir()
+        for p in folder.iterdir()
+    ]
     return tuple(sorted(p.relative_to(copy).as_posix() for p in found))
 
 
@@ -118,7 +165,11 @@ def _bad_sums(data: Path) -> tuple[str, ...]:
             if not file.is_file() or hash_file(file).digest != f"sha256:{expected}":
                 bad.append((file.relative_to(data)).as_posix())
         if sums.is_relative_to(data / "processed"):
-            bad += [p.relative_to(data).as_posix() for p in sums.parent.iterdir() if p != sums and p.name not in listed]
+            bad += [
+                p.relative_to(data).as_posix()
+                for p in sums.parent.iterdir()
+                if p != sums and p.name not in listed
+            ]
     return tuple(bad)
 
 
@@ -151,7 +202,10 @@ def _rows(left: Left) -> str:
 
 
 def _channel(left: Left) -> str:
-    return ", ".join(f"{number} {kind} {version}" for number, kind, version, _ in left.generations) or "empty"
+    return (
+        ", ".join(f"{number} {kind} {version}" for number, kind, version, _ in left.generations)
+        or "empty"
+    )
 
 
 def step_in_progress(ledger: Path, name: str, dataset_id: str) -> str:
@@ -164,7 +218,9 @@ def step_in_progress(ledger: Path, name: str, dataset_id: str) -> str:
         return "discover"
     try:
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
-        records: list[WalRecord] = [r for row in rows for r in store.read(lambda tx: tx.journals.get(row.wal_id))]
+        records: list[WalRecord] = [
+            r for row in rows for r in store.read(lambda tx: tx.journals.get(row.wal_id))
+        ]
     finally:
         store.close()
     records.sort(key=lambda r: (r.ts, r.seq))

@@ -1,4 +1,6 @@
-"""Throw-away copies of a workspace: the registry entry, its connector and a new key; an empty channel; the last capture as upstream."""
+"""Throw-away copies of a workspace: the registry entry, its connector and a new key; an empty
+channel; the last capture as upstream.
+"""
 
 import os
 import re
@@ -45,7 +47,9 @@ class Bench:
 
 
 def _place(workspace: Path) -> Path:
-    """The same file system as the workspace, so that links, renames and syncs are the ones the user has."""
+    """The same file system as the workspace, so that links, renames and syncs are the ones the user
+    has.
+    """
     chosen = os.environ.get("TMPDIR")
     if chosen and os.access(chosen, os.W_OK):
         return Path(chosen).absolute()
@@ -56,7 +60,9 @@ def _place(workspace: Path) -> Path:
 
 @contextmanager
 def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
-    """Set up a drill of `dataset_id`; the user's workspace is only read. Raises `UsageError` when nothing was captured yet."""
+    """Set up a drill of `dataset_id`; the user's workspace is only read. Raises `UsageError` when
+    nothing was captured yet.
+    """
     workspace.require(dataset_id)
     folder = Path(tempfile.mkdtemp(prefix=".kfm-drill-", dir=_place(workspace.path))).resolve()
     try:
@@ -67,13 +73,20 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
             shutil.copyfile(file, seed / "data" / "registry" / file.name)
         connector = workspace.path / "scripts" / "connectors" / dataset_id
         if connector.is_dir():
-            shutil.copytree(connector, seed / "scripts" / "connectors" / dataset_id, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                connector,
+                seed / "scripts" / "connectors" / dataset_id,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         if (workspace.path / "policy").is_dir():
             shutil.copytree(workspace.path / "policy", seed / "policy")
         KeyFolder(seed / "keys").new()  # never the user's own
         _grant(workspace, seed, dataset_id)
-        Vaults(seed / "keys" / "data").prepare(dataset_id)  # one key for all copies, or they could not be compared
-        (seed / "replay.json").write_bytes(msgspec.json.encode(_capture(workspace, dataset_id, folder / "capture")))
+        # one key for all copies, or they could not be compared
+        Vaults(seed / "keys" / "data").prepare(dataset_id)
+        (seed / "replay.json").write_bytes(
+            msgspec.json.encode(_capture(workspace, dataset_id, folder / "capture"))
+        )
         yield Bench(
             folder=folder,
             seed=seed,
@@ -86,38 +99,71 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
 
 
 def _grant(workspace: Workspace, seed: Path, dataset_id: str) -> None:
-    """A dataset that was granted for publication is granted in the copies too, by a steward who exists only there."""
+    """A dataset that was granted for publication is granted in the copies too, by a steward who
+    exists only there.
+    """
     if not any((workspace.path / "grants" / dataset_id).glob("*.json")):
         return
     keys = KeyFolder(seed / "keys")
     steward = new_private(seed / "keys" / "people" / "drill.key", "drill")
     custodian = workspace.require(dataset_id).custodian
-    keys.enrol(steward.public, "drill", ["steward" if custodian else "approver"], [custodian] if custodian else ())
-    plain = {"dataset_id": dataset_id, "person": "drill", "purpose": "publish", "steward": "drill", "expires": "9999-01-01T00:00:00Z"}
+    keys.enrol(
+        steward.public,
+        "drill",
+        ["steward" if custodian else "approver"],
+        [custodian] if custodian else (),
+    )
+    plain = {
+        "dataset_id": dataset_id,
+        "person": "drill",
+        "purpose": "publish",
+        "steward": "drill",
+        "expires": "9999-01-01T00:00:00Z",
+    }
     (seed / "grants" / dataset_id).mkdir(parents=True)
-    signed = keys.person("drill").sign(statement("grant", f"kfm://dataset/{dataset_id}", "0" * 64, plain))
+    signed = keys.person("drill").sign(
+        statement("grant", f"kfm://dataset/{dataset_id}", "0" * 64, plain)
+    )
     (seed / "grants" / dataset_id / "drill.json").write_bytes(signed)
 
 
 def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, Any]:
-    """Copy the newest capture that has every partition: its window, and what was asked and answered."""
+    """Copy the newest capture that has every partition: its window, and what was asked and
+    answered.
+    """
     into.mkdir()
-    rows = [r for r in _rows(workspace, dataset_id, into.parent / "ledger") if '"refused"' not in r.source_metadata]
-    rows.sort(key=lambda r: (not r.win, r.timestamp), reverse=True)  # whole captures first, then the newest
+    rows = [
+        r
+        for r in _rows(workspace, dataset_id, into.parent / "ledger")
+        if '"refused"' not in r.source_metadata
+    ]
+    # whole captures first, then the newest
+    rows.sort(key=lambda r: (not r.win, r.timestamp), reverse=True)
     targets = targets_of(workspace, dataset_id)
     missing = targets[0].partition
     for win in dict.fromkeys(r.win for r in rows):
         entries: list[dict[str, str | None]] = []
         for target in targets:
             same = [r for r in rows if (r.partition, r.win) == (target.partition, win)]
-            answers = next((a for r in same if (a := recorded_by(workspace, r, target.entry.source.format, into))), None)
+            answers = next(
+                (
+                    a
+                    for r in same
+                    if (a := recorded_by(workspace, r, target.entry.source.format, into))
+                ),
+                None,
+            )
             if answers is None:
                 missing = target.partition
                 break
             for answer in answers:
                 copy = into / f"{len(entries)}{Path(answer.file).suffix}"
                 shutil.copyfile(answer.file, copy)
-                asked = {"method": answer.method, "url": answer.url, "request_body": answer.request_body}
+                asked = {
+                    "method": answer.method,
+                    "url": answer.url,
+                    "request_body": answer.request_body,
+                }
                 entries.append({**asked, "file": f"../../capture/{copy.name}"})
         else:
             return {"window": win, "entries": entries}
@@ -129,7 +175,9 @@ def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, Any
 
 
 def _rows(workspace: Workspace, dataset_id: str, aside: Path) -> list[LedgerRow]:
-    """The ledger of the dataset, read from a copy: opening the store itself would write beside it."""
+    """The ledger of the dataset, read from a copy: opening the store itself would write beside
+    it.
+    """
     if not workspace.store_file.is_file():
         return []
     for attempt in range(5):
@@ -150,4 +198,6 @@ def _rows(workspace: Workspace, dataset_id: str, aside: Path) -> list[LedgerRow]
         except IntegrityError:
             if attempt == 4:
                 raise  # not a commit that came in between: it is damaged
-    raise IntegrityError("The store could not be copied.", expected="a readable store", remedy="Run `kfm doctor`.")
+    raise IntegrityError(
+        "The store could not be copied.", expected="a readable store", remedy="Run `kfm doctor`."
+    )

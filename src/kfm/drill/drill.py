@@ -72,7 +72,11 @@ class Report:
 
     @property
     def unequal(self) -> int:
-        return self.fired - sum(g.equal for g in self.groups.values()) + sum(f.group == "plain" for f in self.failures)
+        return (
+            self.fired
+            - sum(g.equal for g in self.groups.values())
+            + sum(f.group == "plain" for f in self.failures)
+        )
 
     @property
     def ok(self) -> bool:
@@ -104,7 +108,7 @@ class Drill:
         self._numbers = itertools.count(1)
         self.reference: Left | None = None
 
-    # ---- uninterrupted -----------------------------------------------------------------------------------------------
+    # ---- uninterrupted ---------------------------------------------------------------------------
     def _copy(self) -> Path:
         return self.bench.copy(f"{next(self._numbers):05}")
 
@@ -122,7 +126,9 @@ class Drill:
         if self.reference is None:
             self.reference = left
         elif (wrong := difference(self.reference, left)) is not None:
-            self.report.failures.append(Failure("none: two uninterrupted runs", "transform", *wrong, group="plain"))
+            self.report.failures.append(
+                Failure("none: two uninterrupted runs", "transform", *wrong, group="plain")
+            )
         return left
 
     def plain(self) -> None:
@@ -130,7 +136,7 @@ class Drill:
         for _ in range(2):
             self._uninterrupted(lambda copy: passes.run(copy, self.bench.dataset_id), self._copy())
 
-    # ---- the points --------------------------------------------------------------------------------------------------
+    # ---- the points ------------------------------------------------------------------------------
     def journal(self) -> list[Order]:
         copy, commits = self._copy(), []
 
@@ -146,11 +152,17 @@ class Drill:
             number = commit["commit"]
             if said:
                 orders.append(self._commit_order("before", number, f"before {said}"))
-            orders.append(self._commit_order("after", number, f"after {said or f'commit {number}'}"))
+            orders.append(
+                self._commit_order("after", number, f"after {said or f'commit {number}'}")
+            )
         return self._group("between records", orders)
 
     def _commit_order(self, side: str, number: Any, name: str) -> Order:
-        return Order("between records", name, lambda copy: passes.kill_at_commit(copy, self.bench.dataset_id, f"{side}:{number}"))
+        return Order(
+            "between records",
+            name,
+            lambda copy: passes.kill_at_commit(copy, self.bench.dataset_id, f"{side}:{number}"),
+        )
 
     def calls(self) -> tuple[list[Order], list[Order]]:
         """(those that are always tried, the others)"""
@@ -167,11 +179,17 @@ class Drill:
         orders = {p: self._call_order(p) for p in aimed}
         self._group("system calls", list(orders.values())).clear()
         self.report.groups["system calls"].unaimed = len(others)
-        first = [p for p in aimed if p.call in _ALWAYS and not p.path.startswith(self.bench.store_file)]
+        first = [
+            p for p in aimed if p.call in _ALWAYS and not p.path.startswith(self.bench.store_file)
+        ]
         return [orders[p] for p in first], [orders[p] for p in aimed if p not in set(first)]
 
     def _call_order(self, point: Point) -> Order:
-        return Order("system calls", str(point), lambda copy: passes.kill_at_call(copy, self.bench.dataset_id, point))
+        return Order(
+            "system calls",
+            str(point),
+            lambda copy: passes.kill_at_call(copy, self.bench.dataset_id, point),
+        )
 
     def cuts(self) -> list[Order]:
         copy, made = self._copy(), []
@@ -198,7 +216,7 @@ class Drill:
         self.report.groups[name] = Group(name, listed=len(orders))
         return list(orders)
 
-    # ---- killing -----------------------------------------------------------------------------------------------------
+    # ---- killing ---------------------------------------------------------------------------------
     def run_all(self, orders: Sequence[Order]) -> None:
         pool = ThreadPoolExecutor(self.jobs)
         try:
@@ -211,7 +229,8 @@ class Drill:
                     self.report.failures.append(failure)
                 self.told(order.group, number, len(orders))
         finally:
-            pool.shutdown(cancel_futures=True)  # interrupted: the passes under way end, no other begins
+            # interrupted: the passes under way end, no other begins
+            pool.shutdown(cancel_futures=True)
 
     def _one(self, order: Order) -> tuple[Order, bool, Failure | None]:
         why = ""
@@ -237,12 +256,21 @@ class Drill:
         if ended.ok:
             left = look(copy, self.bench)
             self.report.saw(left)
-            wrong = difference(self.reference, left) if self.reference is not None else ("a reference", "none")
+            wrong = (
+                difference(self.reference, left)
+                if self.reference is not None
+                else ("a reference", "none")
+            )
         else:
             wrong = ("a resumed run that ends with exit 0", f"exit {ended.code}: {ended.said}")
         if wrong is None:
             return None
-        return Failure(order.name, step_in_progress(aside, name, self.bench.dataset_id), *wrong, group=order.group)
+        return Failure(
+            order.name,
+            step_in_progress(aside, name, self.bench.dataset_id),
+            *wrong,
+            group=order.group,
+        )
 
     def _clear(self, copy: Path) -> None:
         for path in copy.parent.glob(f"{copy.name}*"):
@@ -263,16 +291,27 @@ def _spread(orders: list[Order], most: int) -> list[Order]:
     return [orders[(2 * i + 1) * len(orders) // (2 * most)] for i in range(max(0, most))]
 
 
-def drill(workspace: Workspace, dataset_id: str, *, points: int | str = DEFAULT_POINTS, jobs: int = 0, told: Told | None = None) -> Report:
+def drill(
+    workspace: Workspace,
+    dataset_id: str,
+    *,
+    points: int | str = DEFAULT_POINTS,
+    jobs: int = 0,
+    told: Told | None = None,
+) -> Report:
     """Drill one dataset. `points`: 'journal' (no strace needed), 'all', or about how many."""
     began = time.monotonic()
     with bench(workspace, dataset_id) as where:
-        work = Drill(where, jobs or min(2, os.cpu_count() or 1), told or (lambda group, done, of: None))
+        work = Drill(
+            where, jobs or min(2, os.cpu_count() or 1), told or (lambda group, done, of: None)
+        )
         report = work.report
         work.plain()
         if not report.failures:
             orders = work.journal()
-            report.strace = "only journal points were asked for" if points == "journal" else strace_works()
+            report.strace = (
+                "only journal points were asked for" if points == "journal" else strace_works()
+            )
             if not report.strace:
                 orders = _chosen(points, orders, *work.calls(), work.cuts())
             if not report.failures:
@@ -281,8 +320,16 @@ def drill(workspace: Workspace, dataset_id: str, *, points: int | str = DEFAULT_
     return report
 
 
-def _chosen(points: int | str, journal: list[Order], always: list[Order], others: list[Order], cuts: list[Order]) -> list[Order]:
-    """Every commit, and every sync, link and rename of the zones; power cuts and other calls share what is left."""
+def _chosen(
+    points: int | str,
+    journal: list[Order],
+    always: list[Order],
+    others: list[Order],
+    cuts: list[Order],
+) -> list[Order]:
+    """Every commit, and every sync, link and rename of the zones; power cuts and other calls share
+    what is left.
+    """
     if not isinstance(points, int):
         return journal + always + others + cuts
     left = points - len(journal) - len(always)

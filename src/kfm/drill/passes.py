@@ -1,4 +1,6 @@
-"""One pass: the user's command in a session of its own, ended by itself, by strace or by us; nothing may survive it."""
+"""One pass: the user's command in a session of its own, ended by itself, by strace or by us;
+nothing may survive it.
+"""
 
 import contextlib
 import json
@@ -14,7 +16,16 @@ from pathlib import Path
 from kfm.drill import trace
 from kfm.drill.trace import Point
 
-__all__ = ["Ended", "ended_group", "environment", "kill_at_call", "kill_at_commit", "listed", "recorded", "run"]
+__all__ = [
+    "Ended",
+    "ended_group",
+    "environment",
+    "kill_at_call",
+    "kill_at_commit",
+    "listed",
+    "recorded",
+    "run",
+]
 
 _PATIENCE_S = 600.0
 
@@ -39,12 +50,20 @@ def environment() -> dict[str, str]:
 def _start(command: Sequence[str], out: Path) -> "subprocess.Popen[bytes]":
     with out.open("wb") as stdout, out.with_suffix(".err").open("wb") as stderr:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment(), start_new_session=True, cwd=out.parent
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment(),
+            start_new_session=True,
+            cwd=out.parent,
         )
 
 
 def ended_group(process: "subprocess.Popen[bytes]", copy: Path) -> str:
-    """Kill the whole group and wait until nobody works in the copy any more; what had to be killed by hand."""
+    """Kill the whole group and wait until nobody works in the copy any more; what had to be killed
+    by hand.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -63,7 +82,11 @@ def _inside(copy: Path) -> list[int]:
     for entry in os.scandir("/proc") if os.path.isdir("/proc/self") else ():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{entry.name}/cwd").removesuffix(" (deleted)").startswith(f"{copy}/"):
+                if (
+                    os.readlink(f"/proc/{entry.name}/cwd")
+                    .removesuffix(" (deleted)")
+                    .startswith(f"{copy}/")
+                ):
                     found.append(int(entry.name))
     return found
 
@@ -75,7 +98,20 @@ def _window(copy: Path) -> list[str]:
 
 
 def _command(copy: Path, dataset_id: str) -> list[str]:
-    line = [sys.executable, "-m", "kfm", "-w", str(copy), "run", dataset_id, "--upstream", "replay", "--wait", "60s", "--json"]
+    line = [
+        sys.executable,
+        "-m",
+        "kfm",
+        "-w",
+        str(copy),
+        "run",
+        dataset_id,
+        "--upstream",
+        "replay",
+        "--wait",
+        "60s",
+        "--json",
+    ]
     return [*line, *_window(copy)]
 
 
@@ -111,7 +147,11 @@ def _words(out: Path) -> str:
     """Why it failed, in its own words."""
     try:
         found = json.loads(out.read_text())
-        told = [str(r["reason"]) for r in found["runs"] if r["exit_code"]] if "runs" in found else [str(found["happened"])]
+        told = (
+            [str(r["reason"]) for r in found["runs"] if r["exit_code"]]
+            if "runs" in found
+            else [str(found["happened"])]
+        )
     except (ValueError, KeyError, TypeError):
         told = out.with_suffix(".err").read_text(errors="replace").strip().splitlines()[-1:]
     return "; ".join(told)
@@ -121,7 +161,9 @@ def listed(copy: Path, dataset_id: str) -> tuple[Ended, list[dict[str, object]]]
     """An uninterrupted pass and its commits with their journal records."""
     file = _aside(copy, "commits")
     ended = _to_end(_victim(copy, dataset_id, "--list", str(file)), copy)
-    return ended, [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    return ended, (
+        [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    )
 
 
 def traced(copy: Path, dataset_id: str) -> tuple[Ended, Path]:
@@ -131,16 +173,24 @@ def traced(copy: Path, dataset_id: str) -> tuple[Ended, Path]:
 
 
 def recorded(copy: Path, dataset_id: str) -> tuple[Ended, Path, Path]:
-    """An uninterrupted pass with its trace, the store after each commit, and each file as it was synced."""
+    """An uninterrupted pass with its trace, the store after each commit, and each file as it was
+    synced.
+    """
     log, folder = _aside(copy, "trace"), _aside(copy, "record")
     folder.mkdir()
-    return _to_end(trace.tracing(log, _victim(copy, dataset_id, "--record", str(folder))), copy), log, folder
+    return (
+        _to_end(trace.tracing(log, _victim(copy, dataset_id, "--record", str(folder))), copy),
+        log,
+        folder,
+    )
 
 
 def kill_at_commit(copy: Path, dataset_id: str, order: str) -> str:
     """Kill right `before:N` or `after:N`; empty when it was, else why not."""
     mark = _aside(copy, "mark")
-    process = _start(_victim(copy, dataset_id, "--kill", order, "--mark", str(mark)), _aside(copy, "out"))
+    process = _start(
+        _victim(copy, dataset_id, "--kill", order, "--mark", str(mark)), _aside(copy, "out")
+    )
     try:
         code = process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -161,7 +211,12 @@ def kill_at_call(copy: Path, dataset_id: str, point: Point) -> str:
 def _kill_run(copy: Path, dataset_id: str, point: Point) -> str:
     log = _aside(copy, "kill")
     order = f"{point.call}:signal=SIGKILL:when={point.nth}"
-    process = _start(trace.tracing(log, _command(copy, dataset_id), follow=False, calls=[point.call], inject=order), _aside(copy, "out"))
+    process = _start(
+        trace.tracing(
+            log, _command(copy, dataset_id), follow=False, calls=[point.call], inject=order
+        ),
+        _aside(copy, "out"),
+    )
     try:
         process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -177,15 +232,23 @@ def _kill_run(copy: Path, dataset_id: str, point: Point) -> str:
 
 def _same_place(call: trace.Call, point: Point, copy: Path) -> str:
     there = trace.masked(call.paths[-1], str(copy)) if call.paths else ""
-    return "" if there == point.path else f"its call {point.nth} of {point.call} was another this time: {there}"
+    return (
+        ""
+        if there == point.path
+        else f"its call {point.nth} of {point.call} was another this time: {there}"
+    )
 
 
 def _kill_connector(copy: Path, dataset_id: str, point: Point) -> str:
-    """Stop the connector after its call, then kill everything: while it stands still its parent waits."""
+    """Stop the connector after its call, then kill everything: while it stands still its parent
+    waits.
+    """
     log, start = _aside(copy, "kill"), _aside(copy, "python")
     order = f"{point.call}:signal=SIGSTOP:when={point.nth}"
     calls = [point.call, "clone", "clone3", "fork", "vfork", "execve"]
-    line = trace.tracing(log, [sys.executable], follow=point.role != "connector", calls=calls, inject=order)
+    line = trace.tracing(
+        log, [sys.executable], follow=point.role != "connector", calls=calls, inject=order
+    )
     line.insert(1, "-D")  # the tracer stands aside: the connector must stay a child of its parent
     start.write_text("#!/bin/sh\nexec " + " ".join(f"'{word}'" for word in line) + ' "$@"\n')
     start.chmod(0o755)
@@ -195,7 +258,11 @@ def _kill_connector(copy: Path, dataset_id: str, point: Point) -> str:
         if log.is_file() and "stopped by SIGSTOP" in log.read_text("latin-1"):
             break
         time.sleep(0.005)
-    stopped = process.poll() is None and log.is_file() and "stopped by SIGSTOP" in log.read_text("latin-1")
+    stopped = (
+        process.poll() is None
+        and log.is_file()
+        and "stopped by SIGSTOP" in log.read_text("latin-1")
+    )
     left = ended_group(process, copy)
     if not stopped:
         return "it was not stopped there"
@@ -205,7 +272,8 @@ def _kill_connector(copy: Path, dataset_id: str, point: Point) -> str:
 def _role_met(log: Path, point: Point, copy: Path) -> str:
     calls = list(trace.parse(log))
     names = trace.roles(calls)
-    role = point.role.replace("connector", "run", 1)  # in this log the connector is the first process
+    # in this log the connector is the first process
+    role = point.role.replace("connector", "run", 1)
     tid = next((t for t, name in names.items() if name == role), None)
     met = [c for c in calls if c.tid == tid and c.name == point.call]
     if len(met) < point.nth:

@@ -1,8 +1,8 @@
 """The folder as a power cut may leave it: rebuilt from the trace of an uninterrupted run.
 
-What was written but not synced is gone; a name counts once the folder holding it was synced (or, read the other way, at once).
-The store is the copy taken after its last commit: SQLite syncs before a commit returns. Its files, and the folder they lie
-in, are SQLite's matter and are always there.
+What was written but not synced is gone; a name counts once the folder holding it was synced (or,
+read the other way, at once). The store is the copy taken after its last commit: SQLite syncs before
+a commit returns. Its files, and the folder they lie in, are SQLite's matter and are always there.
 """
 
 import itertools
@@ -20,7 +20,9 @@ _BOUNDARY = {"fsync", "fdatasync", "link", "linkat", "rename", "renameat", "rena
 
 @dataclass(eq=False)
 class Node:
-    """A file or a folder. Of a file only the synced bytes count; `now` and `safe` are the names in a folder."""
+    """A file or a folder. Of a file only the synced bytes count; `now` and `safe` are the names in
+    a folder.
+    """
 
     number: int
     folder: bool
@@ -32,7 +34,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Cut:
-    """One state the folder may be in: path -> bytes (None: a folder; an empty path: an empty file), and the store."""
+    """One state the folder may be in: path -> bytes (None: a folder; an empty path: an empty file),
+    and the store.
+    """
 
     after: str  # the call it comes after
     names_kept: bool
@@ -166,11 +170,20 @@ def cuts(log: Path, copy: Path, record: Path, seed: Path, store_file: str) -> li
     for call in parse(log):
         if not disk.apply(call) or disk.store is None:
             continue
-        said = f"commit {int(disk.store.name)}" if call.name.startswith("mkdir") else f"{call.name} {masked(call.paths[-1], str(copy))}"
+        said = (
+            f"commit {int(disk.store.name)}"
+            if call.name.startswith("mkdir")
+            else f"{call.name} {masked(call.paths[-1], str(copy))}"
+        )
         for kept in (False, True):
             state = disk.state(kept)
             synced = frozenset(n.number for n in state.values() if n.synced)
-            sign = (disk.store, frozenset((p, n.number, n.number in synced) for p, n in state.items() if ".tmp/" not in p))
+            sign = (
+                disk.store,
+                frozenset(
+                    (p, n.number, n.number in synced) for p, n in state.items() if ".tmp/" not in p
+                ),
+            )
             if sign not in seen:
                 seen.add(sign)
                 found.append((said, kept, disk.store, state, synced))

@@ -1,4 +1,6 @@
-"""What strace saw: calls with their threads by role and their paths, and how to meet one of them again."""
+"""What strace saw: calls with their threads by role and their paths, and how to meet one of them
+again.
+"""
 
 import re
 import shutil
@@ -12,7 +14,17 @@ from pathlib import Path
 
 __all__ = ["POINTS", "Call", "Point", "list_points", "parse", "strace_works", "tracing"]
 
-_BY_FD = {"write": 0, "pwrite64": 0, "writev": 0, "pwritev": 0, "pwritev2": 0, "fsync": 0, "fdatasync": 0, "ftruncate": 0, "syncfs": 0}
+_BY_FD = {
+    "write": 0,
+    "pwrite64": 0,
+    "writev": 0,
+    "pwritev": 0,
+    "pwritev2": 0,
+    "fsync": 0,
+    "fdatasync": 0,
+    "ftruncate": 0,
+    "syncfs": 0,
+}
 _BY_FD |= {"sendfile": 0, "copy_file_range": 2, "fallocate": 0, "sync_file_range": 0}
 _BY_NAME = {
     "link",
@@ -29,9 +41,12 @@ _BY_NAME = {
     "symlinkat",
     "truncate",
 }
-POINTS = frozenset({*_BY_FD, *_BY_NAME} - {"sync_file_range"})  # a hint to the kernel changes nothing
+# a hint to the kernel changes nothing
+POINTS = frozenset({*_BY_FD, *_BY_NAME} - {"sync_file_range"})
 _PROCESSES = {"clone", "clone3", "fork", "vfork", "execve"}
-_ARGUMENT = re.compile(r'"(?:[^"\\]|\\.)*"(?:\.\.\.)?|(?:AT_FDCWD|-?\d+)(?:<[^>]*>)?(?=,|$)|\{[^}]*\}[^,]*|[^,"]+')
+_ARGUMENT = re.compile(
+    r'"(?:[^"\\]|\\.)*"(?:\.\.\.)?|(?:AT_FDCWD|-?\d+)(?:<[^>]*>)?(?=,|$)|\{[^}]*\}[^,]*|[^,"]+'
+)
 _LINE = re.compile(r"(?:(\d+) +)?(.*)", re.S)
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(?:<(.*)>)?(?: .*)?$", re.S)
 _RANDOM = re.compile(
@@ -65,12 +80,20 @@ class Point:
         return f"{self.role}: {self.call} {self.nth}, {self.path}"
 
 
-def tracing(log: Path, command: Sequence[str], *, follow: bool = True, calls: Sequence[str] = (), inject: str = "") -> list[str]:
+def tracing(
+    log: Path,
+    command: Sequence[str],
+    *,
+    follow: bool = True,
+    calls: Sequence[str] = (),
+    inject: str = "",
+) -> list[str]:
     """The command line that runs `command` under strace."""
     wanted = sorted(calls or {*POINTS, *_PROCESSES, "openat", "open", "creat"})
     line = ["strace", "-qq", "-y", "-s", "0", "-o", str(log), "-e", f"trace={','.join(wanted)}"]
     line += ["-f"] if follow else []
-    line += ["--seccomp-bpf"] if follow and not inject else []  # faster, but signals injected at such a stop are lost
+    # faster, but signals injected at such a stop are lost
+    line += ["--seccomp-bpf"] if follow and not inject else []
     line += ["-e", f"inject={inject}"] if inject else []
     return [*line, "--", *command]
 
@@ -98,13 +121,20 @@ def strace_works() -> str:
         tried = subprocess.run(line, capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"strace cannot run: {error}"
-    return "" if tried.returncode == 0 else f"strace may not trace here: {tried.stderr.decode(errors='replace').strip()[:200]}"
+    return (
+        ""
+        if tried.returncode == 0
+        else f"strace may not trace here: {tried.stderr.decode(errors='replace').strip()[:200]}"
+    )
 
 
 def _text(raw: str) -> str:
     """A path as strace prints it, unescaped."""
     return (
-        raw.encode("latin-1", "replace").decode("unicode_escape").encode("latin-1", "replace").decode("utf-8", "replace")
+        raw.encode("latin-1", "replace")
+        .decode("unicode_escape")
+        .encode("latin-1", "replace")
+        .decode("utf-8", "replace")
         if "\\" in raw
         else raw
     )
@@ -124,7 +154,11 @@ def _join(folder: str, name: str) -> str:
 def _paths(name: str, arguments: list[str]) -> tuple[str, ...]:
     if name in _BY_FD:
         place = _BY_FD[name]
-        return (_inside(arguments[place]).removesuffix(" (deleted)"),) if len(arguments) > place else ()
+        return (
+            (_inside(arguments[place]).removesuffix(" (deleted)"),)
+            if len(arguments) > place
+            else ()
+        )
     found, folder = [], ""
     for argument in arguments:
         if argument.startswith('"'):
@@ -156,7 +190,12 @@ def parse(log: Path) -> Iterator[Call]:
         yield Call(tid, name, _paths(name, arguments), result, _text(found[4] or ""), found[2])
     for tid, rest in begun.items():  # killed inside
         name = rest.partition("(")[0]
-        yield Call(tid, name, _paths(name, [a.strip() for a in _ARGUMENT.findall(rest.partition("(")[2])]), None)
+        yield Call(
+            tid,
+            name,
+            _paths(name, [a.strip() for a in _ARGUMENT.findall(rest.partition("(")[2])]),
+            None,
+        )
 
 
 def roles(calls: Sequence[Call]) -> dict[int, str]:
@@ -167,11 +206,22 @@ def roles(calls: Sequence[Call]) -> dict[int, str]:
     for call in calls:
         if not found:
             found[call.tid] = leader[call.tid] = "run"
-        if call.name not in _PROCESSES or call.name == "execve" or not call.result or call.result < 0:
+        if (
+            call.name not in _PROCESSES
+            or call.name == "execve"
+            or not call.result
+            or call.result < 0
+        ):
             continue
         process = leader.get(call.tid, "run")
         thread = "CLONE_THREAD" in call.flags
-        kind = f"{process}/thread" if thread else "connector" if process == "run" else f"{process}/process"
+        kind = (
+            f"{process}/thread"
+            if thread
+            else "connector"
+            if process == "run"
+            else f"{process}/process"
+        )
         made[kind] += 1
         name = kind if kind == "connector" and made[kind] == 1 else f"{kind}-{made[kind]}"
         found[call.result] = name
@@ -197,13 +247,21 @@ def list_points(log: Path, copy: Path) -> tuple[list[Point], list[Point]]:
         count[role, call.name] += 1
         failed = call.result is not None and call.result < 0  # it counts, but changes nothing
         if not failed and any((p + "/").startswith(inside) for p in call.paths):
-            found.append(Point(role, call.name, count[role, call.name], masked(call.paths[-1], str(copy))))
+            found.append(
+                Point(role, call.name, count[role, call.name], masked(call.paths[-1], str(copy)))
+            )
     return [p for p in found if _fair(p, count)], [p for p in found if not _fair(p, count)]
 
 
 def _fair(point: Point, count: "Counter[tuple[str, str]]") -> bool:
-    """Main threads are traced alone. For another one the whole connector is, and no other thread may ever get as far."""
+    """Main threads are traced alone. For another one the whole connector is, and no other thread
+    may ever get as far.
+    """
     if point.role in ("run", "connector"):
         return True
-    rivals = [n for (role, call), n in count.items() if role.startswith("connector") and role != point.role and call == point.call]
+    rivals = [
+        n
+        for (role, call), n in count.items()
+        if role.startswith("connector") and role != point.role and call == point.call
+    ]
     return point.role.startswith("connector/thread-") and all(n < point.nth for n in rivals)

@@ -1,4 +1,6 @@
-"""A run that ends itself: `kfm run` with a store that counts commits, and dies right before or after one of them."""
+"""A run that ends itself: `kfm run` with a store that counts commits, and dies right before or
+after one of them.
+"""
 
 import argparse
 import os
@@ -23,7 +25,8 @@ from kfm.workspace.wiring import open_world
 
 __all__ = ["CountingStore", "main"]
 
-OnCommit = Callable[[str, int, list[Any]], None]  # "before" or "after", the number of the commit, its journal records
+# "before" or "after", the number of the commit, its journal records
+OnCommit = Callable[[str, int, list[Any]], None]
 
 
 class _Journals:
@@ -47,11 +50,14 @@ class _Tx:
 
 
 class CountingStore:
-    """Passes everything on; tells `on_commit` about each commit of the thread that runs the pipeline."""
+    """Passes everything on; tells `on_commit` about each commit of the thread that runs the
+    pipeline.
+    """
 
     def __init__(self, inner: Any, on_commit: OnCommit, first: int = 0) -> None:
         self._inner, self._on_commit, self.count = inner, on_commit, first
-        self._mutex = threading.RLock()  # a heartbeat must not commit between a commit and what is done about it
+        # a heartbeat must not commit between a commit and what is done about it
+        self._mutex = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -104,7 +110,12 @@ def _recording(workspace: Workspace, folder: Path) -> OnCommit:
     def fsync(fd: Any) -> None:
         if isinstance(fd, int) and stat.S_ISREG(os.fstat(fd).st_mode):
             # With a directory descriptor this is linkat and follows the link to the open file.
-            os.link(f"/proc/self/fd/{fd}", kept / f"{len(os.listdir(kept)):06}", src_dir_fd=root, follow_symlinks=True)
+            os.link(
+                f"/proc/self/fd/{fd}",
+                kept / f"{len(os.listdir(kept)):06}",
+                src_dir_fd=root,
+                follow_symlinks=True,
+            )
         real(fd)
 
     os.fsync = fsync
@@ -139,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     workspace, code, count = open_workspace(args.workspace), 0, 0
     on_commit: OnCommit | None = None
     for target in targets_of(workspace, args.dataset, win=args.window):
-        with kept_cold(), open_world(workspace, upstream="replay") as world:  # a child of its own can be met at its calls
+        # a child of its own can be met at its calls
+        with kept_cold(), open_world(workspace, upstream="replay") as world:
             if on_commit is None:
                 on_commit = _on_commit(args, workspace)
             store = CountingStore(world.store, on_commit, count)

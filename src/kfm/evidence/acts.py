@@ -1,4 +1,6 @@
-"""acts: what a person is about to do to a channel, durable before ★; what is owed once it is there is done by whoever comes next."""
+"""acts: what a person is about to do to a channel, durable before ★; what is owed once it is there
+is done by whoever comes next.
+"""
 
 from contextlib import suppress
 
@@ -36,7 +38,9 @@ __all__ = [
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/acts/<generation>-<sum>.json`: the generation a person means to append. The sum is that of the predicate: twice is once."""
+    """`work/<id>/acts/<generation>-<sum>.json`: the generation a person means to append. The sum is
+    that of the predicate: twice is once.
+    """
 
     at: str
     predicate: GenerationPredicate
@@ -55,26 +59,40 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def intend(tx: Tx, world: World, predicate: GenerationPredicate, *, sources: bool = False) -> Act:
-    """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on.
+    """Say durably what is about to be appended. A sweep looks for this in a transaction like this
+    one: the version stays from here on.
 
-    `sources`: an erasure of records destroys the files they came from, too; one of everything that is in them does so anyway.
+    `sources`: an erasure of records destroys the files they came from, too; one of everything that
+    is in them does so anyway.
     """
     dataset_id, version_id = predicate.dataset_id, predicate.version_id
     tx.schedule.alone(dataset_id)
-    if version_id is not None and not world.data.exists(version_path(dataset_id, version_id, "checksums.sha256")):
+    if version_id is not None and not world.data.exists(
+        version_path(dataset_id, version_id, "checksums.sha256")
+    ):
         raise IntegrityError(
             f"The files of version {version_id} of {dataset_id} are gone.",
             expected="a version that retention has kept",
             remedy=f"`kfm runs {dataset_id}` lists others.",
         )
-    act = Act(at=rfc3339(world.clock.now()), predicate=predicate, inbox=planned_sources(tx, world, predicate, sources) or msgspec.UNSET)
+    act = Act(
+        at=rfc3339(world.clock.now()),
+        predicate=predicate,
+        inbox=planned_sources(tx, world, predicate, sources) or msgspec.UNSET,
+    )
     world.data.create(act.path, pretty(act))
     return act
 
 
-def planned_sources(tx: Tx, world: World, predicate: GenerationPredicate, asked: bool) -> dict[str, int]:
-    """The files of the inbox that an erasure destroys; one that another dataset comes from as well stays."""
-    if not any(rule.get("erased") for rule in predicate.suppress) or not (asked or inbox.swept(predicate.suppress)):
+def planned_sources(
+    tx: Tx, world: World, predicate: GenerationPredicate, asked: bool
+) -> dict[str, int]:
+    """The files of the inbox that an erasure destroys; one that another dataset comes from as well
+    stays.
+    """
+    if not any(rule.get("erased") for rule in predicate.suppress) or not (
+        asked or inbox.swept(predicate.suppress)
+    ):
         return {}
     found = inbox.brought(world, tx, predicate.dataset_id, inbox.scope(predicate.suppress))
     shared = inbox.others(world, tx, predicate.dataset_id, found)
@@ -88,7 +106,9 @@ def drop(world: World, act: Act) -> None:
 
 
 def meant(zone: Zone, dataset_id: str) -> list[Act]:
-    """Every act that was intended and is not over. One that cannot be read keeps no other from being finished: see `torn`."""
+    """Every act that was intended and is not over. One that cannot be read keeps no other from
+    being finished: see `torn`.
+    """
     return [act for act in _read(zone, dataset_id).values() if act is not None]
 
 
@@ -111,11 +131,15 @@ def torn(zone: Zone, dataset_id: str) -> list[str]:
 
 
 def set_aside(world: World, dataset_id: str) -> list[str]:
-    """Move acts that cannot be read to ledger/quarantine; which they were. An erasure among them is told by the channel."""
+    """Move acts that cannot be read to ledger/quarantine; which they were. An erasure among them is
+    told by the channel.
+    """
     found = torn(world.data, dataset_id)
     for path in found:
         raw = world.data.read(path)
-        world.root.create(aside_path(f"act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}"), raw)
+        world.root.create(
+            aside_path(f"act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}"), raw
+        )
         world.data.remove(path)
     return found
 
@@ -123,15 +147,20 @@ def set_aside(world: World, dataset_id: str) -> list[str]:
 def pinned(zone: Zone, dataset_id: str, head: int) -> set[str]:
     """Versions that somebody is about to make official."""
     acts = (act.predicate for act in meant(zone, dataset_id))
-    return {told.version_id for told in acts if told.version_id is not None and told.generation > head}
+    return {
+        told.version_id for told in acts if told.version_id is not None and told.generation > head
+    }
 
 
 def owed(world: World, dataset_id: str) -> list[Act]:
-    """The acts whose generation is there. One whose number another took is dropped; one whose number is free may still happen."""
+    """The acts whose generation is there. One whose number another took is dropped; one whose
+    number is free may still happen.
+    """
     found = []
     for act in meant(world.data, dataset_id):
         made = world.channel(dataset_id).predicate(act.predicate.generation)
-        if made is not None and replace(made, root=None) == act.predicate:  # the root it was made under is named as it is appended
+        # the root it was made under is named as it is appended
+        if made is not None and replace(made, root=None) == act.predicate:
             found.append(act)
         elif made is not None:
             drop(world, act)
@@ -139,7 +168,8 @@ def owed(world: World, dataset_id: str) -> list[Act]:
 
 
 def settle(world: World, dataset_id: str) -> list[str]:
-    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from another version. Repeatable.
+    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from
+    another version. Repeatable.
 
     What an erasure owes is done by `finish_erasure`.
     """
@@ -153,14 +183,21 @@ def settle(world: World, dataset_id: str) -> list[str]:
 
 def erasing(world: World, dataset_id: str) -> list[Act]:
     """Erasures that are owed: their generation is there, their bytes may be."""
-    return [act for act in owed(world, dataset_id) if act.erases] if meant(world.data, dataset_id) else []
+    return (
+        [act for act in owed(world, dataset_id) if act.erases]
+        if meant(world.data, dataset_id)
+        else []
+    )
 
 
 def check_erased(world: World, dataset_id: str) -> None:
-    """Nothing else begins while an erasure is owed: it destroys what it finds, and that must not be something new."""
+    """Nothing else begins while an erasure is owed: it destroys what it finds, and that must not be
+    something new.
+    """
     if found := erasing(world, dataset_id):
         raise Fenced(
-            f"The erasure by generation {found[0].predicate.generation} of {dataset_id} is not finished.",
+            f"The erasure by generation {found[0].predicate.generation} of {dataset_id} is not"
+            " finished.",
             expected="nothing left of what was withdrawn",
             remedy="`kfm resume` finishes it.",
         )

@@ -1,4 +1,6 @@
-"""append_times: when the generations of a channel were appended, and whether this machine's clock has got that far."""
+"""append_times: when the generations of a channel were appended, and whether this machine's clock
+has got that far.
+"""
 
 import datetime as dt
 
@@ -32,7 +34,8 @@ def _moment(tx: Tx, made: Generation) -> str | None:
         return told
     try:
         row = tx.runs.get(made.run_id)
-    except IntegrityError:  # a damaged row is for the doctor; the name of the run tells when it began
+    except IntegrityError:
+        # a damaged row is for the doctor; the name of the run tells when it began
         row = None
     if row is not None:
         return str(row.ended_at or row.timestamp)
@@ -58,23 +61,45 @@ def _behind(tx: Tx, world: World, head: Generation) -> tuple[dt.timedelta, str] 
     if newest is None or behind <= NOTICED:
         return None
     days, hours, minutes = behind.days, behind.seconds // 3600, behind.seconds // 60
-    by = f"{days:,} days" if days > 1 else f"{days * 24 + hours} hours" if days or hours > 1 else f"{minutes} minutes"
+    by = (
+        f"{days:,} days"
+        if days > 1
+        else f"{days * 24 + hours} hours"
+        if days or hours > 1
+        else f"{minutes} minutes"
+    )
     now = rfc3339(world.clock.now())[:19]
-    return behind, f"The clock says {now}Z, {by} before generation {newest[0]} of {head.dataset_id} was made ({rfc3339(newest[1])[:19]}Z)."
+    return (
+        behind,
+        (
+            f"The clock says {now}Z, {by} before generation {newest[0]} of {head.dataset_id} was"
+            f" made ({rfc3339(newest[1])[:19]}Z)."
+        ),
+    )
 
 
 def check_clock(tx: Tx, world: World, head: Generation) -> None:
-    """Refuse to append a generation more than a day before the one it follows, unless a person said that the clock is right."""
+    """Refuse to append a generation more than a day before the one it follows, unless a person said
+    that the clock is right.
+    """
     found = _behind(tx, world, head)
     if found is not None and found[0] > REFUSED and not world.clock_ok:
         raise UsageError(
             found[1],
-            expected="a clock that does not go back: what is published would be dated before what it follows",
-            remedy=f"Set the clock. If it is right and was wrong before, say so: `kfm run {head.dataset_id} --clock-ok`, or --clock-ok with what you did.",
+            expected=(
+                "a clock that does not go back: what is published would be dated before what it"
+                " follows"
+            ),
+            remedy=(
+                "Set the clock. If it is right and was wrong before, say so: `kfm run"
+                f" {head.dataset_id} --clock-ok`, or --clock-ok with what you did."
+            ),
         )
 
 
 def clock_warning(world: World, dataset_id: str) -> str:
     """What to say to a person before a generation is appended; empty: nothing."""
-    found = world.store.read(lambda tx: _behind(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id)))
+    found = world.store.read(
+        lambda tx: _behind(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id))
+    )
     return "" if found is None else f"{found[1]} What is published now is dated by it."

@@ -1,4 +1,6 @@
-"""approval_count: whether enough people agreed to what is official, counted again from the evidence by whoever hands it out or tells of it."""
+"""approval_count: whether enough people agreed to what is official, counted again from the evidence
+by whoever hands it out or tells of it.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,17 +21,25 @@ __all__ = ["not_agreed", "on_record"]
 def on_record(
     world: World, dataset_id: str, promoted: Mapping[int, GenerationPredicate]
 ) -> tuple[dict[int, bytes], dict[int, frozenset[str]]]:
-    """The records of approvals that are here, and the keys that built and signed; each by generation."""
+    """The records of approvals that are here, and the keys that built and signed; each by
+    generation.
+    """
     channel, records = world.channel(dataset_id), dict[int, bytes]()
     builders: dict[int, frozenset[str]] = {}
     for number, made in promoted.items():
-        # Right after ★ the record lies with the proposal, until the next tick shows it in the catalog.
-        places = (approvals_path(dataset_id, made.run_id), proposal_path(dataset_id, made.run_id, "approvals.json"))
+        # Right after ★ the record lies with the proposal, until the next tick shows it in the
+        # catalog.
+        places = (
+            approvals_path(dataset_id, made.run_id),
+            proposal_path(dataset_id, made.run_id, "approvals.json"),
+        )
         there = next((path for path in places if world.data.exists(path)), None)
         if there is not None:
             records[number] = world.data.read(there)
         signed = [channel.path(number), version_path(dataset_id, made.version_id, ATTESTATION)]
-        builders[number] = frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
+        builders[number] = frozenset[str]().union(
+            *(_signers(world.data.read(p)) for p in signed if world.data.exists(p))
+        )
     return records, builders
 
 
@@ -41,7 +51,8 @@ def _signers(raw: bytes) -> frozenset[str]:
 
 
 def not_agreed(world: World, rows: Sequence[Generation], number: int) -> str | None:
-    """Why the version of a generation of `rows` may not count as agreed to: its own promotion, or the one that a withdrawal left it of.
+    """Why the version of a generation of `rows` may not count as agreed to: its own promotion, or
+    the one that a withdrawal left it of.
 
     It is measured by the promotion before; `verify` counts all of them.
     """
@@ -51,7 +62,9 @@ def not_agreed(world: World, rows: Sequence[Generation], number: int) -> str | N
         return None
     promoted = [g for g in rows if g.kind == "promote" and g.generation <= number]
     first = next((g.generation for g in rows if g.version_id == meant.version_id), number)
-    own = [g for g in promoted if g.version_id == meant.version_id] or [g for g in promoted if g.generation < first]
+    own = [g for g in promoted if g.version_id == meant.version_id] or [
+        g for g in promoted if g.generation < first
+    ]
     if not own:
         return None
     wanted = [g.generation for g in promoted if g.generation <= own[-1].generation][-2:]
@@ -68,7 +81,8 @@ def not_agreed(world: World, rows: Sequence[Generation], number: int) -> str | N
     records, builders = on_record(world, meant.dataset_id, chain)
 
     def wrong(at: int, what: str, _: int) -> None:
-        if at == wanted[-1] or at not in records:  # what an earlier one lacks is not held against this one; what cannot be counted is
+        # what an earlier one lacks is not held against this one; what cannot be counted is
+        if at == wanted[-1] or at not in records:
             found.append(f"generation {at}: {what}")
 
     unrecorded(chain, meant.dataset_id, trust, wrong)

@@ -16,7 +16,9 @@ __all__ = ["RESERVED", "capture_files", "checksums", "parse_checksums", "render_
 
 def checksums(digests: Mapping[str, str]) -> bytes:
     """GNU format: sorted, relative."""
-    return "".join(f"{d.removeprefix('sha256:')}  {path}\n" for path, d in sorted(digests.items())).encode()
+    return "".join(
+        f"{d.removeprefix('sha256:')}  {path}\n" for path, d in sorted(digests.items())
+    ).encode()
 
 
 def parse_checksums(raw: bytes) -> dict[str, str]:
@@ -24,26 +26,50 @@ def parse_checksums(raw: bytes) -> dict[str, str]:
 
 
 def capture_files(
-    dataset_id: str, capture_id: str, files: Mapping[str, Path], sources: Sequence[Mapping[str, Any]]
+    dataset_id: str,
+    capture_id: str,
+    files: Mapping[str, Path],
+    sources: Sequence[Mapping[str, Any]],
 ) -> dict[str, bytes | Path]:
-    """Every file of a capture: the bytes as they came, a manifest without times or addresses, checksums over both."""
+    """Every file of a capture: the bytes as they came, a manifest without times or addresses,
+    checksums over both.
+    """
     folder = capture_folder(dataset_id, capture_id)
     if taken := RESERVED & set(files):
-        raise UsageError(f"A source would be kept as {min(taken)}.", expected="another name", remedy="Rename the source.")
-    listed = [{"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]} for name, s in zip(files, sources)]
-    manifest = canonical.dumps({"capture_id": capture_id, "dataset_id": dataset_id, "files": listed}) + b"\n"
-    digests = {name: s["digest"] for name, s in zip(files, sources)} | {"manifest.json": ids.digest(manifest)}
+        raise UsageError(
+            f"A source would be kept as {min(taken)}.",
+            expected="another name",
+            remedy="Rename the source.",
+        )
+    listed = [
+        {"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]}
+        for name, s in zip(files, sources)
+    ]
+    manifest = (
+        canonical.dumps({"capture_id": capture_id, "dataset_id": dataset_id, "files": listed})
+        + b"\n"
+    )
+    digests = {name: s["digest"] for name, s in zip(files, sources)} | {
+        "manifest.json": ids.digest(manifest)
+    }
     found: dict[str, bytes | Path] = {f"{folder}/{name}": path for name, path in files.items()}
     found[f"{folder}/manifest.json"] = manifest
-    found[f"{folder}/checksums.sha256"] = checksums(digests)  # last: a capture with checksums is whole
+    # last: a capture with checksums is whole
+    found[f"{folder}/checksums.sha256"] = checksums(digests)
     return found
 
 
 def render_raw(zone: Zone, dataset_id: str, write: Callable[[str, bytes], None]) -> None:
-    """`raw/<id>/checksums.sha256` and `manifest.yml`: every whole capture present, sorted; untouched when nothing changed."""
+    """`raw/<id>/checksums.sha256` and `manifest.yml`: every whole capture present, sorted;
+    untouched when nothing changed.
+    """
     base = raw_folder(dataset_id)
     digests: dict[str, str] = {}
-    manifest = [f"# Rendered from {base}/captures; the captures are the truth.", f"dataset_id: {dataset_id}", "captures:"]
+    manifest = [
+        f"# Rendered from {base}/captures; the captures are the truth.",
+        f"dataset_id: {dataset_id}",
+        "captures:",
+    ]
     for path in zone.names(f"{base}/captures"):
         if not path.endswith("/checksums.sha256"):
             continue
@@ -55,8 +81,13 @@ def render_raw(zone: Zone, dataset_id: str, write: Callable[[str, bytes], None])
         manifest.append(f"  - capture_id: {folder.rsplit('/', 1)[-1]}")
         manifest.append("    files:")
         manifest += [
-            f"      - path: {folder}/{name}\n        digest: {digest}" for name, digest in sorted(listed.items()) if name != "manifest.json"
+            f"      - path: {folder}/{name}\n        digest: {digest}"
+            for name, digest in sorted(listed.items())
+            if name != "manifest.json"
         ]
-    for name, content in (("manifest.yml", "\n".join(manifest).encode() + b"\n"), ("checksums.sha256", checksums(digests))):
+    for name, content in (
+        ("manifest.yml", "\n".join(manifest).encode() + b"\n"),
+        ("checksums.sha256", checksums(digests)),
+    ):
         if not zone.exists(f"{base}/{name}") or zone.read(f"{base}/{name}") != content:
             write(f"{base}/{name}", content)

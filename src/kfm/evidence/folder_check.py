@@ -10,7 +10,16 @@ from kfm.model.errors import Denied, KfmError
 from kfm.model.version import is_record
 from kfm.zones.base import Stored, Zone, hash_file
 
-__all__ = ["Kind", "Verified", "kind_of", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
+__all__ = [
+    "Kind",
+    "Verified",
+    "kind_of",
+    "note_unapproved",
+    "note_uncompared",
+    "note_unrecorded",
+    "verify_folder",
+    "verify_in_zone",
+]
 
 
 Kind = Literal["damaged", "missing", "extra"]
@@ -42,24 +51,45 @@ def kind_of(error: KfmError) -> Kind:
 def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> None:
     """Say which generations nobody can count the approvals of."""
     if numbers:
-        which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
-        found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
+        which = (
+            f"generation {numbers[0]}"
+            if len(numbers) == 1
+            else f"{len(numbers)} generations, up to {numbers[-1]},"
+        )
+        found.notes.append(
+            f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before"
+            " approvals were recorded"
+        )
 
 
 def note_uncompared(found: Verified, dataset_id: str, number: int, why: str) -> None:
-    found.notes.append(f"that the withdrawal by generation {number} of {dataset_id} only took away was not compared: {why}")
+    found.notes.append(
+        f"that the withdrawal by generation {number} of {dataset_id} only took away was not"
+        f" compared: {why}"
+    )
 
 
 def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:
-    found.notes.append(f"the version of generation {number} of {dataset_id} was left by a withdrawal that nobody else approved")
+    found.notes.append(
+        f"the version of generation {number} of {dataset_id} was left by a withdrawal that nobody"
+        " else approved"
+    )
 
 
 def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
-    """A folder that lies in no zone against its checksums.sha256: every listed file intact, no file unlisted."""
+    """A folder that lies in no zone against its checksums.sha256: every listed file intact, no file
+    unlisted.
+    """
     listing = folder / "checksums.sha256"
     present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     raw = listing.read_bytes() if listing.is_file() else None
-    _compare(raw, present, lambda path: hash_file(folder / path) if (folder / path).is_file() else None, found, name or folder.name)
+    _compare(
+        raw,
+        present,
+        lambda path: hash_file(folder / path) if (folder / path).is_file() else None,
+        found,
+        name or folder.name,
+    )
 
 
 def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
@@ -70,7 +100,13 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
     _compare(raw, present, lambda path: zone.stat(f"{folder}/{path}"), found, folder)
 
 
-def _compare(raw: bytes | None, present: set[str], stat: Callable[[str], Stored | None], found: Verified, name: str) -> None:
+def _compare(
+    raw: bytes | None,
+    present: set[str],
+    stat: Callable[[str], Stored | None],
+    found: Verified,
+    name: str,
+) -> None:
     if raw is None:
         found.wrong(name, "checksums.sha256 is missing", kind="missing")
         return
@@ -87,7 +123,9 @@ def _compare(raw: bytes | None, present: set[str], stat: Callable[[str], Stored 
             found.wrong(f"{name}/{path}", error.happened.rstrip("."))
             continue
         if stored is None:
-            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6, "missing")
+            found.wrong(
+                f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6, "missing"
+            )
         elif stored.digest != digest:
             found.wrong(f"{name}/{path}", "its bytes do not match its digest")
     for path in sorted(present - {*listed, "checksums.sha256"}):

@@ -13,7 +13,16 @@ from kfm.model.errors import Denied, KfmError
 from kfm.model.labels import obligations
 from kfm.world.world import World
 
-__all__ = ["Grant", "grantors", "grants_of", "granted", "publish_grants", "words_of", "write_grant", "write_word"]
+__all__ = [
+    "Grant",
+    "grantors",
+    "grants_of",
+    "granted",
+    "publish_grants",
+    "words_of",
+    "write_grant",
+    "write_word",
+]
 
 T = TypeVar("T")
 
@@ -33,7 +42,12 @@ def grants_of(world: World, dataset_id: str) -> list[tuple[Grant, str]]:
     found = []
     for grant, key, wrong in words_of(world, "grants", dataset_id, Grant):
         if grant is None or key is None:
-            found.append((Grant(dataset_id=dataset_id, person="", purpose="", steward="", expires=""), f"not valid: {wrong}"))
+            found.append(
+                (
+                    Grant(dataset_id=dataset_id, person="", purpose="", steward="", expires=""),
+                    f"not valid: {wrong}",
+                )
+            )
             continue
         found.append((grant, _state(world, dataset_id, grant, key)))
     return found
@@ -46,13 +60,20 @@ def _state(world: World, dataset_id: str, grant: Grant, key: TrustedKey) -> str:
 
 
 def _publishing(world: World, dataset_id: str) -> list[tuple[str, str]]:
-    """(path, key) of the grants that let what is restricted be published; none where no label asks for one."""
+    """(path, key) of the grants that let what is restricted be published; none where no label asks
+    for one.
+    """
     if "grant" not in obligations(world.family(dataset_id)):
         return []
     found = []
     for path in world.root.names(f"grants/{dataset_id}"):
         grant, key, _ = _word(world, path, dataset_id, Grant)
-        if grant is not None and key is not None and grant.purpose == "publish" and _state(world, dataset_id, grant, key) == "valid":
+        if (
+            grant is not None
+            and key is not None
+            and grant.purpose == "publish"
+            and _state(world, dataset_id, grant, key) == "valid"
+        ):
             found.append((path, key.keyid))
     return found
 
@@ -69,7 +90,14 @@ def grantors(world: World, dataset_id: str) -> frozenset[str]:
 
 def granted(world: World, dataset_id: str, purpose: str) -> Grant | None:
     """A valid grant for a purpose, None when there is none."""
-    return next((g for g, state in grants_of(world, dataset_id) if state == "valid" and g.purpose == purpose), None)
+    return next(
+        (
+            g
+            for g, state in grants_of(world, dataset_id)
+            if state == "valid" and g.purpose == purpose
+        ),
+        None,
+    )
 
 
 def write_grant(world: World, grant: Grant, signer: Any) -> str:
@@ -77,14 +105,20 @@ def write_grant(world: World, grant: Grant, signer: Any) -> str:
     return write_word(world, "grant", grant.dataset_id, grant, signer)
 
 
-# ---- what people sign about a dataset, beside a version of it ----------------------------------------------------------
-def words_of(world: World, folder: str, dataset_id: str, kind: type[T]) -> Iterator[tuple[T | None, TrustedKey | None, str]]:
-    """Every signed word in a folder: (what was said, or None; who signed; why it does not count)."""
+# ---- what people sign about a dataset, beside a version of it ------------------------------------
+def words_of(
+    world: World, folder: str, dataset_id: str, kind: type[T]
+) -> Iterator[tuple[T | None, TrustedKey | None, str]]:
+    """Every signed word in a folder: (what was said, or None; who signed; why it does not
+    count).
+    """
     for path in world.root.names(f"{folder}/{dataset_id}"):
         yield _word(world, path, dataset_id, kind)
 
 
-def _word(world: World, path: str, dataset_id: str, kind: type[T]) -> tuple[T | None, TrustedKey | None, str]:
+def _word(
+    world: World, path: str, dataset_id: str, kind: type[T]
+) -> tuple[T | None, TrustedKey | None, str]:
     try:
         document, key = world.keys.verified_by(world.root.read(path), "approver")
         said = msgspec.convert(document["predicate"], kind)
@@ -105,9 +139,15 @@ def write_word(world: World, kind: str, dataset_id: str, word: Any, signer: Any)
         raise Denied(
             f"{key.name} is no steward of {entry.custodian}, and {dataset_id} is not public.",
             expected="the key of a steward of its custodian",
-            remedy="`kfm keys new` or `kfm keys enrol` with --role steward --for CUSTODIAN makes one.",
+            remedy=(
+                "`kfm keys new` or `kfm keys enrol` with --role steward --for CUSTODIAN makes one."
+            ),
         )
-    signed = signer.sign(statement(kind, f"kfm://dataset/{dataset_id}", ids.digest(msgspec.json.encode(plain))[7:], plain))
+    signed = signer.sign(
+        statement(
+            kind, f"kfm://dataset/{dataset_id}", ids.digest(msgspec.json.encode(plain))[7:], plain
+        )
+    )
     path = f"{kind}s/{dataset_id}/{ids.digest(signed)[7:23]}.json"
     world.root.create(path, signed)
     return path

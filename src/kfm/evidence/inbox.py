@@ -1,4 +1,6 @@
-"""inbox: the files that people brought for a dataset. Its sources are not kfm's own, and yet they hold what an erasure is to destroy."""
+"""inbox: the files that people brought for a dataset. Its sources are not kfm's own, and yet they
+hold what an erasure is to destroy.
+"""
 
 import datetime as dt
 import re
@@ -31,12 +33,16 @@ def scope(suppress: Rules) -> str | None:
 
 
 def swept(suppress: Rules) -> bool:
-    """Whether an erasure is of everything its sources hold: they go with it. Where records go, the others may be needed."""
+    """Whether an erasure is of everything its sources hold: they go with it. Where records go, the
+    others may be needed.
+    """
     return any(rule.get("erased") and rule.get("whole") for rule in suppress)
 
 
 def brought(world: World, tx: Tx, dataset_id: str, partition: str | None = None) -> list[str]:
-    """The files below inbox/ or scripts/ that its registry entry names, that a run of it has read, or that lie in a folder of its name."""
+    """The files below inbox/ or scripts/ that its registry entry names, that a run of it has read,
+    or that lie in a folder of its name.
+    """
     patterns = _patterns(world, tx, dataset_id, partition)
     found = set()
     for path in _present(world):
@@ -47,12 +53,23 @@ def brought(world: World, tx: Tx, dataset_id: str, partition: str | None = None)
 
 
 def others(world: World, tx: Tx, dataset_id: str, paths: Iterable[str]) -> dict[str, str]:
-    """Those of `paths` that are a source of another registered dataset, too: path -> the dataset."""
+    """Those of `paths` that are a source of another registered dataset, too: path -> the
+    dataset.
+    """
     wanted, found = list(paths), dict[str, str]()
-    for name in sorted({path.split("/")[1].removesuffix(".yml") for path in world.data.names("registry")} - {dataset_id}) if wanted else ():
+    for name in (
+        sorted(
+            {path.split("/")[1].removesuffix(".yml") for path in world.data.names("registry")}
+            - {dataset_id}
+        )
+        if wanted
+        else ()
+    ):
         with ignoring(KfmError):  # an entry that cannot be read is said elsewhere
             head = tx.index.last_generation(name)
-            if world.registry(name) is not None and (head is None or str(NameKey(EVERYTHING)) not in head.suppressed):
+            if world.registry(name) is not None and (
+                head is None or str(NameKey(EVERYTHING)) not in head.suppressed
+            ):
                 shared = set(brought(world, tx, name))
                 found |= {path: name for path in wanted if path in shared}
     return found
@@ -67,10 +84,16 @@ def written(world: World, path: str) -> int | None:
 
 
 def destroy(world: World, paths: Mapping[str, int], planned: dt.datetime) -> int:
-    """Remove files of the inbox, durably; how many. Repeatable. One that was written after the plan, and not when the plan says, was brought
-    since, and stays. What lies behind a linked folder is nobody's to remove: it is left, and named."""
+    """Remove files of the inbox, durably; how many. Repeatable. One that was written after the
+    plan, and not when the plan says, was brought since, and stays. What lies behind a linked folder
+    is nobody's to remove: it is left, and named.
+    """
     moment = planned.timestamp() * 1e9
-    times = {path: at for path in paths if path.startswith(f"{INBOX}/") and (at := written(world, path)) is not None}
+    times = {
+        path: at
+        for path in paths
+        if path.startswith(f"{INBOX}/") and (at := written(world, path)) is not None
+    }
     gone = [path for path, at in times.items() if at <= moment or at == paths[path]]
     try:
         world.root.remove_all(gone)
@@ -86,9 +109,17 @@ def _patterns(world: World, tx: Tx, dataset_id: str, partition: str | None) -> l
         urls = [url.replace("{partition}", partition) for url in urls if "{partition}" in url]
     found = [re.sub(r"\{\w+\}", "*", _escaped(_path(url))) for url in urls if url.startswith(FILE)]
     rows: list[LedgerRow] = tx.runs.recent(dataset_id, 1_000_000)
-    read = {(row.partition, s.get("source_url", "")) for row in rows for s in msgspec.json.decode(row.source_metadata)}
+    read = {
+        (row.partition, s.get("source_url", ""))
+        for row in rows
+        for s in msgspec.json.decode(row.source_metadata)
+    }
     elsewhere = {url for of, url in read if partition is not None and of != partition}
-    found += [_escaped(_path(url)) for of, url in read if partition in (None, of) and url.startswith(FILE) and url not in elsewhere]
+    found += [
+        _escaped(_path(url))
+        for of, url in read
+        if partition in (None, of) and url.startswith(FILE) and url not in elsewhere
+    ]
     return found
 
 

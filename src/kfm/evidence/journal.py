@@ -1,4 +1,6 @@
-"""The journal of one run: intents are durable before effects, a DONE may ride in the next commit, everything is hash-chained."""
+"""The journal of one run: intents are durable before effects, a DONE may ride in the next commit,
+everything is hash-chained.
+"""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -12,7 +14,16 @@ from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
-__all__ = ["Journal", "Page", "check_chain", "covered", "done_of", "fold", "payload_of", "record_hash"]
+__all__ = [
+    "Journal",
+    "Page",
+    "check_chain",
+    "covered",
+    "done_of",
+    "fold",
+    "payload_of",
+    "record_hash",
+]
 
 T = TypeVar("T")
 P = TypeVar("P", bound=msgspec.Struct)
@@ -31,7 +42,10 @@ def check_chain(records: Sequence[WalRecord]) -> None:
             raise IntegrityError(
                 f"Record {number} of journal {record.wal_id[:12]} is damaged.",
                 expected="an unbroken hash chain",
-                remedy="Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next run starts over.",
+                remedy=(
+                    "Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next"
+                    " run starts over."
+                ),
             )
         prev = record.hash
 
@@ -70,15 +84,20 @@ def covered(payload: str, veil: Veil) -> str:
 
 
 class Page:
-    """The records of one transaction. They enter the memory of the journal once the store has said yes."""
+    """The records of one transaction. They enter the memory of the journal once the store has said
+    yes.
+    """
 
     def __init__(self, run: LedgerRow, last: WalRecord | None, now: str, veil: Veil) -> None:
         self.run = run  # as this transaction leaves it
         self._last, self._now, self._veil = last, now, veil
         self.records: list[WalRecord] = []
-        self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
+        # the tokens that the store found to be the newest of their leases
+        self.held: tuple[str, ...] = ()
 
-    def make(self, phase: str, step_id: str, status: str, payload: msgspec.Struct | None = None) -> None:
+    def make(
+        self, phase: str, step_id: str, status: str, payload: msgspec.Struct | None = None
+    ) -> None:
         """Write the next record."""
         run = self.run
         self.add(
@@ -90,7 +109,10 @@ class Page:
                 updater_id=run.updater_id,
                 updater_version=run.updater_version,
                 input_hash=run.input_hash,
-                payload=covered(msgspec.json.encode(payload).decode() if payload is not None else "{}", self._veil),
+                payload=covered(
+                    msgspec.json.encode(payload).decode() if payload is not None else "{}",
+                    self._veil,
+                ),
                 status=status,  # type: ignore[arg-type]
                 ts=self._now,
                 prev="",
@@ -106,13 +128,16 @@ class Page:
     def add(self, record: WalRecord) -> None:
         """Put a record after the last one."""
         last = self._last
-        record = msgspec.structs.replace(record, seq=last.seq + 1 if last else 0, prev=last.hash if last else "")
+        record = msgspec.structs.replace(
+            record, seq=last.seq + 1 if last else 0, prev=last.hash if last else ""
+        )
         self._last = msgspec.structs.replace(record, hash=record_hash(record))
         self.records.append(self._last)
 
 
 class Journal:
-    """The one door to a run: every commit checks its leases, appends, and changes what is held here only after the store said yes.
+    """The one door to a run: every commit checks its leases, appends, and changes what is held here
+    only after the store said yes.
 
     Without a lease it can only be read.
     """
@@ -179,18 +204,24 @@ class Journal:
         return Page(self._run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
 
     def done(self, phase: str, step_id: str, payload: msgspec.Struct | None = None) -> None:
-        """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
+        """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be
+        repeated).
+        """
         page = self.page(self._riding or self._stored)
         page.make(phase, step_id, "DONE", payload)
         self._riding += page.records
 
     def begin(self, tx: Tx, page: Page) -> None:
-        """Write the first records of a run in the transaction that makes it: a journal nobody sees unless the store says yes."""
+        """Write the first records of a run in the transaction that makes it: a journal nobody sees
+        unless the store says yes.
+        """
         tx.journals.append(page.records)
         self._stored = list(page.records)
 
     def commit(self, work: Callable[[Tx, Page], T]) -> T:
-        """Make durable what rides and what `work` writes on its page, with all else it does, in one transaction under the leases."""
+        """Make durable what rides and what `work` writes on its page, with all else it does, in one
+        transaction under the leases.
+        """
         if not self._tokens:
             raise AssertionError("a journal is written under a lease")
         unsure = self._unsure

@@ -1,4 +1,6 @@
-"""Many small files of a day become one pack, a line each; records and addresses stay what they were."""
+"""Many small files of a day become one pack, a line each; records and addresses stay what they
+were.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,12 +14,18 @@ __all__ = ["pack", "unpacked"]
 
 
 def pack(
-    zone: Zone, lines: Sequence[Mapping[str, Any]], files: Sequence[str], path: Callable[[str], str], noted: Callable[[str, str], None]
+    zone: Zone,
+    lines: Sequence[Mapping[str, Any]],
+    files: Sequence[str],
+    path: Callable[[str], str],
+    noted: Callable[[str, str], None],
 ) -> None:
-    """Write `lines`, which hold all of `files`, to the pack that `path` names after their digest, and remove the files.
+    """Write `lines`, which hold all of `files`, to the pack that `path` names after their digest,
+    and remove the files.
 
-    A crash half-way leaves a file in both places, never in none: the pack is durable before `noted` (its path, its digest), which is
-    durable before the first file goes. Lines that are none are noted all the same.
+    A crash half-way leaves a file in both places, never in none: the pack is durable before `noted`
+    (its path, its digest), which is durable before the first file goes. Lines that are none are
+    noted all the same.
     """
     content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     digest = ids.digest(content)
@@ -29,7 +37,9 @@ def pack(
 
 
 def unpacked(content: bytes, member: str) -> Iterator[tuple[str, Any]]:
-    """(run id, what is packed of it under `member`); a damaged line hides its own run and no other."""
+    """(run id, what is packed of it under `member`); a damaged line hides its own run and no
+    other.
+    """
     for line in content.splitlines():
         try:
             found = msgspec.json.decode(line)

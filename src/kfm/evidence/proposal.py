@@ -1,4 +1,6 @@
-"""proposal: a candidate with its evidence and verdicts, waiting for people; approvals are signed and good for exactly one candidate."""
+"""proposal: a candidate with its evidence and verdicts, waiting for people; approvals are signed
+and good for exactly one candidate.
+"""
 
 import contextlib
 import datetime as dt
@@ -8,7 +10,17 @@ from typing import Any
 import msgspec
 
 from kfm.evidence.grants import grantors, publish_grants
-from kfm.keys.approvals import asked_of, custodian_of, in_time, loosened, may_speak, missing, terms_digest, terms_of, weigh
+from kfm.keys.approvals import (
+    asked_of,
+    custodian_of,
+    in_time,
+    loosened,
+    may_speak,
+    missing,
+    terms_digest,
+    terms_of,
+    weigh,
+)
 from kfm.keys.attest import account, statement
 from kfm.keys.trust import TrustedKey
 from kfm.model import canonical, ids
@@ -65,7 +77,9 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/proposals/<run_id>/comparison.json`: a canary beside what is official; written once, before anybody approves."""
+    """`work/<id>/proposals/<run_id>/comparison.json`: a canary beside what is official; written
+    once, before anybody approves.
+    """
 
     dataset_id: str
     proposal: int
@@ -107,7 +121,9 @@ def load(world: World, row: LedgerRow) -> tuple[Proposal, str]:
     try:
         found = msgspec.convert(canonical.loads(raw), Proposal)
     except (KfmError, msgspec.ValidationError) as error:
-        raise IntegrityError(f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again.") from error
+        raise IntegrityError(
+            f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again."
+        ) from error
     return found, ids.digest(raw if name == path else world.data.read(name))
 
 
@@ -116,7 +132,9 @@ def run_of(world: World, number: int) -> LedgerRow:
     row: LedgerRow | None = world.store.read(lambda tx: tx.proposals.run(number))
     if row is None:
         raise UsageError(
-            f"There is no proposal {number}.", expected="the number of a proposal", remedy="`kfm review` lists those that wait."
+            f"There is no proposal {number}.",
+            expected="the number of a proposal",
+            remedy="`kfm review` lists those that wait.",
         )
     return row
 
@@ -134,7 +152,11 @@ def members(world: World, row: LedgerRow, proposal: Proposal, digest: str) -> di
         "registry_digest": registry_digest(world, row.dataset_id),
         "labels": labels_of(world, row.dataset_id),
         "base_generation": row.pinned,
-        "comparison": world.stand_in(row.dataset_id, ids.digest(raw)) if (raw := _comparison(world, row)) else "",
+        "comparison": (
+            world.stand_in(row.dataset_id, ids.digest(raw))
+            if (raw := _comparison(world, row))
+            else ""
+        ),
         "terms": terms_digest(terms_of(world.family(row.dataset_id))),
     }
 
@@ -145,10 +167,16 @@ def _comparison(world: World, row: LedgerRow) -> bytes:
 
 
 def comparison_of(world: World, row: LedgerRow) -> Comparison | None:
-    """What was recorded when this candidate was compared with what is official; None: nothing that speaks of these bytes."""
+    """What was recorded when this candidate was compared with what is official; None: nothing that
+    speaks of these bytes.
+    """
     try:
         found = msgspec.json.decode(_comparison(world, row), type=Comparison)
-        return found if (found.run_id, found.candidate_digest) == (row.run_id, load(world, row)[1]) else None
+        return (
+            found
+            if (found.run_id, found.candidate_digest) == (row.run_id, load(world, row)[1])
+            else None
+        )
     except (msgspec.DecodeError, KfmError, OSError):
         return None
 
@@ -163,17 +191,24 @@ def registry_digest(world: World, dataset_id: str) -> str:
     return ids.digest(canonical.dumps([spelled(e) for e in world.family(dataset_id)]))
 
 
-def one_account(world: World, builder: str, approvals: Iterable[Judged | Approval]) -> tuple[str, ...]:
-    """Who of those that approved did so from the account that holds the builder's key: two keys, and perhaps one person."""
+def one_account(
+    world: World, builder: str, approvals: Iterable[Judged | Approval]
+) -> tuple[str, ...]:
+    """Who of those that approved did so from the account that holds the builder's key: two keys,
+    and perhaps one person.
+    """
     own = world.keys.account_of(builder) if builder else ""
     return tuple(dict.fromkeys(a.name for a in approvals if own and a.account == own))
 
 
 def builder_of(world: World, row: LedgerRow) -> str:
-    """The key that signed the candidate's attestation, also one that is out of use since; "" when it cannot be told."""
+    """The key that signed the candidate's attestation, also one that is out of use since; "" when
+    it cannot be told.
+    """
     try:
         raw = world.kept(proposal_path(row.dataset_id, row.run_id, ATTESTATION))
-        return world.keys.verified_by(raw, named={ids.digest(raw)})[1].keyid  # whether it may still count is for the gate
+        # whether it may still count is for the gate
+        return world.keys.verified_by(raw, named={ids.digest(raw)})[1].keyid
     except (KfmError, OSError):
         return ""
 
@@ -183,24 +218,40 @@ def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
 
-def needed(world: World, dataset_id: str, verdicts: Sequence[Verdict], base: int | None, *, canary: bool = False) -> int:
-    """How many people must approve: what the registry asks for, or asked for on generation `base` when it was stricter, and at least one
-    when a gate asks for a person, or for a canary."""
+def needed(
+    world: World,
+    dataset_id: str,
+    verdicts: Sequence[Verdict],
+    base: int | None,
+    *,
+    canary: bool = False,
+) -> int:
+    """How many people must approve: what the registry asks for, or asked for on generation `base`
+    when it was stricter, and at least one when a gate asks for a person, or for a canary."""
     asked = canary or any(v.review for v in verdicts)
     terms, before = terms_of(world.family(dataset_id)), terms_before(world, dataset_id, base)
     return weigh(terms, before, asked=asked, approvers=(), grantors=frozenset())[1]
 
 
 def terms_before(world: World, dataset_id: str, base: int | None) -> tuple[Terms, ...]:
-    """What the registry asked for when the last version up to generation `base` was promoted; nothing when that was not recorded."""
+    """What the registry asked for when the last version up to generation `base` was promoted;
+    nothing when that was not recorded.
+    """
     return world.channel(dataset_id).terms_before(base or 0)
 
 
 def acceptable(world: World, dataset_id: str, verdicts: Sequence[Verdict]) -> bool:
-    """Whether the operator's own word suffices: nobody has to approve versions of it, and gates ask about nothing but the change."""
+    """Whether the operator's own word suffices: nobody has to approve versions of it, and gates ask
+    about nothing but the change.
+    """
     entry = world.registry(dataset_id)
     asked = [r.code for v in verdicts for r in v.review]
-    return entry is not None and not entry.approvals and bool(asked) and all(code in CHANGE for code in asked)
+    return (
+        entry is not None
+        and not entry.approvals
+        and bool(asked)
+        and all(code in CHANGE for code in asked)
+    )
 
 
 def waits_for_change(world: World, row: LedgerRow) -> bool:
@@ -208,29 +259,48 @@ def waits_for_change(world: World, row: LedgerRow) -> bool:
     proposal, _ = load(world, row)
     asked = any(r.code in CHANGE for r in proposal.asked)
     said = ("approvals", "acceptances", "rejections")
-    return asked and not any(True for kind in said for _ in world.data.names(proposal_path(row.dataset_id, row.run_id, kind)))
+    return asked and not any(
+        True
+        for kind in said
+        for _ in world.data.names(proposal_path(row.dataset_id, row.run_id, kind))
+    )
 
 
 def change_of(world: World, row: LedgerRow) -> Measured | None:
     """How much a proposal changes; None when its candidate cannot be read."""
     try:
-        found = canonical.loads(world.kept(proposal_path(row.dataset_id, row.run_id, "candidate.json")))
+        found = canonical.loads(
+            world.kept(proposal_path(row.dataset_id, row.run_id, "candidate.json"))
+        )
         return msgspec.convert(found, Candidate).change or None
     except (KfmError, OSError, msgspec.ValidationError):
         return None
 
 
 def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
-    """Sign, as the operator of this workspace, that the change is right, and put the promote job; False: others must approve it."""
+    """Sign, as the operator of this workspace, that the change is right, and put the promote job;
+    False: others must approve it.
+    """
     _still_waits(row)
     proposal, digest = load(world, row)
     if proposal.canary or not acceptable(world, row.dataset_id, proposal.verdicts):
         return False
     expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
-    said = Approval(**members(world, row, proposal, digest), expires=expires, name=name, reason=reason, verdict=ACCEPT)
+    said = Approval(
+        **members(world, row, proposal, digest),
+        expires=expires,
+        name=name,
+        reason=reason,
+        verdict=ACCEPT,
+    )
     subject = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
-    signed = world.keys.sign(statement("approval", subject, str(row.version_digest), msgspec.to_builtins(said)))
-    world.data.create(proposal_path(row.dataset_id, row.run_id, f"acceptances/{ids.digest(signed)[7:23]}.json"), signed)
+    signed = world.keys.sign(
+        statement("approval", subject, str(row.version_digest), msgspec.to_builtins(said))
+    )
+    world.data.create(
+        proposal_path(row.dataset_id, row.run_id, f"acceptances/{ids.digest(signed)[7:23]}.json"),
+        signed,
+    )
     settle_approvals(world, row)
     return True
 
@@ -246,11 +316,17 @@ def accepted(world: World, row: LedgerRow) -> bool:
     now_true = members(world, row, proposal, digest)
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")):
         try:
-            said = msgspec.convert(world.keys.verified_by(world.data.read(path))[0]["predicate"], Approval)
+            said = msgspec.convert(
+                world.keys.verified_by(world.data.read(path))[0]["predicate"], Approval
+            )
         except (KfmError, msgspec.ValidationError):
             continue
         plain = msgspec.to_builtins(said)
-        if said.verdict == ACCEPT and all(plain[k] == v for k, v in now_true.items()) and in_time(said.expires, world.clock.now()):
+        if (
+            said.verdict == ACCEPT
+            and all(plain[k] == v for k, v in now_true.items())
+            and in_time(said.expires, world.clock.now())
+        ):
             return True
     return False
 
@@ -273,20 +349,34 @@ def _approvals(world: World, row: LedgerRow) -> list[tuple[bytes, Judged]]:
     found: list[tuple[bytes, Judged]] = []
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals")):
         raw = world.data.read(path)
-        found.append((raw, _judge(world, raw, now_true, builder, {j.keyid for _, j in found if j.valid}, speaks)))
+        found.append(
+            (
+                raw,
+                _judge(
+                    world, raw, now_true, builder, {j.keyid for _, j in found if j.valid}, speaks
+                ),
+            )
+        )
     return found
 
 
 def _no_steward(key: TrustedKey, entries: Sequence[Terms]) -> str:
-    """Why a person may not speak about a dataset that is not public; "" when they may, or nobody need be a steward."""
+    """Why a person may not speak about a dataset that is not public; "" when they may, or nobody
+    need be a steward.
+    """
     stewarded = [e for e in entries if custodian_of(e) is not None]
     if not stewarded or any(may_speak(key, e) for e in stewarded):
         return ""
-    return f"{key.name} is no steward of {stewarded[0].custodian}, and {stewarded[0].dataset_id} is not public."
+    return (
+        f"{key.name} is no steward of {stewarded[0].custodian}, and {stewarded[0].dataset_id} is"
+        " not public."
+    )
 
 
 def rejected_by(world: World, row: LedgerRow) -> str | None:
-    """Who said no to this candidate in writing, whether or not the ledger got to hear of it. A no that cannot be read is a no."""
+    """Who said no to this candidate in writing, whether or not the ledger got to hear of it. A no
+    that cannot be read is a no.
+    """
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "rejections")):
         try:
             return world.keys.verified_by(world.data.read(path), "approver")[1].name
@@ -295,7 +385,14 @@ def rejected_by(world: World, row: LedgerRow) -> str | None:
     return None
 
 
-def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, seen: set[str], entries: Sequence[Terms]) -> Judged:
+def _judge(
+    world: World,
+    raw: bytes,
+    now_true: Mapping[str, Any],
+    builder: str,
+    seen: set[str],
+    entries: Sequence[Terms],
+) -> Judged:
     try:
         document, key = world.keys.verified_by(raw, "approver")
         approval = msgspec.convert(document["predicate"], Approval)
@@ -303,10 +400,19 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, 
         return Judged(name="?", keyid="", valid=False, why=getattr(error, "happened", str(error)))
     said = msgspec.to_builtins(approval)
     differs = {k: (said.get(k), v) for k, v in now_true.items() if said.get(k) != v}
-    common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
+    common: dict[str, Any] = {
+        "name": key.name,
+        "keyid": key.keyid,
+        "run_id": approval.run_id,
+        "reason": approval.reason,
+    }
     common["account"] = approval.account or ""
     if key.keyid == builder or not builder:
-        why = "The key that built the version may not approve it." if builder else "Who built the version cannot be told."
+        why = (
+            "The key that built the version may not approve it."
+            if builder
+            else "Who built the version cannot be told."
+        )
         return Judged(valid=False, why=why, **common)
     if why := _no_steward(key, entries):
         return Judged(valid=False, why=why, **common)
@@ -314,7 +420,10 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, 
         return Judged(valid=False, why="The same person approved already.", **common)
     if approval.verdict != "approve" or differs:
         return Judged(
-            valid=False, why=f"It was given for something else: {', '.join(differs) or 'a rejection'} changed.", differs=differs, **common
+            valid=False,
+            why=f"It was given for something else: {', '.join(differs) or 'a rejection'} changed.",
+            differs=differs,
+            **common,
         )
     if not in_time(approval.expires, world.clock.now()):
         return Judged(valid=False, why=f"It expired at {approval.expires}.", **common)
@@ -341,17 +450,28 @@ def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: st
         account=account(trust.fingerprint),
     )
     name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
-    signed = signer.sign(statement("approval", name, str(row.version_digest), msgspec.to_builtins(said)))
-    _, key = world.keys.verified_by(signed, "approver")  # a key that is not enrolled, or revoked, is refused here
+    signed = signer.sign(
+        statement("approval", name, str(row.version_digest), msgspec.to_builtins(said))
+    )
+    # a key that is not enrolled, or revoked, is refused here
+    _, key = world.keys.verified_by(signed, "approver")
     terms = terms_of(world.family(row.dataset_id))
-    if verdict == "approve" and (why := _no_steward(key, [*terms, *loosened(terms_before(world, row.dataset_id, row.pinned), terms)])):
+    if verdict == "approve" and (
+        why := _no_steward(
+            key, [*terms, *loosened(terms_before(world, row.dataset_id, row.pinned), terms)]
+        )
+    ):
         raise Denied(
             why,
             expected="the key of a steward of its custodian",
-            remedy="`kfm keys new` or `kfm keys enrol` with --role steward --for CUSTODIAN makes one.",
+            remedy=(
+                "`kfm keys new` or `kfm keys enrol` with --role steward --for CUSTODIAN makes one."
+            ),
         )
     kind = "approvals" if verdict == "approve" else "rejections"
-    path = proposal_path(row.dataset_id, row.run_id, f"{kind}/{key.keyid}-{ids.digest(signed)[7:15]}.json")
+    path = proposal_path(
+        row.dataset_id, row.run_id, f"{kind}/{key.keyid}-{ids.digest(signed)[7:15]}.json"
+    )
     world.data.create(path, signed)
     return path
 
@@ -362,7 +482,8 @@ def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int
     head = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
     if row.pinned != head.generation:
         raise Denied(
-            f"This proposal was made on generation {row.pinned}; generation {head.generation} is official now.",
+            f"This proposal was made on generation {row.pinned}; generation {head.generation} is"
+            " official now.",
             expected="a proposal on what is official",
             remedy=f"Run `kfm run {row.dataset_id}`: it is made again on that.",
         )
@@ -373,7 +494,11 @@ def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int
             remedy=f"`kfm canary compare {row.dataset_id}` does it.",
         )
     if any(j.valid and j.keyid == signer.keyid for j in approvals_of(world, row)):
-        raise Denied(f"{signer.name} approved this already.", expected="another person", remedy="`kfm review` shows who approved.")
+        raise Denied(
+            f"{signer.name} approved this already.",
+            expected="another person",
+            remedy="`kfm review` shows who approved.",
+        )
     sign_off(world, row, signer, reason, "approve")
     return settle_approvals(world, row)
 
@@ -391,7 +516,10 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
     proposal, _ = load(world, row)
     given = [j.keyid for j in approvals_of(world, row) if j.valid]
     trust = world.keys.trust()
-    terms, before = terms_of(world.family(row.dataset_id)), terms_before(world, row.dataset_id, row.pinned)
+    terms, before = (
+        terms_of(world.family(row.dataset_id)),
+        terms_before(world, row.dataset_id, row.pinned),
+    )
     valid, wanted = weigh(
         terms,
         before,
@@ -400,13 +528,19 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
         grantors=grantors(world, row.dataset_id),
     )
     wanted = max(proposal.approvals, wanted)
-    if not given and not any(asked_of(old) for old in loosened(before, terms)) and accepted(world, row):
+    if (
+        not given
+        and not any(asked_of(old) for old in loosened(before, terms))
+        and accepted(world, row)
+    ):
         wanted = 0
     return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
 
 
 def suffices(world: World, row: LedgerRow) -> bool:
-    """Whether those who approved are enough, counted as anybody will count them once the generation names their record."""
+    """Whether those who approved are enough, counted as anybody will count them once the generation
+    names their record.
+    """
     valid, wanted = count(world, row)
     trust = world.keys.trust()
     if valid < wanted or trust is None:
@@ -416,24 +550,37 @@ def suffices(world: World, row: LedgerRow) -> bool:
     recorded = msgspec.json.decode(raw, type=Recorded)
     named = _named(row, raw, terms_digest(terms_of(world.family(row.dataset_id))))
     builders = {builder_of(world, row)}
-    with contextlib.suppress(KfmError):  # who approves needs no builder key; who promotes does, and counts again
+    # who approves needs no builder key; who promotes does, and counts again
+    with contextlib.suppress(KfmError):
         builders.add(world.keys.signer)
-    return not missing(recorded, named, builders, trust, terms_before(world, row.dataset_id, row.pinned))
+    return not missing(
+        recorded, named, builders, trust, terms_before(world, row.dataset_id, row.pinned)
+    )
 
 
 def _named(row: LedgerRow, raw: bytes, terms: str) -> GenerationPredicate:
     """What the generation of a proposal will say of its approvals."""
     return GenerationPredicate(
-        dataset_id=row.dataset_id, generation=(row.pinned or 0) + 1, kind="promote", version_id=row.version_id,
-        version_digest=row.version_digest, receipts_digest=None, run_id=row.run_id, token="", prev=None, reason="",
-        terms_digest=terms, approvals_digest=ids.digest(raw),
-    )  # fmt: skip
+        dataset_id=row.dataset_id,
+        generation=(row.pinned or 0) + 1,
+        kind="promote",
+        version_id=row.version_id,
+        version_digest=row.version_digest,
+        receipts_digest=None,
+        run_id=row.run_id,
+        token="",
+        prev=None,
+        reason="",
+        terms_digest=terms,
+        approvals_digest=ids.digest(raw),
+    )
 
 
 def record_approvals(world: World, row: LedgerRow) -> tuple[str, str]:
     """Write down, once, who agreed and what was asked for: (its digest, that of the terms).
 
-    What an earlier attempt wrote is read back: a frozen holder may still name it. Whether it holds was asked before the intent.
+    What an earlier attempt wrote is read back: a frozen holder may still name it. Whether it holds
+    was asked before the intent.
     """
     path = proposal_path(row.dataset_id, row.run_id, "approvals.json")
     if not world.data.exists(path):
@@ -445,7 +592,9 @@ def record_approvals(world: World, row: LedgerRow) -> tuple[str, str]:
 def _record(world: World, row: LedgerRow) -> bytes:
     proposal, digest = load(world, row)
     terms = terms_of(world.family(row.dataset_id))
-    accepted = map(world.data.read, world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")))
+    accepted = map(
+        world.data.read, world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances"))
+    )
     recorded = Recorded(
         dataset_id=row.dataset_id,
         run_id=row.run_id,
@@ -477,13 +626,21 @@ def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:
     _still_waits(row)
     sign_off(world, row, signer, reason, "reject")
     said = f"{SAID_NO}: {signer.name}: {reason}"
-    ended = {"state": "REJECTED", "promo": 0, "reason": said, "ended_at": rfc3339(world.clock.now()), "error_count": 1}
+    ended = {
+        "state": "REJECTED",
+        "promo": 0,
+        "reason": said,
+        "ended_at": rfc3339(world.clock.now()),
+        "error_count": 1,
+    }
 
     def close(tx: Tx) -> LedgerRow:
         now = tx.runs.get(row.run_id)
         if now is None or now.intent is not None:
             raise Denied(
-                "The promotion of this proposal has begun.", expected="a proposal that waits", remedy="`kfm rollback` takes it back."
+                "The promotion of this proposal has begun.",
+                expected="a proposal that waits",
+                remedy="`kfm rollback` takes it back.",
             )
         found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", **ended)
         return found
@@ -502,7 +659,13 @@ def _still_waits(row: LedgerRow) -> None:
 
 
 def earlier(world: World, row: LedgerRow) -> list[tuple[LedgerRow, Judged]]:
-    """Approvals people gave for other candidates on the same base: they do not count here, and what differs is worth showing."""
+    """Approvals people gave for other candidates on the same base: they do not count here, and what
+    differs is worth showing.
+    """
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(row.dataset_id, 50))
-    others = [r for r in rows if r.run_id != row.run_id and r.pinned == row.pinned and r.version_id is not None]
+    others = [
+        r
+        for r in rows
+        if r.run_id != row.run_id and r.pinned == row.pinned and r.version_id is not None
+    ]
     return [(other, judged) for other in others for judged in approvals_of(world, other)]

@@ -1,4 +1,6 @@
-"""Quarantine: what was refused is kept, with the reasons, and reaches a version only as a person decided."""
+"""Quarantine: what was refused is kept, with the reasons, and reaches a version only as a person
+decided.
+"""
 
 import datetime as dt
 from collections import Counter
@@ -28,21 +30,38 @@ from kfm.world.world import World
 from kfm.zones.base import Zone, lines_of
 
 __all__ = [
-    "CONFLICT", "OVERRULED", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
+    "CONFLICT",
+    "OVERRULED",
+    "Decision",
+    "Desk",
+    "Item",
+    "Row",
+    "check_added",
+    "check_base",
+    "corrections",
+    "decide",
+    "is_lifted",
+    "keep_capture",
+    "keep_rows",
     "runs_with_quarantine",
-]  # fmt: skip
+]
 
-OVERRULED = ("quarantine.share", "document.shrunk")  # the refusals of a whole capture that a person may overrule
+# the refusals of a whole capture that a person may overrule
+OVERRULED = ("quarantine.share", "document.shrunk")
 CONFLICT = "key.conflict"  # records that share a key and differ
 _WHOLE_RECORD = 4096  # bytes; a longer one is not kept whole beside its rule
 
 
 def _pretty(value: Any) -> bytes:
-    return masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
+    return (
+        masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
+    )
 
 
-# ---- keeping ---------------------------------------------------------------------------------------------------------
-def keep_capture(world: World, target: Target, run_id: str, capture_id: str, error: Exception) -> str:
+# ---- keeping -------------------------------------------------------------------------------------
+def keep_capture(
+    world: World, target: Target, run_id: str, capture_id: str, error: Exception
+) -> str:
     """Write the report on a capture that was refused whole; its bytes lie in raw, untouched."""
     report = {
         "run_id": run_id,
@@ -80,9 +99,11 @@ def _keep(world: World, target: Target, path: str, content: bytes | Path) -> str
     return path + SEALED
 
 
-# ---- decisions -------------------------------------------------------------------------------------------------------
+# ---- decisions -----------------------------------------------------------------------------------
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/quarantine/<run_id>/decisions/<number>.json`: what a person decided; never changed, only followed by another."""
+    """`work/<id>/quarantine/<run_id>/decisions/<number>.json`: what a person decided; never
+    changed, only followed by another.
+    """
 
     number: int
     dataset_id: str
@@ -91,14 +112,20 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     at: str
     reason: str
-    capture: bool = False  # accept: the capture is taken although too many of its records are unusable
+    # accept: the capture is taken although too many of its records are unusable
+    capture: bool = False
     rows: tuple[int, ...] = ()  # numbers in rows.jsonl
-    records: tuple[str, ...] = ()  # digests of those records as they came; of a private dataset none
+    # digests of those records as they came; of a private dataset none
+    records: tuple[str, ...] = ()
     sets: dict[str, str | None] = {}  # fix: column -> the text that is right
 
 
-def _decisions(zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None = None) -> list[Decision]:
-    """Every decision on a dataset, oldest first; `read` opens those that are sealed, and without it they are left out."""
+def _decisions(
+    zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None = None
+) -> list[Decision]:
+    """Every decision on a dataset, oldest first; `read` opens those that are sealed, and without it
+    they are left out.
+    """
     found: list[tuple[str, Decision]] = []
     at = run = ""
     for path in zone.names(quarantine_folder(dataset_id)):
@@ -110,7 +137,11 @@ def _decisions(zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None 
         except Denied:
             continue  # its key is missing, and with it everything it could be about
         except msgspec.MsgspecError as error:
-            raise IntegrityError(f"{path} is damaged.", expected="a person's decision", remedy="Restore it from a backup.") from error
+            raise IntegrityError(
+                f"{path} is damaged.",
+                expected="a person's decision",
+                remedy="Restore it from a backup.",
+            ) from error
         at, run = (
             max(at, decision.at) if run == decision.run_id else decision.at,
             decision.run_id,
@@ -132,7 +163,9 @@ def corrections(zone: Zone, dataset_id: str) -> dict[str, dict[str, str | None]]
 
 
 def is_lifted(world: World, target: Target, input_hash: str) -> bool:
-    """Whether a person took exactly this input in spite of the share of its unusable records, or of what it lost."""
+    """Whether a person took exactly this input in spite of the share of its unusable records, or of
+    what it lost.
+    """
     runs = {d.run_id for d in _decisions(world.data, target.dataset_id, world.kept) if d.capture}
     rows = [world.store.read(lambda tx: tx.runs.get(run)) for run in sorted(runs)]
     return any(r is not None and r.input_hash == input_hash for r in rows)
@@ -149,7 +182,9 @@ def decide(
     sets: Mapping[str, str | None] | None = None,
     capture: bool = False,
 ) -> tuple[Decision, bool]:
-    """Write a decision down, and whether it is a new one: the same word on the same rows is not written twice."""
+    """Write a decision down, and whether it is a new one: the same word on the same rows is not
+    written twice.
+    """
     chosen, private = list(rows), is_hidden(world, row.dataset_id)
     wanted = Decision(
         number=0,
@@ -165,7 +200,9 @@ def decide(
         sets=dict(sets or {}),
     )
     while True:
-        before = [d for d in _decisions(world.data, row.dataset_id, world.kept) if d.run_id == row.run_id]
+        before = [
+            d for d in _decisions(world.data, row.dataset_id, world.kept) if d.run_id == row.run_id
+        ]
         about = [d for d in before if (d.capture if capture else set(d.rows) & set(wanted.rows))]
         if about and _said(about[-1]) == _said(wanted):
             return about[-1], False
@@ -180,7 +217,7 @@ def _said(decision: Decision) -> tuple[Any, ...]:
     return decision.verdict, decision.capture, decision.rows, decision.sets
 
 
-# ---- looking ---------------------------------------------------------------------------------------------------------
+# ---- looking -------------------------------------------------------------------------------------
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One record that was set aside."""
 
@@ -194,7 +231,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     after: str | None = None
     blank: tuple[str, ...] = ()  # nothing of it could be read: the columns it would have
-    columns: dict[str, str] = {}  # connector code has not seen it: the columns of its source, with their types
+    # connector code has not seen it: the columns of its source, with their types
+    columns: dict[str, str] = {}
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,12 +253,16 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_hidden(world: World, dataset_id: str) -> bool:
-    """Whether nothing of its records may be shown; of a dataset nobody registered nothing is known, so nothing is shown."""
+    """Whether nothing of its records may be shown; of a dataset nobody registered nothing is known,
+    so nothing is shown.
+    """
     return world.registry(dataset_id) is None or world.is_private(dataset_id)
 
 
 def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
-    """The runs of a dataset that set something aside, newest first; last those the ledger does not know."""
+    """The runs of a dataset that set something aside, newest first; last those the ledger does not
+    know.
+    """
     names = {p.split("/")[3] for p in world.data.names(quarantine_folder(dataset_id))}
     rows = {name: world.store.read(lambda tx: tx.runs.get(name)) for name in names}
     known = sorted((row for row in rows.values() if row is not None), key=_when, reverse=True)
@@ -229,10 +271,16 @@ def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
 
 @contextmanager
 def _opened(world: World, dataset_id: str, path: str) -> Iterator[Path | None]:
-    """A file of the quarantine, unsealed into scratch where it is sealed; None when it is not there or its key is not."""
+    """A file of the quarantine, unsealed into scratch where it is sealed; None when it is not there
+    or its key is not.
+    """
     if world.data.exists(path):
         yield world.data.local(path)
-    elif world.vaults is None or not world.data.exists(path + SEALED) or not world.vaults.has_key(dataset_id):
+    elif (
+        world.vaults is None
+        or not world.data.exists(path + SEALED)
+        or not world.vaults.has_key(dataset_id)
+    ):
         yield None
     else:
         with world.data.scratch() as scratch:
@@ -242,7 +290,9 @@ def _opened(world: World, dataset_id: str, path: str) -> Iterator[Path | None]:
 
 @dataclass(frozen=True)
 class _Made:
-    """What is official for a partition and window: the mark of its content, and the run that brought it."""
+    """What is official for a partition and window: the mark of its content, and the run that
+    brought it.
+    """
 
     mark: Mark | None
     row: LedgerRow | None
@@ -258,7 +308,8 @@ class _Made:
         return found
 
 
-_Fixed = dict[str, tuple[Row, dict[str, str | None]]]  # digest of a record -> the record, and what is right
+# digest of a record -> the record, and what is right
+_Fixed = dict[str, tuple[Row, dict[str, str | None]]]
 
 
 class Desk:
@@ -272,7 +323,9 @@ class Desk:
 
     @cached_property
     def _ledger(self) -> dict[str, LedgerRow]:
-        return {r.run_id: r for r in self.world.store.read(lambda tx: tx.runs.recent(self.id, 100_000))}
+        return {
+            r.run_id: r for r in self.world.store.read(lambda tx: tx.runs.recent(self.id, 100_000))
+        }
 
     @cached_property
     def _noops(self) -> list[NoopRow]:
@@ -281,7 +334,9 @@ class Desk:
 
     @cached_property
     def _head(self) -> Generation:
-        found: Generation = self.world.store.transaction(lambda tx: self.world.channel(self.id).head(tx))
+        found: Generation = self.world.store.transaction(
+            lambda tx: self.world.channel(self.id).head(tx)
+        )
         return found
 
     def rows(self, run_id: str) -> Iterator[Row]:
@@ -291,9 +346,13 @@ class Desk:
                 yield _row(line, number, run_id)
 
     def decision(self, run_id: str, row: Row) -> Decision | None:
-        """The last word on a row: one about this run, or one that leaves the very same record out."""
+        """The last word on a row: one about this run, or one that leaves the very same record
+        out.
+        """
         for decision in reversed(self._decisions):
-            here = decision.run_id == run_id and (row.n in decision.rows or row.digest in decision.records)
+            here = decision.run_id == run_id and (
+                row.n in decision.rows or row.digest in decision.records
+            )
             if here or (decision.verdict == "accept" and row.digest in decision.records):
                 return decision
         return None
@@ -307,7 +366,11 @@ class Desk:
     def _made(self, place: Place, mark: Mark | None) -> _Made:
         rows = [r for r in self._ledger.values() if r.state == "COMMITTED" and r.place == place]
         maker = max((r for r in rows if r.mark == mark), key=_when, default=None)
-        raw = read_run_file(self.world.data, self.id, maker.run_id, "run_record.json") if maker is not None else None
+        raw = (
+            read_run_file(self.world.data, self.id, maker.run_id, "run_record.json")
+            if maker is not None
+            else None
+        )
         return _Made(mark, maker, msgspec.json.decode(raw) if raw is not None else {})
 
     def _overtaken(self, row: LedgerRow) -> bool:
@@ -321,10 +384,15 @@ class Desk:
         return [r for r in self._ledger.values() if r.state == "COMMITTED" and _after(r, row)]
 
     def item(self, run_id: str) -> Item | None:
-        """What a run left in quarantine; None when it left nothing, or the ledger does not know it."""
+        """What a run left in quarantine; None when it left nothing, or the ledger does not know
+        it.
+        """
         row = self._ledger.get(run_id)
         report = self._report(run_id)
-        names = {p.split("/")[4].removesuffix(SEALED) for p in self.world.data.names(quarantine_path(self.id, run_id))}
+        names = {
+            p.split("/")[4].removesuffix(SEALED)
+            for p in self.world.data.names(quarantine_path(self.id, run_id))
+        }
         if row is None or not names & {"rows.jsonl", "report.json"}:
             return None
         rules: Counter[str] = Counter()
@@ -356,7 +424,9 @@ class Desk:
 
     def _report(self, run_id: str) -> dict[str, Any]:
         with _opened(self.world, self.id, quarantine_path(self.id, run_id, "report.json")) as path:
-            found: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path is not None else {}
+            found: dict[str, Any] = (
+                msgspec.json.decode(path.read_bytes()) if path is not None else {}
+            )
             return found
 
     def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: _Fixed) -> Any:
@@ -372,28 +442,42 @@ class Desk:
         return "fixed" if fixed else "accepted"
 
     def _replayed(self, row: LedgerRow, fixed: _Fixed) -> bool:
-        """Whether what was decided is in what is official: the corrections were applied, and helped."""
+        """Whether what was decided is in what is official: the corrections were applied, and
+        helped.
+        """
         made = self.made(row)
         if not fixed:
             return row.state != "COMMITTED" and made.input_hash == row.input_hash
-        return all(made.corrections.get(digest) == sets for digest, (_, sets) in fixed.items()) and not self._in_vain(made, fixed)
+        return all(
+            made.corrections.get(digest) == sets for digest, (_, sets) in fixed.items()
+        ) and not self._in_vain(made, fixed)
 
     def _in_vain(self, made: _Made, fixed: _Fixed) -> list[Row]:
-        return self.aside_again((one for one, _ in fixed.values()), made.row.run_id) if made.row is not None else []
+        return (
+            self.aside_again((one for one, _ in fixed.values()), made.row.run_id)
+            if made.row is not None
+            else []
+        )
 
     def aside_again(self, rows: Iterable[Row], run_id: str) -> list[Row]:
-        """Those of some rows that a later run set aside once more; connector code may have made another record of one."""
+        """Those of some rows that a later run set aside once more; connector code may have made
+        another record of one.
+        """
         texts, places = set(), set()
         for one in self.rows(run_id):
             texts.add(one.digest)
             places.add((one.source_id, one.line))
-        return [r for r in rows if r.digest in texts or (r.columns and (r.source_id, r.line) in places)]
+        return [
+            r for r in rows if r.digest in texts or (r.columns and (r.source_id, r.line) in places)
+        ]
 
-    # ---- working the capture again -------------------------------------------------------------------------------------
+    # ---- working the capture again ---------------------------------------------------------------
     def again(self, target: Target, run_id: str) -> tuple[Target | None, str]:
-        """The target that replays what a run set aside, and why the whole capture is worked where it is; None: all is official already.
+        """The target that replays what a run set aside, and why the whole capture is worked where
+        it is; None: all is official already.
 
-        Raises `UsageError` while nothing is decided that could help, `Denied` when upstream was seen with other content since.
+        Raises `UsageError` while nothing is decided that could help, `Denied` when upstream was
+        seen with other content since.
         """
         row = self._ledger[run_id]
         rows = [(r, self.decision(run_id, r)) for r in self.rows(run_id)]
@@ -409,27 +493,51 @@ class Desk:
             return None, ""
         if made.input_hash != row.input_hash and self._overtaken(row):
             raise Denied(
-                f"Upstream was seen with other content after run {run_id}: bringing its capture back would undo that.",
+                f"Upstream was seen with other content after run {run_id}: bringing its capture"
+                " back would undo that.",
                 expected="the newest capture",
-                remedy=f"`kfm run {self.id}`: corrections are applied wherever the same record turns up again.",
+                remedy=(
+                    f"`kfm run {self.id}`: corrections are applied wherever the same record turns"
+                    " up again."
+                ),
             )
         vain = self._in_vain(made, fixed)
         if vain and made.row is not None and made.mark == target.mark(row.input_hash):
             raise UsageError(
-                f"Run {made.row.run_id} applied what was decided, and set {len(vain)} of the corrected records aside again.",
+                f"Run {made.row.run_id} applied what was decided, and set {len(vain)} of the"
+                " corrected records aside again.",
                 expected="corrections that make a record usable",
-                remedy=f"`kfm quarantine show {made.row.run_id}` says what is still wrong; correct row {vain[0].n} otherwise.",
+                remedy=(
+                    f"`kfm quarantine show {made.row.run_id}` says what is still wrong; correct row"
+                    f" {vain[0].n} otherwise."
+                ),
             )
         torn = any(r.rule == CONFLICT for r, _ in fixed.values())
-        whole = _why_whole(target, row, made) or ("a record in conflict is settled beside all of its key" if torn else "")
+        whole = _why_whole(target, row, made) or (
+            "a record in conflict is settled beside all of its key" if torn else ""
+        )
         target = replace(target, trigger="quarantine")
         if whole:
             return replace(target, again=Again(row)), whole
-        wanted = [r for r, d in rows if r.rule != CONFLICT and (d is None or d.verdict == "fix")]  # alone it would take another's place
-        still = {r.digest for r in self.aside_again(wanted, made.row.run_id)} if made.row is not None else set()
-        only = tuple((r.source_id, r.line) for r in wanted if r.digest not in made.corrections or r.digest in still)
+        # alone it would take another's place
+        wanted = [r for r, d in rows if r.rule != CONFLICT and (d is None or d.verdict == "fix")]
+        still = (
+            {r.digest for r in self.aside_again(wanted, made.row.run_id)}
+            if made.row is not None
+            else set()
+        )
+        only = tuple(
+            (r.source_id, r.line)
+            for r in wanted
+            if r.digest not in made.corrections or r.digest in still
+        )
         schema = () if target.entry.schema else self._columns(made)
-        return replace(target, again=Again(row, only, str(made.mark or ""), schema), max_quarantined=1.0), ""
+        return (
+            replace(
+                target, again=Again(row, only, str(made.mark or ""), schema), max_quarantined=1.0
+            ),
+            "",
+        )
 
     def _columns(self, made: _Made) -> tuple[Column, ...]:
         return self.columns(made.row) if made.row is not None else ()
@@ -437,7 +545,9 @@ class Desk:
     def columns(self, row: LedgerRow) -> tuple[Column, ...]:
         """The columns a run found or was told; empty when it got no further than its capture."""
         raw = read_run_file(self.world.data, self.id, row.run_id, "validation_report.json")
-        found = msgspec.json.decode(raw)["sections"]["schema"][0]["value"] if raw is not None else ()
+        found = (
+            msgspec.json.decode(raw)["sections"]["schema"][0]["value"] if raw is not None else ()
+        )
         return msgspec.convert(found, tuple[Column, ...])
 
 
@@ -451,13 +561,17 @@ def _after(later: LedgerRow | NoopRow, row: LedgerRow) -> bool:
 
 
 def _why_whole(target: Target, row: LedgerRow, made: _Made) -> str:
-    """Why its records alone will not do; empty when they can be merged into what is official, which is the rest of their capture."""
+    """Why its records alone will not do; empty when they can be merged into what is official, which
+    is the rest of their capture.
+    """
     if made.input_hash != row.input_hash or made.row is None:
         return "nothing of this capture is official"
     if target.connector is not None:
         return "connector code sees whole captures"
     then, now = (
-        canonical.dumps({k: v for k, v in spec.items() if k not in ("corrections", "policy_digest")})
+        canonical.dumps(
+            {k: v for k, v in spec.items() if k not in ("corrections", "policy_digest")}
+        )
         for spec in (made.record.get("spec") or {}, target.spec)
     )
     if then != now:
@@ -477,7 +591,8 @@ def _row(line: bytes, number: int, run_id: str) -> Row:
             remedy="Restore it from a backup.",
         ) from error
     raw = row.record.encode()
-    digest = row.digest or (ids.digest(raw) if len(raw) < _WHOLE_RECORD - 4 else "")  # kept before rows had digests of their own
+    # kept before rows had digests of their own
+    digest = row.digest or (ids.digest(raw) if len(raw) < _WHOLE_RECORD - 4 else "")
     return msgspec.structs.replace(row, n=number, digest=digest)
 
 
@@ -492,17 +607,25 @@ def check_base(target: Target, partial: Replays | None, head: Generation) -> Non
 
 
 def check_added(target: Target, base_rows: int, part_rows: int, merged: TransformResult) -> None:
-    """A corrected record is a record of its own: it may repeat one that is there, never take its place.
+    """A corrected record is a record of its own: it may repeat one that is there, never take its
+    place.
 
-    Where captures are merged by key, the one that is there may be of an earlier capture, which any newer record updates.
+    Where captures are merged by key, the one that is there may be of an earlier capture, which any
+    newer record updates.
     """
     conflicts = base_rows + part_rows - merged.rows - merged.books.unchanged
     if conflicts > 0 and target.entry.merge != "upsert":
         raise CaptureRefused(
             Refusal(
                 code="key.conflict",
-                happened=f"{conflicts} corrected records of {target.dataset_id} have the business key of another record.",
+                happened=(
+                    f"{conflicts} corrected records of {target.dataset_id} have the business key of"
+                    " another record."
+                ),
                 expected=f"one record per ({', '.join(target.entry.business_key)})",
-                remedy="Correct them otherwise with `kfm quarantine fix`, or leave them out with `kfm quarantine accept`.",
+                remedy=(
+                    "Correct them otherwise with `kfm quarantine fix`, or leave them out with `kfm"
+                    " quarantine accept`."
+                ),
             )
         )

@@ -20,7 +20,14 @@ from kfm.model.errors import Denied
 from kfm.model.journal import Assembled, PartDone, Pinned, Planned, VersionNamed
 from kfm.model.labels import NEW_COLUMNS
 from kfm.model.masking import masked
-from kfm.model.paths import aside_path, proposal_path, receipt_path, receipts_folder, run_path, version_path
+from kfm.model.paths import (
+    aside_path,
+    proposal_path,
+    receipt_path,
+    receipts_folder,
+    run_path,
+    version_path,
+)
 from kfm.model.receipt import Promotion, Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
@@ -47,12 +54,21 @@ __all__ = [
 
 P = TypeVar("P", bound=msgspec.Struct)
 JOB_TYPE = "ingest.pull_source"
-_PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
-_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+# of the files a receipt names, those that lie on the public side
+_PUBLIC = ("prov.json", "approvals.json", ATTESTATION)
+_STATUS = {
+    "COMMITTED": "succeeded",
+    "PROPOSED": "succeeded",
+    "STAGED": "succeeded",
+    "NOOP": "skipped",
+    "SUPERSEDED": "skipped",
+}
 
 
 def pretty(value: Any) -> bytes:
-    return masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
+    return (
+        masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
+    )
 
 
 def find_receipt(zone: Zone, run_id: str) -> str | None:
@@ -60,10 +76,13 @@ def find_receipt(zone: Zone, run_id: str) -> str | None:
     usual = receipt_path(run_id, started_at(run_id).isoformat())
     if zone.exists(usual):
         return usual
-    return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)  # midnight came in between
+    # midnight came in between
+    return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)
 
 
-def _done(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str, kind: type[P]) -> P | None:
+def _done(
+    world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str, kind: type[P]
+) -> P | None:
     return done_of(records, step_id, world.veil(row.dataset_id), kind)
 
 
@@ -107,15 +126,25 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
         **({"records": _uncounted(pin.records)} if pin is not None and pin.records else {}),
-        **({"request_reason": plan.request_reason} if plan is not None and plan.request_reason else {}),
+        **(
+            {"request_reason": plan.request_reason}
+            if plan is not None and plan.request_reason
+            else {}
+        ),
         **world.facts(),
         **world.marks,
     }
 
 
 def _uncounted(records: Mapping[str, Any]) -> dict[str, Any]:
-    """Where sealed records lie, by which digest they are known, and not how many they are: that is nobody's business."""
-    return {k: _uncounted(v) if isinstance(v, Mapping) else v for k, v in records.items() if k not in ("rows", "size", "columns", "counts")}
+    """Where sealed records lie, by which digest they are known, and not how many they are: that is
+    nobody's business.
+    """
+    return {
+        k: _uncounted(v) if isinstance(v, Mapping) else v
+        for k, v in records.items()
+        if k not in ("rows", "size", "columns", "counts")
+    }
 
 
 def _tool_versions(world: World) -> dict[str, str]:
@@ -124,7 +153,9 @@ def _tool_versions(world: World) -> dict[str, str]:
     return {"python": platform.python_version(), **world.toolchain()}
 
 
-def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None) -> dict[str, Any]:
+def _report(
+    world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None
+) -> dict[str, Any]:
     """validation_report.json: five sections, each with check, value, threshold and verdict."""
     part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
     verdicts = judged.verdicts if judged is not None else ()
@@ -135,10 +166,18 @@ def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: 
             return "not judged"
         return "deny" if any(r.code.startswith(prefixes) for r in reasons) else "pass"
 
-    share = part.books.quarantined / part.books.read if part is not None and part.books.read else 0.0
+    share = (
+        part.books.quarantined / part.books.read if part is not None and part.books.read else 0.0
+    )
     limit = part.max_quarantined if part is not None and part.max_quarantined is not UNSET else None
     registry = plan.registry if plan is not None else {}
-    warned = judged.warnings if judged is not None and judged.warnings is not UNSET else part.warnings or () if part is not None else ()
+    warned = (
+        judged.warnings
+        if judged is not None and judged.warnings is not UNSET
+        else part.warnings or ()
+        if part is not None
+        else ()
+    )
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -157,7 +196,12 @@ def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: 
                     "threshold": "read = written + unchanged + quarantined + dropped",
                     "verdict": verdict("books"),
                 },
-                {"check": "quarantined", "value": share, "threshold": limit, "verdict": verdict("quarantine")},
+                {
+                    "check": "quarantined",
+                    "value": share,
+                    "threshold": limit,
+                    "verdict": verdict("quarantine"),
+                },
             ],
             "geo": _geo(part, registry),
             "time": _time(part, registry, row.win),
@@ -205,7 +249,12 @@ _WORLD = [-180, -90, 180, 90]
 
 def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[str, Any]:
     """One line of the report; `passed` None: there is nothing to look at."""
-    return {"check": check, "value": value, "threshold": threshold, "verdict": _UNSEEN if passed is None else "pass" if passed else "deny"}
+    return {
+        "check": check,
+        "value": value,
+        "threshold": threshold,
+        "verdict": _UNSEEN if passed is None else "pass" if passed else "deny",
+    }
 
 
 def _geo(part: PartDone | None, registry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -217,31 +266,55 @@ def _geo(part: PartDone | None, registry: Mapping[str, Any]) -> list[dict[str, A
     return [
         _check("extent", bbox, wanted, None if bbox is None else _within(bbox, wanted)),
         _check(
-            "crs", registry.get("crs") or "EPSG:4326", "degrees of WGS 84 in the table", None if bbox is None else _within(bbox, _WORLD)
+            "crs",
+            registry.get("crs") or "EPSG:4326",
+            "degrees of WGS 84 in the table",
+            None if bbox is None else _within(bbox, _WORLD),
         ),
-        _check("geometries", {"invalid": broken}, 0 if strict else "any", None if bbox is None else not (strict and broken)),
+        _check(
+            "geometries",
+            {"invalid": broken},
+            0 if strict else "any",
+            None if bbox is None else not (strict and broken),
+        ),
     ]
 
 
 def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
     west, south, east, north = bbox
-    return wanted[0] <= west <= wanted[2] and wanted[0] <= east <= wanted[2] and wanted[1] <= south <= north <= wanted[3]
+    return (
+        wanted[0] <= west <= wanted[2]
+        and wanted[0] <= east <= wanted[2]
+        and wanted[1] <= south <= north <= wanted[3]
+    )
 
 
 def _time(part: PartDone | None, registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
-    """When the records speak of, against the window that was asked for and the time the registry names."""
+    """When the records speak of, against the window that was asked for and the time the registry
+    names.
+    """
     column = (registry.get("source") or {}).get("time_column") or ""
     profile = part.result.profile.get(column) if part is not None else None
-    told = [profile.min, profile.max] if profile is not None and profile.min and profile.max else None
+    told = (
+        [profile.min, profile.max] if profile is not None and profile.min and profile.max else None
+    )
     extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
     ends = [_at(str(text)) for text in told or ()]
     known = told is not None and None not in ends
     whole = known and ends[0] <= ends[1]  # type: ignore[operator]
     inside = whole and _between(ends, extent.get("start"), extent.get("end"), last=True)
     return [
-        _check("window", win or None, "half-open, UTC", whole and _between(ends, since, until, last=False) if win and told else None),
         _check(
-            "interval", told, [extent.get("start"), extent.get("end")] if extent else "a time the calendar has", inside if told else None
+            "window",
+            win or None,
+            "half-open, UTC",
+            whole and _between(ends, since, until, last=False) if win and told else None,
+        ),
+        _check(
+            "interval",
+            told,
+            [extent.get("start"), extent.get("end")] if extent else "a time the calendar has",
+            inside if told else None,
         ),
     ]
 
@@ -254,16 +327,24 @@ def _at(text: str) -> dt.datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
 
-def _between(ends: Sequence[dt.datetime | None], since: str | None, until: str | None, *, last: bool) -> bool:
-    """Whether a span lies between two moments, either of which may be missing; `last`: the second belongs to it."""
+def _between(
+    ends: Sequence[dt.datetime | None], since: str | None, until: str | None, *, last: bool
+) -> bool:
+    """Whether a span lies between two moments, either of which may be missing; `last`: the second
+    belongs to it.
+    """
     first, end = (_at(text) if text else None for text in (since, until))
     begins, stops = ends
     assert begins is not None
     assert stops is not None
-    return (first is None or begins >= first) and (end is None or stops < end or (last and stops == end))
+    return (first is None or begins >= first) and (
+        end is None or stops < end or (last and stops == end)
+    )
 
 
-def _manifest(row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(
+    row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, Any]
+) -> dict[str, Any]:
     """run_manifest.json: the promotion contract; `failed`: so did its assembly."""
     return {
         "run_id": row.run_id,
@@ -271,9 +352,9 @@ def _manifest(row: LedgerRow, judged: Assembled | None, failed: bool, marks: Map
         "version_id": row.version_id,
         "version_digest": row.version_digest,
         "base_generation": row.pinned,
-        "generation": row.pinned + 1
-        if row.pinned is not None and (judged is not None or failed)
-        else None,  # the only one its promote may create
+        "generation": (
+            row.pinned + 1 if row.pinned is not None and (judged is not None or failed) else None
+        ),  # the only one its promote may create
         "artifacts": judged.artifacts if judged is not None else {},
         "output_keys": judged.output_keys if judged is not None else (),
         "verdicts": msgspec.to_builtins(judged.verdicts) if judged is not None else [],
@@ -281,8 +362,9 @@ def _manifest(row: LedgerRow, judged: Assembled | None, failed: bool, marks: Map
     }
 
 
-# ---- of a private dataset ------------------------------------------------------------------------------------------------
-_SAID = ("columns", "crs", "window", "spdx", "labels", "rules")  # checks whose values follow from the registry, not from records
+# ---- of a private dataset ------------------------------------------------------------------------
+# checks whose values follow from the registry, not from records
+_SAID = ("columns", "crs", "window", "spdx", "labels", "rules")
 _WITHHELD = "What it says of private records is sealed in the journal."
 
 
@@ -292,28 +374,53 @@ def without_values(reasons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def report_without_values(report: dict[str, Any]) -> dict[str, Any]:
-    """What was checked and how it ended; the values themselves are in the journal, which is sealed."""
-    checks = {name: [c if c["check"] in _SAID else {**c, "value": None} for c in section] for name, section in report["sections"].items()}
-    told: dict[str, Any] = {name: without_values(report[name]) for name in ("review", "reasons") if name in report}
+    """What was checked and how it ended; the values themselves are in the journal, which is
+    sealed.
+    """
+    checks = {
+        name: [c if c["check"] in _SAID else {**c, "value": None} for c in section]
+        for name, section in report["sections"].items()
+    }
+    told: dict[str, Any] = {
+        name: without_values(report[name]) for name in ("review", "reasons") if name in report
+    }
     return {**report, **told, "sections": checks, "warnings": []}
 
 
 def manifest_without_values(manifest: dict[str, Any]) -> dict[str, Any]:
-    artifacts = {path: {k: a[k] for k in ("digest", "release", "from") if k in a} for path, a in manifest["artifacts"].items()}
+    artifacts = {
+        path: {k: a[k] for k in ("digest", "release", "from") if k in a}
+        for path, a in manifest["artifacts"].items()
+    }
     verdicts = [
-        {k: without_values(v) if k in ("reasons", "review") else v for k, v in verdict.items() if k != "note"}
+        {
+            k: without_values(v) if k in ("reasons", "review") else v
+            for k, v in verdict.items()
+            if k != "note"
+        }
         for verdict in manifest["verdicts"]
     ]
     return {**manifest, "artifacts": artifacts, "verdicts": verdicts}
 
 
-def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests: Mapping[str, str], finished_at: str) -> dict[str, Any]:
+def _receipt(
+    world: World,
+    row: LedgerRow,
+    records: Sequence[WalRecord],
+    digests: Mapping[str, str],
+    finished_at: str,
+) -> dict[str, Any]:
     judged, plan = _done(world, row, records, "assemble", Assembled), _planned(world, row, records)
     part = _done(world, row, records, "transform", PartDone)
     failed = row.state in ("FAILED", "REJECTED")
     kind = "Published" if row.intent is not None else "Work"
     outputs = [
-        {"kind": "file", "id": f"kfm://dataset/{row.dataset_id}@{row.version_id}/{path}", "checksum": a["digest"], "zone": kind}
+        {
+            "kind": "file",
+            "id": f"kfm://dataset/{row.dataset_id}@{row.version_id}/{path}",
+            "checksum": a["digest"],
+            "zone": kind,
+        }
         for path, a in (judged.artifacts if judged is not None else {}).items()
     ]
     decisions = [
@@ -332,7 +439,10 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
     return {
         "run_id": row.run_id,
         "job_id": ids.job_id(
-            JOB_TYPE, [{"kind": "dataset", "id": f"kfm://dataset/{row.dataset_id}"}], {"partition": row.partition}, row.win or None
+            JOB_TYPE,
+            [{"kind": "dataset", "id": f"kfm://dataset/{row.dataset_id}"}],
+            {"partition": row.partition},
+            row.win or None,
         ),
         "job_type": JOB_TYPE,
         "dataset_id": row.dataset_id,
@@ -343,27 +453,47 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         "run_key": public(row.key),
         "spec_hash": row.spec_hash,
         "output_keys": judged.output_keys if judged is not None else (),
-        "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": public(s.get("digest") or "")} for s in sources],
+        "inputs": [
+            {"kind": "uri", "id": s["source_url"], "checksum": public(s.get("digest") or "")}
+            for s in sources
+        ],
         "outputs": outputs,
         "provenance": {
-            "tool_versions": {**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
+            "tool_versions": {
+                **_tool_versions(world),
+                "worker_image": world.facts().get("image_digest"),
+            },
             "transforms": [
-                {"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash},
+                {
+                    "id": row.updater_id,
+                    "version": row.updater_version,
+                    "transform_hash": row.transform_hash,
+                },
                 *(
-                    {"id": s["step"], "version": row.updater_version, "discharges": s.get("discharges") or ""}
+                    {
+                        "id": s["step"],
+                        "version": row.updater_version,
+                        "discharges": s.get("discharges") or "",
+                    }
                     for s in (judged.steps if judged is not None else ())
                 ),
             ],
             "policy_decisions": decisions,
-            "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
+            "files": {
+                name: digest if name in _PUBLIC else public(digest)
+                for name, digest in digests.items()
+            },
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
         "request_reason": plan.request_reason or "" if plan is not None else "",
-        "warnings": [f"{UNCONFINED}: {part.unconfined}."] if part is not None and part.unconfined else [],
+        "warnings": (
+            [f"{UNCONFINED}: {part.unconfined}."] if part is not None and part.unconfined else []
+        ),
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
         **(
             {"promotion": msgspec.to_builtins(seen)}
-            if row.intent is not None and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
+            if row.intent is not None
+            and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
             else {}
         ),
         **world.marks,
@@ -371,16 +501,27 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
 
 
 def promotion_of(records: Sequence[WalRecord], veil: Veil) -> Promotion | None:
-    """What the journal says was looked at when the run named its generation; None: nothing, as in one of an older kfm."""
-    named = (payload_of(r, veil, VersionNamed) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
+    """What the journal says was looked at when the run named its generation; None: nothing, as in
+    one of an older kfm.
+    """
+    named = (
+        payload_of(r, veil, VersionNamed)
+        for r in records
+        if r.step_id == "version" and r.status == "IN_PROGRESS"
+    )
     return next((told.promotion for told in named if told.promotion is not UNSET), None)
 
 
-def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None) -> dict[str, str]:
+def run_files(
+    world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None
+) -> dict[str, str]:
     """Write the three records of a run, each once; returns name -> digest."""
     last = fold(records).get("assemble")
     failed = last is not None and last.status == "FAILED"
-    report, manifest = _report(world, row, records, judged), _manifest(row, judged, failed, world.marks)
+    report, manifest = (
+        _report(world, row, records, judged),
+        _manifest(row, judged, failed, world.marks),
+    )
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
         report["warnings"] = (
@@ -392,7 +533,9 @@ def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged
         "run_manifest.json": msgspec.convert(manifest, RunManifest),
     }
     return {
-        name: _once(world, world.data, run_path(row.dataset_id, row.run_id, name), pretty(found), row.run_id)
+        name: _once(
+            world, world.data, run_path(row.dataset_id, row.run_id, name), pretty(found), row.run_id
+        )
         for name, found in files.items()
     }
 
@@ -400,14 +543,16 @@ def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged
 def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     """Write the run's records and its receipt, each once; returns the receipt's digest.
 
-    A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
+    A file that exists is read back and its digest used, never sealed again: its bytes hold the time
+    of the first attempt.
     """
     digests = run_files(world, row, records, _done(world, row, records, "assemble", Assembled))
     for name in ("prov.json", "approvals.json"):
         with suppress(FileNotFoundError):
             digests[name] = ids.digest(world.kept(proposal_path(row.dataset_id, row.run_id, name)))
     signed = version_path(row.dataset_id, row.version_id, ATTESTATION)
-    if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
+    # so that the generation vouches for it, whatever becomes of the key later
+    if row.intent is not None and world.data.exists(signed):
         digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _receipt_path(_planned(world, row, records), row)
@@ -417,11 +562,15 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
 
 def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
     """Where its receipt goes; one of an older kfm did not say."""
-    return (plan.receipt_path if plan is not None else "") or receipt_path(row.run_id, row.timestamp)
+    return (plan.receipt_path if plan is not None else "") or receipt_path(
+        row.run_id, row.timestamp
+    )
 
 
 def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> str:
-    """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it yet, so a damaged one is set aside."""
+    """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it
+    yet, so a damaged one is set aside.
+    """
     if zone.create(path, content):
         return ids.digest(content)
     found = zone.read(path)
@@ -438,14 +587,19 @@ def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> st
 
 
 def finish(world: World, run_id: str) -> None:
-    """After a run has ended: seal what is not sealed, archive its journal. Repeatable; every tick does what a crash left."""
+    """After a run has ended: seal what is not sealed, archive its journal. Repeatable; every tick
+    does what a crash left.
+    """
     row, records = world.store.read(lambda tx: _row_and_records(tx, run_id))
     if row is None or row.ended_at is None or row.archived:
         return
     sealed = ""  # of a committed run the channel names it
     if row.state != "COMMITTED" and not _lost(world, row, records):
         sealed = seal(world, row, records)
-        world.data.create(run_path(row.dataset_id, row.run_id, "outcome.json"), pretty(outcome_of(row) | dict(world.marks)))
+        world.data.create(
+            run_path(row.dataset_id, row.run_id, "outcome.json"),
+            pretty(outcome_of(row) | dict(world.marks)),
+        )
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     if lines:
         world.data.create(run_path(row.dataset_id, row.run_id, "wal.jsonl"), lines)
@@ -462,7 +616,9 @@ def finish(world: World, run_id: str) -> None:
 
 
 def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
-    """Whether the key that sealed the journal is gone: nothing can be told of the run any more but that it was."""
+    """Whether the key that sealed the journal is gone: nothing can be told of the run any more but
+    that it was.
+    """
     try:
         _planned(world, row, records)
     except Denied:
@@ -471,29 +627,41 @@ def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
 
 
 def pack_receipts(world: World) -> int:
-    """Pack, day by day, the receipts of looks that began no run; a day is packed when another has passed. Returns how many.
+    """Pack, day by day, the receipts of looks that began no run; a day is packed when another has
+    passed. Returns how many.
 
-    A crash half-way leaves a receipt in both places, never in none: a pack is named after its content.
+    A crash half-way leaves a receipt in both places, never in none: a pack is named after its
+    content.
     """
     base, over = receipts_folder(JOB_TYPE) + "/", world.clock.now() - dt.timedelta(days=1)
-    loose = world.store.read(lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
+    loose = world.store.read(
+        lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d"))
+    )
     days: dict[str, dict[str, bytes]] = {}
     for path, digest in loose:
-        with suppress(FileNotFoundError):  # one that is missing or was changed is not packed: `kfm verify` goes on to say so
+        # one that is missing or was changed is not packed: `kfm verify` goes on to say so
+        with suppress(FileNotFoundError):
             if ids.digest(content := world.root.read(path)) == digest:
                 days.setdefault(path.rpartition("/")[0], {})[path] = content
     for day, found in days.items():
-        lines = [{"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()} for p, text in found.items()]
+        lines = [
+            {"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()}
+            for p, text in found.items()
+        ]
 
         def note(path: str, digest: str) -> None:
-            world.store.transaction(lambda tx: tx.effects.receipts_packed(path, digest, list(found)))
+            world.store.transaction(
+                lambda tx: tx.effects.receipts_packed(path, digest, list(found))
+            )
 
         pack(world.root, lines, list(found), lambda digest: f"{day}/{digest[7:23]}.jsonl", note)
     return sum(map(len, days.values()))
 
 
 def read_receipt(path: Path) -> bytes:
-    """A receipt from its file, or from the pack beside it; raises `FileNotFoundError` when it is in neither."""
+    """A receipt from its file, or from the pack beside it; raises `FileNotFoundError` when it is in
+    neither.
+    """
     for file in () if path.exists() else sorted(path.parent.glob("*.jsonl")):
         for run_id, text in unpacked(file.read_bytes(), "text"):
             if run_id == path.stem:
@@ -503,7 +671,12 @@ def read_receipt(path: Path) -> bytes:
 
 def outcome_of(row: LedgerRow) -> dict[str, Any]:
     """How a run that is not in a channel ended; what reindex reads."""
-    return {"run_id": row.run_id, "state": row.state, "reason": row.reason, "ended_at": row.ended_at}
+    return {
+        "run_id": row.run_id,
+        "state": row.state,
+        "reason": row.reason,
+        "ended_at": row.ended_at,
+    }
 
 
 def _row_and_records(tx: Tx, run_id: str) -> tuple[LedgerRow | None, list[WalRecord]]:

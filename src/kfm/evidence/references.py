@@ -26,7 +26,9 @@ def dataset_of(text: str) -> str:
     """The dataset a reference names. A proposal is no version yet: it is shown, not handed out."""
     if re.fullmatch(r"proposal/[0-9]+", text):
         raise UsageError(
-            f"{text} is not official.", expected="a version that is", remedy=f"`kfm review {text.removeprefix('proposal/')}` shows it."
+            f"{text} is not official.",
+            expected="a version that is",
+            remedy=f"`kfm review {text.removeprefix('proposal/')}` shows it.",
         )
     return check_dataset_id(text.removeprefix("kfm://dataset/").partition("@")[0])
 
@@ -35,7 +37,11 @@ def proposal_number(text: str) -> int:
     """The number in N or proposal/N."""
     found = _number(text.removeprefix("proposal/"))
     if found is None:
-        raise UsageError(f"{text!r} is not a proposal.", expected="N or proposal/N", remedy="`kfm review` lists those that wait.")
+        raise UsageError(
+            f"{text!r} is not a proposal.",
+            expected="N or proposal/N",
+            remedy="`kfm review` lists those that wait.",
+        )
     return found
 
 
@@ -45,12 +51,18 @@ def _number(text: str) -> int | None:
 
 
 def resolve(world: World, text: str) -> Ref:
-    """The version a reference means; resolved through the channel, never through what happens to lie in a folder."""
+    """The version a reference means; resolved through the channel, never through what happens to
+    lie in a folder.
+    """
     dataset_id, which = dataset_of(text), text.partition("@")[2]
     world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     if not rows:
-        raise UsageError(f"{dataset_id} has no official version yet.", expected="a published dataset", remedy=_way_on(world, dataset_id))
+        raise UsageError(
+            f"{dataset_id} has no official version yet.",
+            expected="a published dataset",
+            remedy=_way_on(world, dataset_id),
+        )
     if not which:
         found = rows[-1]
     elif re.fullmatch(r"v[0-9a-f]{8,32}", which):
@@ -59,16 +71,24 @@ def resolve(world: World, text: str) -> Ref:
         found = next((g for g in rows if g.generation == number), rows[0])
         if found.generation != number:
             raise UsageError(
-                f"{dataset_id} has no generation {which}.", expected=f"1 to {rows[-1].generation}", remedy="Choose one of them."
+                f"{dataset_id} has no generation {which}.",
+                expected=f"1 to {rows[-1].generation}",
+                remedy="Choose one of them.",
             )
     else:
         raise UsageError(
-            f"{text!r} is not a reference.", expected="DATASET, DATASET@vHEX (8 or more digits) or DATASET@GENERATION", remedy="Correct it."
+            f"{text!r} is not a reference.",
+            expected="DATASET, DATASET@vHEX (8 or more digits) or DATASET@GENERATION",
+            remedy="Correct it.",
         )
     if found.version_id is None:
         act: Generation = world.store.read(lambda tx: last_act(tx, found))
         if act.kind != "withdraw":  # a store that was rebuilt before anything was official
-            raise UsageError(f"{text} has no official version.", expected="a published dataset", remedy=_way_on(world, dataset_id))
+            raise UsageError(
+                f"{text} has no official version.",
+                expected="a published dataset",
+                remedy=_way_on(world, dataset_id),
+            )
         raise _withdrawn(text, dataset_id, str(act.generation))
     if (gone := withdrawn(rows[-1], found)) is not None:
         raise _withdrawn(text, dataset_id, gone)
@@ -77,9 +97,13 @@ def resolve(world: World, text: str) -> Ref:
 
 
 def withdrawn(head: Generation, meant: Generation) -> str | None:
-    """The generation that withdrew what an earlier one made official, or a part of it; None when all of it may be shown."""
+    """The generation that withdrew what an earlier one made official, or a part of it; None when
+    all of it may be shown.
+    """
     names = {"", *meant.partitions}
-    return withdrawn_inside(head, meant) or next(filter(None, (whole_withdrawn(head, name) for name in names)), None)
+    return withdrawn_inside(head, meant) or next(
+        filter(None, (whole_withdrawn(head, name) for name in names)), None
+    )
 
 
 def _way_on(world: World, dataset_id: str) -> str:
@@ -100,9 +124,13 @@ def _way_on(world: World, dataset_id: str) -> str:
 def _check_kept(world: World, text: str, dataset_id: str, version_id: str) -> None:
     if version_id in removed_versions(world.data, dataset_id):
         raise Denied(
-            f"{text} is gone: retention removed it, and a receipt of maintenance.gc lists its files.",
+            f"{text} is gone: retention removed it, and a receipt of maintenance.gc lists its"
+            " files.",
             expected="a version that is kept",
-            remedy=f"`kfm runs {dataset_id}` lists what there is; a backup or a bundle may still have it.",
+            remedy=(
+                f"`kfm runs {dataset_id}` lists what there is; a backup or a bundle may still"
+                " have it."
+            ),
         )
 
 
@@ -115,13 +143,36 @@ def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:
 
 
 def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> Generation:
-    fitting = {g.version_id: g for g in rows if g.version_id is not None and g.version_id.startswith(prefix)}
+    fitting = {
+        g.version_id: g
+        for g in rows
+        if g.version_id is not None and g.version_id.startswith(prefix)
+    }
     if len(fitting) > 1:
-        raise UsageError(f"{text} names {len(fitting)} versions.", expected="a prefix of exactly one version", remedy="Give more digits.")
+        raise UsageError(
+            f"{text} names {len(fitting)} versions.",
+            expected="a prefix of exactly one version",
+            remedy="Give more digits.",
+        )
     if not fitting:
         dataset_id = rows[0].dataset_id
         waiting = world.store.read(lambda tx: tx.proposals.waiting())
-        number = next((n for n, r in waiting if r.dataset_id == dataset_id and str(r.version_id).startswith(prefix)), None)
-        remedy = f"`kfm runs {dataset_id}` lists what there is." if number is None else f"It waits for a person: `kfm review {number}`."
-        raise UsageError(f"{text} names no version that is or was official.", expected="one of this dataset's versions", remedy=remedy)
+        number = next(
+            (
+                n
+                for n, r in waiting
+                if r.dataset_id == dataset_id and str(r.version_id).startswith(prefix)
+            ),
+            None,
+        )
+        remedy = (
+            f"`kfm runs {dataset_id}` lists what there is."
+            if number is None
+            else f"It waits for a person: `kfm review {number}`."
+        )
+        raise UsageError(
+            f"{text} names no version that is or was official.",
+            expected="one of this dataset's versions",
+            remedy=remedy,
+        )
     return next(iter(fitting.values()))

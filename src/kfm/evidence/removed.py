@@ -18,7 +18,9 @@ class Doomed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/gc/<run_id>.json`: what a sweep is about to remove, durable before the first removal."""
+    """`work/<id>/gc/<run_id>.json`: what a sweep is about to remove, durable before the first
+    removal.
+    """
 
     run_id: str
     dataset_id: str
@@ -35,7 +37,11 @@ def plans(zone: Zone, dataset_id: str) -> list[Plan]:
 def removed_versions(zone: Zone, dataset_id: str) -> set[str]:
     """Versions that retention removed: missing, and rightly so."""
     named = {version for plan in plans(zone, dataset_id) for version in plan.versions}
-    return {version for version in named if not zone.exists(version_path(dataset_id, version, "checksums.sha256"))}
+    return {
+        version
+        for version in named
+        if not zone.exists(version_path(dataset_id, version, "checksums.sha256"))
+    }
 
 
 def removed_files(zone: Zone, dataset_id: str) -> set[str]:

@@ -18,7 +18,17 @@ from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["close_runs", "FOLLOWING", "close_log", "derivation", "end_parts", "follow_up", "idempotency_state", "owed", "workers_alive"]
+__all__ = [
+    "close_runs",
+    "FOLLOWING",
+    "close_log",
+    "derivation",
+    "end_parts",
+    "follow_up",
+    "idempotency_state",
+    "owed",
+    "workers_alive",
+]
 
 _DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
 FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
@@ -29,22 +39,38 @@ def workers_alive(tx: Tx) -> bool:
     return any(not h["lapsed"] for h in tx.leases.held() if h["name"].startswith("worker/"))
 
 
-def follow_up(tx: Tx, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
-    """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job.
+def follow_up(
+    tx: Tx, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True
+) -> None:
+    """What a new version asks for: to be judged by every gate, and what its registry entry wants
+    made from it. Asked twice it is one job.
 
-    Only where a worker runs: a plain command has judged the version itself, and offers what else could be made of it.
+    Only where a worker runs: a plain command has judged the version itself, and offers what else
+    could be made of it.
     """
     entry = world.registry(dataset_id) if world.follows and workers_alive(tx) else None
     if entry is None:
         return
     trace = Trace(parent_run_id=run_id, correlation_id=str(world.marks.get("correlation_id", "")))
     for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
-        tx.jobs.submit(Request(job_type=job_type, dataset_id=dataset_id, trace=trace, reason="follows a new version"))
+        tx.jobs.submit(
+            Request(
+                job_type=job_type,
+                dataset_id=dataset_id,
+                trace=trace,
+                reason="follows a new version",
+            )
+        )
 
 
 def owed(world: World, dataset_id: str) -> list[str]:
-    """The types of job that would make what the registry entry wants made of the official version, and nobody has made or asked for yet."""
-    entry, head = world.registry(dataset_id), world.store.read(lambda tx: tx.index.last_generation(dataset_id))
+    """The types of job that would make what the registry entry wants made of the official version,
+    and nobody has made or asked for yet.
+    """
+    entry, head = (
+        world.registry(dataset_id),
+        world.store.read(lambda tx: tx.index.last_generation(dataset_id)),
+    )
     if entry is None or not entry.derive or head is None or head.version_id is None:
         return []
     made = {
@@ -53,10 +79,21 @@ def owed(world: World, dataset_id: str) -> list[str]:
     }
     since = appended_at(world, head) or ""
     tried = {
-        kind: world.store.read(lambda tx: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1)) for kind in _DERIVED.values()
+        kind: world.store.read(
+            lambda tx: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1)
+        )
+        for kind in _DERIVED.values()
     }
-    asked = {kind for kind, jobs in tried.items() if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)}
-    return [_DERIVED[name] for name in entry.derive if _DERIVED[name] not in asked and not world.data.exists(made[name])]
+    asked = {
+        kind
+        for kind, jobs in tried.items()
+        if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)
+    }
+    return [
+        _DERIVED[name]
+        for name in entry.derive
+        if _DERIVED[name] not in asked and not world.data.exists(made[name])
+    ]
 
 
 def derivation(job_type: str, dataset_id: str) -> str:
@@ -64,8 +101,12 @@ def derivation(job_type: str, dataset_id: str) -> str:
     return f"kfm worker run-job {job_type} --dataset kfm://dataset/{dataset_id}"
 
 
-def end_parts(tx: Tx, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:
-    """The parts of an assembling run end with it, in the transaction that ends it; `known`: what is official is what upstream said."""
+def end_parts(
+    tx: Tx, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True
+) -> None:
+    """The parts of an assembling run end with it, in the transaction that ends it; `known`: what is
+    official is what upstream said.
+    """
     if not is_assembly(row):
         return
     parts = pinned_parts(zone, row)
@@ -75,7 +116,12 @@ def end_parts(tx: Tx, zone: Zone, row: LedgerRow, *, state: str, reason: str = "
             expected=str(row.part),
             remedy="Restore data/work from a backup, then run `kfm resume`.",
         )
-    told = {"state": state, "reason": reason, "version_id": row.version_id, "version_digest": row.version_digest}
+    told = {
+        "state": state,
+        "reason": reason,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+    }
     for part in parts:
         moved = tx.runs.move(part.run_id, "STAGED", **told)
         if known:
@@ -110,12 +156,22 @@ def close_log(
     event = log.event("updater.run", payload)
     world.publish(log).emit_event("updater.run", event)
     log.say("telemetry.emitted", stage="telemetry", event_id=event["event_id"])
-    log.say("run.ended", stage="ledger", level=level, state=state, reason=reason, duration_ms=elapsed_ms, **(fields or {}))
+    log.say(
+        "run.ended",
+        stage="ledger",
+        level=level,
+        state=state,
+        reason=reason,
+        duration_ms=elapsed_ms,
+        **(fields or {}),
+    )
     log.idempotency(_told(world, log.dataset_id, idempotency))
 
 
 def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be told of a private input: validators and keys that follow its content become commitments."""
+    """What may be told of a private input: validators and keys that follow its content become
+    commitments.
+    """
     if not world.is_private(dataset_id):
         return dict(state)
 
@@ -125,7 +181,10 @@ def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, 
     veil = world.veil(dataset_id)
     told = {**state, "etag": hidden(veil.uncover(state["etag"])), "key": hidden(state["key"])}
     if "sources" in state:
-        told["sources"] = [{**s, "etag": hidden(veil.uncover(s["etag"])), "key": hidden(s["key"])} for s in state["sources"]]
+        told["sources"] = [
+            {**s, "etag": hidden(veil.uncover(s["etag"])), "key": hidden(s["key"])}
+            for s in state["sources"]
+        ]
     return told
 
 
@@ -170,4 +229,11 @@ def idempotency_state(
 def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
     """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
     for row in rows:
-        tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))
+        tx.runs.move(
+            row.run_id,
+            row.state,
+            state="SUPERSEDED",
+            promo=0,
+            reason=why,
+            ended_at=rfc3339(world.clock.now()),
+        )

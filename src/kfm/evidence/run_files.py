@@ -1,4 +1,6 @@
-"""Files of runs, wherever they lie: NOOP runs are packed daily into one file, under the same addresses."""
+"""Files of runs, wherever they lie: NOOP runs are packed daily into one file, under the same
+addresses.
+"""
 
 import datetime as dt
 import re
@@ -18,8 +20,12 @@ Packed = dict[str, dict[str, str]]
 
 def started_at(run_id: str) -> dt.datetime:
     """The moment a UUIDv7 holds; of an id that somebody chose, the beginning of time."""
-    stamped = re.fullmatch(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", run_id)
-    return dt.datetime.fromtimestamp(int(stamped[1] + stamped[2], 16) / 1000 if stamped else 0, dt.UTC)
+    stamped = re.fullmatch(
+        r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", run_id
+    )
+    return dt.datetime.fromtimestamp(
+        int(stamped[1] + stamped[2], 16) / 1000 if stamped else 0, dt.UTC
+    )
 
 
 def load_packs(zone: Zone, dataset_id: str) -> Packed:
@@ -30,7 +36,9 @@ def load_packs(zone: Zone, dataset_id: str) -> Packed:
     return found
 
 
-def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str, packed: Packed | None = None) -> bytes | None:
+def read_run_file(
+    zone: Zone, dataset_id: str, run_id: str, name: str, packed: Packed | None = None
+) -> bytes | None:
     """A file of a run, from its folder or from the pack it went into."""
     path = run_path(dataset_id, run_id, name)
     if zone.exists(path):
@@ -47,22 +55,39 @@ def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[s
 
 
 def pack_noops(world: World, dataset_id: str) -> int:
-    """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never in none."""
+    """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never
+    in none.
+    """
     today = world.clock.now().date()
     rows = world.store.read(lambda tx: tx.looks.unpacked_noops(dataset_id, today.isoformat()))
     days: dict[str, list[str]] = {}
     for row in rows:
         days.setdefault(row.timestamp[:10], []).append(row.run_id)
     for day, runs in days.items():
-        lines = [line for run_id in runs if (line := _packed(world.data, dataset_id, run_id))["files"]]
-        files = [run_path(dataset_id, line["run_id"], name) for line in lines for name in line["files"]]
+        lines = [
+            line for run_id in runs if (line := _packed(world.data, dataset_id, run_id))["files"]
+        ]
+        files = [
+            run_path(dataset_id, line["run_id"], name) for line in lines for name in line["files"]
+        ]
         path = partial(noops_path, dataset_id, day)
-        pack(world.data, lines, files, path, lambda *_: world.store.transaction(lambda tx: tx.looks.mark_packed(runs)))
+        pack(
+            world.data,
+            lines,
+            files,
+            path,
+            lambda *_: world.store.transaction(lambda tx: tx.looks.mark_packed(runs)),
+        )
         for run_id in runs:
-            world.data.remove_folders([run_folder(dataset_id, run_id), run_path(dataset_id, run_id, "artifacts")])
+            world.data.remove_folders(
+                [run_folder(dataset_id, run_id), run_path(dataset_id, run_id, "artifacts")]
+            )
     return len(rows)
 
 
 def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
     base = run_folder(dataset_id, run_id)
-    return {"run_id": run_id, "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)}}
+    return {
+        "run_id": run_id,
+        "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)},
+    }

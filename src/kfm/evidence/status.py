@@ -35,9 +35,17 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
     """One row of `kfm status --json`."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
-    age = None if check is None else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
+    age = (
+        None
+        if check is None
+        else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
+    )
     entry = world.registry(dataset_id)
-    fresh = head.version_id is not None and age is not None and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
+    fresh = (
+        head.version_id is not None
+        and age is not None
+        and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
+    )
     found = shown(world, head, fresh)
     return {
         "dataset_id": dataset_id,
@@ -53,8 +61,9 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
 
 
 def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
-    """What is said of the dataset whose head this is. The newest look decides what is said of upstream; what waits for a person, and
-    what was denied on this head, is said whatever upstream does."""
+    """What is said of the dataset whose head this is. The newest look decides what is said of
+    upstream; what waits for a person, and what was denied on this head, is said whatever upstream
+    does."""
     dataset_id = head.dataset_id
     entry = world.registry(dataset_id)
     many = NEWEST + 4 * len(entry.partitions if entry is not None else ())
@@ -62,10 +71,19 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
     last = next((r for r in rows if r.state not in _PASSED_OVER), None)
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.version_id is None and act.kind == "withdraw":
-        return Shown("withdrawn", f"withdrawn by generation {act.generation}", f"kfm explain {dataset_id}", last)
-    why = not_agreed(world, world.store.read(lambda tx: tx.index.generations(dataset_id)), head.generation)
+        return Shown(
+            "withdrawn",
+            f"withdrawn by generation {act.generation}",
+            f"kfm explain {dataset_id}",
+            last,
+        )
+    why = not_agreed(
+        world, world.store.read(lambda tx: tx.index.generations(dataset_id)), head.generation
+    )
     if why is not None:
-        return Shown("denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last)
+        return Shown(
+            "denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last
+        )
     if _working(world, dataset_id):
         return Shown("running", row=last)
     if entry is not None and entry.retired is not None:
@@ -80,26 +98,46 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
         state = "official" if head.version_id else "waiting"
         return Shown(state, f"{staged:,} parts wait to be assembled", "kfm backfill status", last)
     state = "official" if head.version_id else "none"
-    return Shown(state, next=None if state == "official" and fresh else _look_again(world, dataset_id), row=last)
+    return Shown(
+        state,
+        next=None if state == "official" and fresh else _look_again(world, dataset_id),
+        row=last,
+    )
 
 
 def _look_again(world: World, dataset_id: str) -> str:
-    """The command that has upstream looked at, from where the dataset is: what is switched off does not run."""
-    off = [s["name"] for s in world.store.read(lambda tx: tx.switches.listing()) if s["name"] in (dataset_id, JOB_TYPE)]
+    """The command that has upstream looked at, from where the dataset is: what is switched off does
+    not run.
+    """
+    off = [
+        s["name"]
+        for s in world.store.read(lambda tx: tx.switches.listing())
+        if s["name"] in (dataset_id, JOB_TYPE)
+    ]
     return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 
 
-def _news(world: World, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]) -> list[Shown]:
-    """What is said beside "official", the most pressing first: of each partition what became of its newest run and its newest look."""
+def _news(
+    world: World, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]
+) -> list[Shown]:
+    """What is said beside "official", the most pressing first: of each partition what became of its
+    newest run and its newest look.
+    """
     opened: list[LedgerRow] = world.store.read(lambda tx: tx.runs.open_runs(head.dataset_id))
     found = [s for row in reversed(opened) if (s := _open(world, head, row)) is not None]
     order = {"proposed": 0, "denied": 1, "waiting": 2, "failed": 3}
     ended: dict[str, list[LedgerRow]] = {}
     known = {"", *partitions}
     for row in rows:
-        if row.partition in known and row.state not in ("SUPERSEDED", "STAGED", "CLAIMED", "PROPOSED"):
+        if row.partition in known and row.state not in (
+            "SUPERSEDED",
+            "STAGED",
+            "CLAIMED",
+            "PROPOSED",
+        ):
             ended.setdefault(row.partition, []).append(row)
-    for partition, mine in ended.items():  # what is assembled from many parts belongs to none of them
+    # what is assembled from many parts belongs to none of them
+    for partition, mine in ended.items():
         look = world.store.read(lambda tx: tx.looks.newest(head.dataset_id, partition))
         found += [s for s in (_denied(head, mine, look), _failed(mine, look)) if s is not None]
     return sorted(found, key=lambda s: order[s.state])
@@ -115,15 +153,24 @@ def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
         return Shown("waiting", _named(row, "interrupted"), "kfm resume", row)
     number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
     if row.promo or row.intent is not None:  # approved, or asks nobody: it was left on its way
-        return Shown("proposed", _named(row, row.reason or "approved, and not yet official"), "kfm resume", row)
+        return Shown(
+            "proposed",
+            _named(row, row.reason or "approved, and not yet official"),
+            "kfm resume",
+            row,
+        )
     if row.pinned != head.generation:  # nobody can make it official any more
         said = f"proposal {number} was made on generation {row.pinned}; the next run makes it again"
         return Shown("waiting", _named(row, said), _look_again(world, row.dataset_id), row)
     said = row.reason or f"proposal {number} waits for a person"
-    return Shown("proposed", _named(row, said), f"kfm review {number}" if number else "kfm review", row)
+    return Shown(
+        "proposed", _named(row, said), f"kfm review {number}" if number else "kfm review", row
+    )
 
 
-def _denied(head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | None:
+def _denied(
+    head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] | None
+) -> Shown | None:
     """What was denied on this head, unless upstream has gone back to what is official."""
     last = next((r for r in rows if r.state not in ("NOOP", "FAILED")), None)
     if last is None or last.state != "REJECTED" or last.base_version != head.version_id:
@@ -134,7 +181,9 @@ def _denied(head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] |
 
 
 def _failed(rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | None:
-    """The newest run failed, and nobody has looked since; a look that found nothing new is no run."""
+    """The newest run failed, and nobody has looked since; a look that found nothing new is no
+    run.
+    """
     last = rows[0] if rows else None
     if last is None or last.state != "FAILED" or (look is not None and look[0] != last.run_id):
         return None
@@ -144,10 +193,17 @@ def _failed(rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | 
 def _waiting_parts(tx: Tx, dataset_id: str) -> int:
     """The parts that will be assembled; those of a cancelled backfill are not."""
     counts: dict[str, int] = tx.runs.staged_counts(dataset_id)
-    return sum(parts for name, parts in counts.items() if getattr(tx.backfill.get(name), "state", "") != "cancelled")
+    return sum(
+        parts
+        for name, parts in counts.items()
+        if getattr(tx.backfill.get(name), "state", "") != "cancelled"
+    )
 
 
 def _working(world: World, dataset_id: str) -> bool:
     """Whether a living process holds a lease of this dataset."""
     held = world.store.read(lambda tx: tx.leases.held())
-    return any(not h["lapsed"] and (h["name"] == dataset_id or h["name"].startswith(f"{dataset_id}/")) for h in held)
+    return any(
+        not h["lapsed"] and (h["name"] == dataset_id or h["name"].startswith(f"{dataset_id}/"))
+        for h in held
+    )

@@ -41,7 +41,9 @@ _FACTS = (
 _MEDIA = {".parquet": "application/vnd.apache.parquet", ".json": "application/json"}
 
 
-def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[str, str], dict[str, str]]:
+def version_listing(
+    zone: Zone, dataset_id: str, version_id: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """(data artifacts, records): path -> digest, as the folder's checksums list them."""
     listed = parse_checksums(zone.read(version_path(dataset_id, version_id, "checksums.sha256")))
     data = {path: digest for path, digest in listed.items() if not is_record(path)}
@@ -50,19 +52,29 @@ def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[
 
 def version_facts(candidate: Candidate) -> dict[str, Any]:
     """`version.json`: what a version is, without run, time or anything of an input."""
-    facts = {name: msgspec.to_builtins(getattr(candidate, name)) for name in (*_FACTS, *(["origin"] if candidate.origin else []))}
-    facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows", "release")} for p, a in candidate.artifacts.items()}
+    facts = {
+        name: msgspec.to_builtins(getattr(candidate, name))
+        for name in (*_FACTS, *(["origin"] if candidate.origin else []))
+    }
+    facts["artifacts"] = {
+        p: {k: a[k] for k in ("digest", "size", "rows", "release")}
+        for p, a in candidate.artifacts.items()
+    }
     return facts
 
 
 def read_facts(zone: Zone, dataset_id: str, version_id: str) -> dict[str, Any]:
     """The facts of a version that lies in `processed`."""
-    facts: dict[str, Any] = canonical.loads(zone.read(version_path(dataset_id, version_id, "version.json")))
+    facts: dict[str, Any] = canonical.loads(
+        zone.read(version_path(dataset_id, version_id, "version.json"))
+    )
     return facts
 
 
 def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
-    """How the data of a version were obtained, as its facts say; nothing for live ones, or where there is no version."""
+    """How the data of a version were obtained, as its facts say; nothing for live ones, or where
+    there is no version.
+    """
     if version_id is None or not zone.exists(version_path(dataset_id, version_id, "version.json")):
         return []
     return list(read_facts(zone, dataset_id, version_id).get("origin", ()))
@@ -96,7 +108,13 @@ def describe(
         generation=generation,
         previous=tuple(previous),
         artifacts=tuple(
-            Artifact(path=path, digest=a["digest"], size=a["size"], media_type=_MEDIA.get(path[path.rfind(".") :], "application/octet-stream"), columns=columns)
+            Artifact(
+                path=path,
+                digest=a["digest"],
+                size=a["size"],
+                media_type=_MEDIA.get(path[path.rfind(".") :], "application/octet-stream"),
+                columns=columns,
+            )
             for path, a in sorted(facts["artifacts"].items())
         ),
         records=dict(records or {}),
@@ -106,11 +124,15 @@ def describe(
         h3_resolution=facts["h3_resolution"],
         modified=modified,
         origin=tuple(facts.get("origin", ())),
-    )  # fmt: skip
+    )
 
 
-def version_records(world: World, entry: DatasetEntry, candidate: Candidate, sources: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Every record of a version folder, path -> bytes; the same candidate always gives the same ones."""
+def version_records(
+    world: World, entry: DatasetEntry, candidate: Candidate, sources: Sequence[Mapping[str, Any]]
+) -> dict[str, bytes]:
+    """Every record of a version folder, path -> bytes; the same candidate always gives the same
+    ones.
+    """
     facts = version_facts(candidate)
     described = describe(entry, facts)
     found = {"version.json": canonical.dumps(facts) + b"\n", "dcat.json": version_dcat(described)}
@@ -134,13 +156,19 @@ def version_records(world: World, entry: DatasetEntry, candidate: Candidate, sou
     return {**found, ATTESTATION: world.keys.sign(statement)}
 
 
-def dependencies(world: World, dataset_id: str, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def dependencies(
+    world: World, dataset_id: str, sources: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """What went in: by digest, or by commitment where the input is not public."""
     private = world.is_private(dataset_id)
     return [
         {
             "uri": s["source_url"],
-            **({"commitment": world.stand_in(dataset_id, s["digest"])} if private else {"digest": s["digest"]}),
+            **(
+                {"commitment": world.stand_in(dataset_id, s["digest"])}
+                if private
+                else {"digest": s["digest"]}
+            ),
             **({"origin": s["origin"]} if s.get("origin") else {}),
         }
         for s in sources
@@ -170,8 +198,12 @@ def prov_record(world: World, entry: DatasetEntry, row: LedgerRow, candidate: Ca
     )
 
 
-def derived_prov(world: World, entry: DatasetEntry, head: Generation, candidate: Candidate) -> bytes:
-    """PROV of a version a withdrawal left: derived from the one before it, by the key that signs the generation."""
+def derived_prov(
+    world: World, entry: DatasetEntry, head: Generation, candidate: Candidate
+) -> bytes:
+    """PROV of a version a withdrawal left: derived from the one before it, by the key that signs
+    the generation.
+    """
     return prov(
         ProvRun(
             run_id=f"withdrawal_{head.generation + 1}",
@@ -194,17 +226,37 @@ def derived_prov(world: World, entry: DatasetEntry, head: Generation, candidate:
 
 def _prov_step(step: Mapping[str, Any]) -> dict[str, Any]:
     settings = {k: v for k, v in step.items() if k not in ("step", "discharges")}
-    return {"id": step["step"], "kind": step["step"], "discharges": step.get("discharges"), "settings": settings}
+    return {
+        "id": step["step"],
+        "kind": step["step"],
+        "discharges": step.get("discharges"),
+        "settings": settings,
+    }
 
 
 def previous_versions(
-    world: World, dataset_id: str, version_id: str, known: Sequence[Generation] = (), told: frozenset[str] = frozenset()
+    world: World,
+    dataset_id: str,
+    version_id: str,
+    known: Sequence[Generation] = (),
+    told: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """The versions that were official before, newest first, without those that were withdrawn or that retention removed.
+    """The versions that were official before, newest first, without those that were withdrawn or
+    that retention removed.
 
-    `known`: the generations up to the one that is shown; all there are, when it is the newest. `told`: removed, and not left out.
+    `known`: the generations up to the one that is shown; all there are, when it is the newest.
+    `told`: removed, and not left out.
     """
-    rows: Sequence[Generation] = known or world.store.read(lambda tx: tx.index.generations(dataset_id))
-    gone = {*(rows[-1].suppressed if rows else ()), *(removed_versions(world.data, dataset_id) - told)}
-    order = [str(g.version_id) for g in rows if g.version_id is not None and g.version_id != version_id and g.version_id not in gone]
+    rows: Sequence[Generation] = known or world.store.read(
+        lambda tx: tx.index.generations(dataset_id)
+    )
+    gone = {
+        *(rows[-1].suppressed if rows else ()),
+        *(removed_versions(world.data, dataset_id) - told),
+    }
+    order = [
+        str(g.version_id)
+        for g in rows
+        if g.version_id is not None and g.version_id != version_id and g.version_id not in gone
+    ]
     return list(dict.fromkeys(reversed(order)))

@@ -1,4 +1,6 @@
-"""withdrawal_check: a withdrawal takes away only; what it left is compared with the version before it, row by row."""
+"""withdrawal_check: a withdrawal takes away only; what it left is compared with the version before
+it, row by row.
+"""
 
 from typing import NamedTuple
 
@@ -24,14 +26,25 @@ def taken_away(zone: Zone, dataset_id: str, before: str, left: str, path: str) -
 
         old, new = (read_facts(zone, dataset_id, version) for version in (before, left))
         if any(step.get("step") != "suppress" for step in new.get("steps", ())):
-            return Compared(not_compared="its rows stand for groups of records, and change with them")
+            return Compared(
+                not_compared="its rows stand for groups of records, and change with them"
+            )
         more = sorted({c["name"] for c in new["schema"]} - {c["name"] for c in old["schema"]})
         if more:
             return Compared(wrong=f"it has a column that the version before it has not: {more[0]}")
-        files = [{path: zone.local(version_path(dataset_id, version, path))} for version in (before, left)]
+        files = [
+            {path: zone.local(version_path(dataset_id, version, path))}
+            for version in (before, left)
+        ]
         found = diff_files(files[0], files[1], (), limit=0, dataset_id=dataset_id)
     except ImportError:
         return Compared(not_compared="what reads Parquet is not installed")
     except (KfmError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return Compared(not_compared="one of the two cannot be read")
-    return Compared(wrong=f"{found.added:,} of its rows are not in the version before it, or not like this" if found.added else "")
+    return Compared(
+        wrong=(
+            f"{found.added:,} of its rows are not in the version before it, or not like this"
+            if found.added
+            else ""
+        )
+    )

@@ -1,1 +1,3 @@
-"""What needs more than the core: each part loads its libraries itself and names the extra that brings them."""
+"""What needs more than the core: each part loads its libraries itself and names the extra that
+brings them.
+"""

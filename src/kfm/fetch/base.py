@@ -24,7 +24,9 @@ __all__ = [
 
 
 class Budget:
-    """The bytes that all requests of one capture may bring together: taken before they are read, given back when they are not kept."""
+    """The bytes that all requests of one capture may bring together: taken before they are read,
+    given back when they are not kept.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit, self._left, self._lock = limit, limit, threading.Lock()
@@ -45,8 +47,9 @@ class Budget:
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One resource to get, and what the getting may touch.
 
-    A header value, or the value of a query field named like a secret, may be a reference, `env:NAME` or `credential:NAME`.
-    It is resolved when the request is sent, and only for the server of the registered address.
+    A header value, or the value of a query field named like a secret, may be a reference,
+    `env:NAME` or `credential:NAME`. It is resolved when the request is sent, and only for the
+    server of the registered address.
     """
 
     url: str
@@ -54,8 +57,12 @@ class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     etag: str | None = None  # a strong validator with its quotes; makes the request conditional
     headers: dict[str, str] = {}
     accept: str = ""
-    body: str = ""  # JSON; makes it a POST, which is asked again like a GET but is never conditional and never continued
-    made_from: str = ""  # the registered address that `url` follows from (a page, a next link); empty: it is `url` itself
+    # JSON; makes it a POST, which is asked again like a GET but is never conditional and never
+    # continued
+    body: str = ""
+    # the registered address that `url` follows from (a page, a next link); empty: it is `url`
+    # itself
+    made_from: str = ""
     max_bytes: int = 4 * 2**30
     budget: Budget | None = None  # shared with the other requests of its capture
     max_seconds: float = 3600.0  # for all attempts together
@@ -96,12 +103,19 @@ class TooLarge(Quarantined):
 
 def too_large(request: FetchRequest, what: str) -> TooLarge:
     """The error for a body that does not fit, with the limit and its key."""
-    limit = request.max_bytes if request.budget is None else min(request.max_bytes, request.budget.limit)
+    limit = (
+        request.max_bytes
+        if request.budget is None
+        else min(request.max_bytes, request.budget.limit)
+    )
     together = "" if request.budget is None else ", together with what else this capture holds"
     return TooLarge(
         f"{what} is larger than {limit:,} bytes{together}.",
         expected="no more than `source.max_bytes` (4 GiB unless stated) in all files of a capture",
-        remedy="Look at what upstream sends; if it is right, raise `source.max_bytes` in the registry entry.",
+        remedy=(
+            "Look at what upstream sends; if it is right, raise `source.max_bytes` in the registry"
+            " entry."
+        ),
     )
 
 
@@ -112,7 +126,9 @@ def take_room(request: FetchRequest, size: int, what: str) -> None:
 
 
 class SecretEchoed(Quarantined):
-    """The body repeats a credential we sent; nothing of it is kept, because raw bytes are never changed."""
+    """The body repeats a credential we sent; nothing of it is kept, because raw bytes are never
+    changed.
+    """
 
     code: ClassVar[str] = "secret-echoed"
 
@@ -120,13 +136,17 @@ class SecretEchoed(Quarantined):
 class AskedToWait(UpstreamUnavailable):
     """Upstream named the time from which on it wants to be asked again."""
 
-    def __init__(self, happened: str, *, expected: str = "", remedy: str = "", until: float) -> None:
+    def __init__(
+        self, happened: str, *, expected: str = "", remedy: str = "", until: float
+    ) -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
         self.until = until  # seconds since 1970
 
 
 class UpstreamRefused(UpstreamUnavailable):
-    """Upstream answered and the answer is final (404, 403, an untrusted certificate): asking again does not help."""
+    """Upstream answered and the answer is final (404, 403, an untrusted certificate): asking again
+    does not help.
+    """
 
     retryable = False
 
@@ -134,14 +154,16 @@ class UpstreamRefused(UpstreamUnavailable):
 class Fetcher(Protocol):
     """Gets bytes from outside.
 
-    On 200 the whole body is at `into`, its length verified; on 304 and on every error there is nothing new at `into`.
-    The file is not synced: who relies on it makes it durable. A call may be repeated after a crash.
+    On 200 the whole body is at `into`, its length verified; on 304 and on every error there is
+    nothing new at `into`. The file is not synced: who relies on it makes it durable. A call may be
+    repeated after a crash.
     """
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
         """Get `request.url` into `into`.
 
-        Raises `Denied` for a host or address that is not allowed, `UsageError` for an unusable request, `TooLarge`
-        for a body over `max_bytes`, `SecretEchoed` for one with our credential in it, `UpstreamUnavailable` when transport gave up.
+        Raises `Denied` for a host or address that is not allowed, `UsageError` for an unusable
+        request, `TooLarge` for a body over `max_bytes`, `SecretEchoed` for one with our credential
+        in it, `UpstreamUnavailable` when transport gave up.
         """
         ...

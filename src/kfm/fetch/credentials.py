@@ -17,34 +17,60 @@ __all__ = ["Table", "check_value", "query_references", "resolve_headers", "resol
 Table = Mapping[str, str]  # `credentials` of kfm.yml: name -> env:NAME, file:PATH or cmd:COMMAND
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]+")
-_SECRET_HEADER = re.compile(r"authorization|token|key|secret|cookie|password|credential|signature", re.IGNORECASE)
-_OURS = {"host", "connection", "accept-encoding", "content-length", "transfer-encoding", "te", "upgrade", "expect", "trailer", "range"}
+_SECRET_HEADER = re.compile(
+    r"authorization|token|key|secret|cookie|password|credential|signature", re.IGNORECASE
+)
+_OURS = {
+    "host",
+    "connection",
+    "accept-encoding",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "upgrade",
+    "expect",
+    "trailer",
+    "range",
+}
 _MAX_SECRET = 64 * 1024
 _COMMAND_SECONDS = 10.0
 _REMEDIES = {
     "env": "Set the variable.",
     "file": "Write the file, readable by this user.",
-    "cmd": f"Run the command yourself: it must print the value within {_COMMAND_SECONDS:g} seconds and end with 0.",
+    "cmd": (
+        f"Run the command yourself: it must print the value within {_COMMAND_SECONDS:g} seconds and"
+        " end with 0."
+    ),
 }
 
 
-def resolve_headers(headers: Mapping[str, str], table: Table = MappingProxyType({})) -> dict[str, str]:
-    """The headers as they are sent, references `env:NAME` and `credential:NAME` replaced by what they name.
+def resolve_headers(
+    headers: Mapping[str, str], table: Table = MappingProxyType({})
+) -> dict[str, str]:
+    """The headers as they are sent, references `env:NAME` and `credential:NAME` replaced by what
+    they name.
 
-    Raises `UsageError` for an inline secret, a reference to nothing, or a header the fetcher sets itself; never says a value.
+    Raises `UsageError` for an inline secret, a reference to nothing, or a header the fetcher sets
+    itself; never says a value.
     """
     return {name: _resolve_header(name, value, table) for name, value in headers.items()}
 
 
 def resolve_query(query: str, allowed: Container[str], table: Table = MappingProxyType({})) -> str:
-    """The query as it is sent: the `allowed` references in fields named like a secret replaced by what they name."""
+    """The query as it is sent: the `allowed` references in fields named like a secret replaced by
+    what they name.
+    """
     return "&".join(_resolve_field(field, allowed, table) for field in query.split("&"))
 
 
 def query_references(query: str) -> set[str]:
     """The references in fields named like a secret."""
     fields = [field.partition("=") for field in query.split("&")]
-    return {unquote_plus(value) for name, _, value in fields if names_a_secret(unquote_plus(name)) and is_reference(unquote_plus(value))}
+    return {
+        unquote_plus(value)
+        for name, _, value in fields
+        if names_a_secret(unquote_plus(name)) and is_reference(unquote_plus(value))
+    }
 
 
 def check_value(name: str, value: str) -> None:
@@ -65,7 +91,10 @@ def _resolve_header(name: str, value: str, table: Table) -> str:
         raise UsageError(
             f"The header {name} holds an inline secret.",
             expected="a reference to the whole value: `env:NAME` or `credential:NAME`",
-            remedy=f"Put the value in the environment, or say where it is under `credentials` in kfm.yml; name it in `source.headers.{name}`.",
+            remedy=(
+                "Put the value in the environment, or say where it is under `credentials` in"
+                f" kfm.yml; name it in `source.headers.{name}`."
+            ),
         )
     check_value(name, value)
     return value
@@ -91,7 +120,13 @@ def _resolve_field(field: str, allowed: Container[str], table: Table) -> str:
 def _look_up(reference: str, where: str, table: Table) -> str:
     check_reference(reference, where)
     kind, _, place = _listed(reference, where, table).partition(":")
-    value = os.environ.get(place) if kind == "env" else _printed(place) if kind == "cmd" else _read(Path(place))
+    value = (
+        os.environ.get(place)
+        if kind == "env"
+        else _printed(place)
+        if kind == "cmd"
+        else _read(Path(place))
+    )
     if value:
         keep_secret(value)
     else:
@@ -112,7 +147,9 @@ def _listed(reference: str, where: str, table: Table) -> str:
         raise UsageError(
             f"The {where} refers to the credential {name!r}, which kfm.yml does not have.",
             expected=f"one of {', '.join(sorted(table))}" if table else "it under `credentials`",
-            remedy=f"Add `credentials: {{{name}: env:NAME}}` (or file:PATH, cmd:COMMAND) to kfm.yml.",
+            remedy=(
+                f"Add `credentials: {{{name}: env:NAME}}` (or file:PATH, cmd:COMMAND) to kfm.yml."
+            ),
         )
     return table[name]
 
@@ -121,21 +158,28 @@ def _read(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return file.read(_MAX_SECRET).decode().rstrip("\r\n")
-    except (OSError, ValueError):  # the caller says which reference it was; a decoding error would quote the bytes
+    except (OSError, ValueError):
+        # the caller says which reference it was; a decoding error would quote the bytes
         return None
 
 
 @cache
 def _printed(command: str) -> str | None:
-    """What a command prints, asked once per process; no shell, and what it says on stderr is nobody's business."""
+    """What a command prints, asked once per process; no shell, and what it says on stderr is
+    nobody's business.
+    """
     import shlex
     import subprocess  # here, because most sources need no command
 
     try:
         done = subprocess.run(
-            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            timeout=_COMMAND_SECONDS, check=True,
-        )  # fmt: skip
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
         return done.stdout[:_MAX_SECRET].decode().strip()
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return None

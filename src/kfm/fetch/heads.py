@@ -1,4 +1,6 @@
-"""What the head of an answer says: validators, digests of the whole body, and what cannot be right."""
+"""What the head of an answer says: validators, digests of the whole body, and what cannot be
+right.
+"""
 
 import binascii
 import datetime as dt
@@ -12,7 +14,8 @@ from kfm.model.media_types import shown
 __all__ = ["Stated", "head_oddities", "stated_digest", "strong_etag", "tag_digest", "weak_etag"]
 
 
-# Bytes above 0x7e are legal but have no agreed character set, so they count as malformed: unknown, never unchanged.
+# Bytes above 0x7e are legal but have no agreed character set, so they count as malformed: unknown,
+# never unchanged.
 _OPAQUE = r'"[\x21\x23-\x7e]*"'
 _STRONG = re.compile(_OPAQUE)
 _WEAK = re.compile(f"W/{_OPAQUE}")
@@ -28,7 +31,8 @@ def weak_etag(value: str | None) -> str | None:
     return value if value is not None and _WEAK.fullmatch(value) else None
 
 
-_SIZES = {"sha256": 32, "sha512": 64, "sha1": 20, "md5": 16}  # the first is at hand without reading the body again
+# the first is at hand without reading the body again
+_SIZES = {"sha256": 32, "sha512": 64, "sha1": 20, "md5": 16}
 _NAMES = {
     "sha-256": "sha256", "sha-512": "sha512", "sha": "sha1", "sha-1": "sha1", "md5": "md5",
     "id-sha-256": "sha256", "id-sha-512": "sha512",
@@ -46,25 +50,43 @@ class Stated(msgspec.Struct, frozen=True):
 
 
 def stated_digest(head: Head) -> Stated | None:
-    """What the head of a 200 says of its body; None when it says nothing that can be checked. Malformed is as good as missing."""
-    found = [*_members(head, "repr-digest"), *_members(head, "content-digest"), *_members(head, "digest"), *_members(head, "x-goog-hash")]
-    if "composite" not in (head.get("x-amz-checksum-type") or "").lower():  # a digest of digests says nothing of the bytes alone
+    """What the head of a 200 says of its body; None when it says nothing that can be checked.
+    Malformed is as good as missing.
+    """
+    found = [
+        *_members(head, "repr-digest"),
+        *_members(head, "content-digest"),
+        *_members(head, "digest"),
+        *_members(head, "x-goog-hash"),
+    ]
+    # a digest of digests says nothing of the bytes alone
+    if "composite" not in (head.get("x-amz-checksum-type") or "").lower():
         found += [_stated(algorithm, head.get(name), name) for name, algorithm in _SINGLE.items()]
     known = [stated for stated in found if stated is not None]
     return min(known, key=lambda stated: list(_SIZES).index(stated.algorithm), default=None)
 
 
 def tag_digest(etag: str | None) -> Stated | None:
-    """A tag that looks like a digest, as object stores make them. That it is one shows only when it equals that of the body."""
+    """A tag that looks like a digest, as object stores make them. That it is one shows only when it
+    equals that of the body.
+    """
     opaque = (etag or "").strip('"').lower()
     algorithm = {2 * size: name for name, size in _SIZES.items()}.get(len(opaque))
-    return Stated(algorithm, opaque, "ETag") if algorithm and re.fullmatch("[0-9a-f]+", opaque) else None
+    return (
+        Stated(algorithm, opaque, "ETag")
+        if algorithm and re.fullmatch("[0-9a-f]+", opaque)
+        else None
+    )
 
 
 def _members(head: Head, name: str) -> list[Stated | None]:
     """Lists such as `sha-256=:…:` (RFC 9530) or `SHA-256=…` (RFC 3230)."""
     matches = [_MEMBER.fullmatch(part) for part in (head.get(name) or "").split(",")]
-    return [_stated(_NAMES.get(m[1].lower(), ""), m[2].strip(":"), name) for m in matches if m is not None]
+    return [
+        _stated(_NAMES.get(m[1].lower(), ""), m[2].strip(":"), name)
+        for m in matches
+        if m is not None
+    ]
 
 
 def _stated(algorithm: str, value: str | None, header: str) -> Stated | None:
@@ -74,18 +96,27 @@ def _stated(algorithm: str, value: str | None, header: str) -> Stated | None:
         digest = binascii.a2b_base64(value.strip(), strict_mode=True)
     except ValueError:
         return None
-    return Stated(algorithm, digest.hex(), _spelt(header)) if len(digest) == _SIZES[algorithm] else None
+    return (
+        Stated(algorithm, digest.hex(), _spelt(header))
+        if len(digest) == _SIZES[algorithm]
+        else None
+    )
 
 
 def _spelt(header: str) -> str:
-    return {"content-md5": "Content-MD5"}.get(header, "-".join(part.capitalize() for part in header.split("-")))
+    return {"content-md5": "Content-MD5"}.get(
+        header, "-".join(part.capitalize() for part in header.split("-"))
+    )
 
 
 _TOLERANCE_S = 86400.0  # how far a clock upstream may be ahead of ours
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# The form every server should use; `email.utils` knows more of them, and costs more to load than the rest of this package.
+# The form every server should use; `email.utils` knows more of them, and costs more to load than
+# the rest of this package.
 _DATE = re.compile(r"\w{3}, (\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) (?:GMT|UTC|\+0000)")
-_OLD_DATE = re.compile(r"\w{6,9}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}")
+_OLD_DATE = re.compile(
+    r"\w{6,9}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+)
 
 
 def head_oddities(head: Head, now: float) -> list[str]:
@@ -98,7 +129,9 @@ def head_oddities(head: Head, now: float) -> list[str]:
         if at is None and not _OLD_DATE.fullmatch(changed):
             found.append(f"Upstream's Last-Modified is no date: {shown(changed)}.")
         elif at is not None and at > now + _TOLERANCE_S:
-            found.append(f"Upstream says that its answer was last changed in the future: {shown(changed)}.")
+            found.append(
+                f"Upstream says that its answer was last changed in the future: {shown(changed)}."
+            )
     return found
 
 
@@ -108,6 +141,8 @@ def _seconds(date: str) -> float | None:
         return None
     day, year, hour, minute, second = (int(match[n]) for n in (1, 3, 4, 5, 6))
     try:
-        return dt.datetime(year, _MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=dt.UTC).timestamp()
+        return dt.datetime(
+            year, _MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=dt.UTC
+        ).timestamp()
     except ValueError:  # the 31st of February
         return None

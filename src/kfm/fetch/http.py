@@ -1,4 +1,6 @@
-"""The fetcher for http and https: conditional, resumable, bounded, and closed against everything not allowed by name."""
+"""The fetcher for http and https: conditional, resumable, bounded, and closed against everything
+not allowed by name.
+"""
 
 import datetime as dt
 import math
@@ -12,7 +14,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
+from kfm.fetch.base import (
+    AskedToWait,
+    Fetched,
+    FetchRequest,
+    SecretEchoed,
+    UpstreamRefused,
+    Wait,
+    too_large,
+)
 from kfm.fetch.connect import Dialer, Lookup, lookup
 from kfm.fetch.credentials import Table, resolve_headers
 from kfm.fetch.heads import Stated, head_oddities, stated_digest, strong_etag, tag_digest, weak_etag
@@ -25,10 +35,19 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import UpstreamUnavailable
 from kfm.model.masking import Echo, masked
 
-__all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers", "unexpected_status"]
+__all__ = [
+    "HttpFetcher",
+    "canonical_url",
+    "expand_url",
+    "find_inline_secret",
+    "resolve_headers",
+    "unexpected_status",
+]
 
 MAX_RETRY_AFTER_S = (
-    30.0  # what upstream asks for is waited for here so long, twice as long in all; beyond that the job waits, not a process
+    # what upstream asks for is waited for here so long, twice as long in all; beyond that the job
+    # waits, not a process
+    30.0
 )
 MAX_OWN_WAIT_S = 120.0
 PASSING = {408, 429, 500, 502, 503, 504}
@@ -61,12 +80,23 @@ class HttpFetcher:
         manners: Manners | None = None,
         credentials: Table = MappingProxyType({}),
     ) -> None:
-        self.attempts, self.on_wait, self._read_timeout, self._user_agent = max(1, attempts), on_wait, read_timeout, user_agent
+        self.attempts, self.on_wait, self._read_timeout, self._user_agent = (
+            max(1, attempts),
+            on_wait,
+            read_timeout,
+            user_agent,
+        )
         self.sleep, self.monotonic, self.now, self.manners = sleep, monotonic, now, manners
         self.backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, jitter=jitter)
-        self._dialer = Dialer(allow_loopback=allow_loopback, reroute=reroute, timeout=connect_timeout, resolve=resolve)
+        self._dialer = Dialer(
+            allow_loopback=allow_loopback, reroute=reroute, timeout=connect_timeout, resolve=resolve
+        )
         self._credentials = credentials
-        self._deadline_s, self._slow_after_s, self._least_bytes_per_s = deadline_s, slow_after_s, least_bytes_per_s
+        self._deadline_s, self._slow_after_s, self._least_bytes_per_s = (
+            deadline_s,
+            slow_after_s,
+            least_bytes_per_s,
+        )
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
         """Get `request.url` into `into`; see `Fetcher.fetch`."""
@@ -77,7 +107,9 @@ class HttpFetcher:
         }
         pace = Pace(**limits, monotonic=self.monotonic)
         fetch = _Fetch(self, request, Partial(into), pace)
-        asking = Asking(self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn, self._credentials)
+        asking = Asking(
+            self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn, self._credentials
+        )
         return fetch.run(Question(request, asking))
 
 
@@ -99,15 +131,20 @@ class _Seen(msgspec.Struct, frozen=True):
 class _Fetch:
     """One call of `fetch`: the attempts, and what one leaves for the next."""
 
-    def __init__(self, fetcher: HttpFetcher, request: FetchRequest, partial: Partial, pace: Pace) -> None:
+    def __init__(
+        self, fetcher: HttpFetcher, request: FetchRequest, partial: Partial, pace: Pace
+    ) -> None:
         self._fetcher, self._request, self._partial, self._pace = fetcher, request, partial, pace
         self._seen: _Seen | None = None
         self._echo: Echo | None = None
         self._conditional = request.etag is not None and not request.body
-        self._unsized: tuple[int, str] | None = None  # size and digest of a body whose length nobody stated
-        self._cut: tuple[str, int, str] | None = None  # tag, size and digest of a body that was cut off and not continued
+        # size and digest of a body whose length nobody stated
+        self._unsized: tuple[int, str] | None = None
+        # tag, size and digest of a body that was cut off and not continued
+        self._cut: tuple[str, int, str] | None = None
         self._warnings: list[str] = []
-        self._continues = True  # until pieces did not fit: then only a body in one piece is believed
+        # until pieces did not fit: then only a body in one piece is believed
+        self._continues = True
         self._attempts = 0
         self._waits: list[Wait] = []
         self._busy_s = 0.0
@@ -125,7 +162,9 @@ class _Fetch:
         finally:
             self._partial.discard()
             if self._request.budget is not None:
-                self._request.budget.give_back(self._taken - (self._partial.size if self._kept else 0))
+                self._request.budget.give_back(
+                    self._taken - (self._partial.size if self._kept else 0)
+                )
 
     def _attempt(self) -> Fetched:
         self._attempts += 1
@@ -145,9 +184,16 @@ class _Fetch:
             raise self._asked_to_come_back(asked, trouble.reason) from trouble
         if self._attempts >= self._fetcher.attempts:
             why = f"{self._attempts} attempts failed, the last one: {trouble.reason}."
-            raise (self._wait_until(asked, why) if asked else gave_up(self._first, why)) from trouble
+            raise (
+                self._wait_until(asked, why) if asked else gave_up(self._first, why)
+            ) from trouble
         if trouble.pause:
-            self._pause(Wait(self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason), trouble)
+            self._pause(
+                Wait(
+                    self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason
+                ),
+                trouble,
+            )
 
     @contextmanager
     def turn(self, target: Target) -> Iterator[Callable[[Head], None]]:
@@ -157,10 +203,15 @@ class _Fetch:
             yield lambda head: None
             return
         with manners.turn(target.host, self._wait_for_turn):
-            yield lambda head: manners.answered(target.host, head.status, retry_after_seconds(head.get("retry-after"), fetcher.now()))
+            yield lambda head: manners.answered(
+                target.host,
+                head.status,
+                retry_after_seconds(head.get("retry-after"), fetcher.now()),
+            )
 
     def _wait_for_turn(self, wait: Wait) -> None:
-        # What we impose on ourselves is waited for longer: a capture of many pages would else never end.
+        # What we impose on ourselves is waited for longer: a capture of many pages would else never
+        # end.
         if wait.seconds > (MAX_RETRY_AFTER_S if wait.asked else MAX_OWN_WAIT_S):
             raise self._asked_to_come_back(wait.seconds, wait.reason)
         before = self._fetcher.monotonic()
@@ -170,7 +221,10 @@ class _Fetch:
     def _pause(self, wait: Wait, trouble: Transient | None = None) -> None:
         """Sleep, and note for how long and why; one reason in a row is one wait."""
         if wait.seconds >= self._pace.left():
-            raise gave_up(self._first, f"The next attempt would begin after the deadline; the last one: {wait.reason}.") from trouble
+            raise gave_up(
+                self._first,
+                f"The next attempt would begin after the deadline; the last one: {wait.reason}.",
+            ) from trouble
         if trouble is None and self._waits and self._waits[-1].reason == wait.reason:
             self._waits[-1] = Wait(self._waits[-1].seconds + wait.seconds, wait.reason)
         else:
@@ -181,22 +235,32 @@ class _Fetch:
 
     def _asked_to_come_back(self, asked: float, reason: str) -> UpstreamUnavailable:
         bounded = f", of which {LONGEST_WAIT_S:.0f} are heeded" if asked > LONGEST_WAIT_S else ""
-        return self._wait_until(asked, f"Upstream asks to wait {asked:.0f} seconds{bounded} ({reason}).")
+        return self._wait_until(
+            asked, f"Upstream asks to wait {asked:.0f} seconds{bounded} ({reason})."
+        )
 
     def _wait_until(self, asked: float, why: str) -> UpstreamUnavailable:
         until = math.ceil(self._fetcher.now() + min(asked, LONGEST_WAIT_S))
         moment = rfc3339(dt.datetime.fromtimestamp(until, dt.UTC))
-        said = gave_up(self._first, why, f"Try again after {moment}; a queued job waits until then.")
+        said = gave_up(
+            self._first, why, f"Try again after {moment}; a queued job waits until then."
+        )
         return AskedToWait(said.happened, expected=said.expected, remedy=said.remedy, until=until)
 
     def _condition(self) -> Condition:
         if self._resumes():
             assert self._seen is not None
             return [("Range", f"bytes={self._partial.size}-"), ("If-Range", self._seen.etag or "")]
-        return [("If-None-Match", self._request.etag)] if self._conditional and self._request.etag else []
+        return (
+            [("If-None-Match", self._request.etag)]
+            if self._conditional and self._request.etag
+            else []
+        )
 
     def _resumes(self) -> bool:
-        """Whether the next request asks for the rest: a tag alone does not prove that pieces belong together, servers repeat them."""
+        """Whether the next request asks for the rest: a tag alone does not prove that pieces belong
+        together, servers repeat them.
+        """
         seen = self._seen
         whole = self._request.body or self._partial.size == 0 or not self._continues
         return not whole and seen is not None and seen.etag is not None and seen.proof is not None
@@ -215,7 +279,11 @@ class _Fetch:
 
     def _unchanged(self, head: Head, target: Target) -> Fetched:
         if self._resumes() or not self._conditional:
-            raise gave_up(self._first, "Upstream answered 304 to a question that was not conditional.", "Tell the upstream.")
+            raise gave_up(
+                self._first,
+                "Upstream answered 304 to a question that was not conditional.",
+                "Tell the upstream.",
+            )
         if head.get("etag") not in (None, self._request.etag):
             # "Not modified, and here is another tag" says nothing; only the bytes can tell.
             self._conditional = False
@@ -228,14 +296,19 @@ class _Fetch:
         if self._seen is not None and self._seen.etag and self._partial.size:
             self._cut = self._seen.etag, self._partial.size, self._partial.digest
         self._partial.restart()
-        self._seen = _Seen(head, target, strong_etag(head.get("etag")), head.length, stated_digest(head))
+        self._seen = _Seen(
+            head, target, strong_etag(head.get("etag")), head.length, stated_digest(head)
+        )
         self._receive(wire, head)
         if (stated := self._seen.stated) is not None:
             if self._partial.digest_by(stated.algorithm) != stated.digest:
                 raise self._start_over(f"the body is not the one that its {stated.header} states")
         elif not head.chunked and head.length is None:
             self._compare_with_last_time()
-            self._warn("Upstream does not say how long its answer is; it was read twice and came out the same.")
+            self._warn(
+                "Upstream does not say how long its answer is; it was read twice and came out the"
+                " same."
+            )
         return self._finish(head, target)
 
     def _receive_rest(self, wire: Wire, head: Head, target: Target) -> Fetched:
@@ -250,29 +323,42 @@ class _Fetch:
         if self._partial.size > total:
             raise self._start_over("upstream sent more than it stated")
         if self._partial.size < total:
-            raise Transient(f"the body was cut off, {total - self._partial.size} of {total} bytes missing")
+            raise Transient(
+                f"the body was cut off, {total - self._partial.size} of {total} bytes missing"
+            )
         proof = self._seen.proof
         if proof is None or self._partial.digest_by(proof.algorithm) != proof.digest:
             self._continues = False
             if self._seen.stated is not None:  # a tag that only looks like a digest accuses nobody
                 self._warn(_two_bodies(self._seen.etag))
-            raise self._start_over("the pieces of a continued body are not one body, reading it again whole")
+            raise self._start_over(
+                "the pieces of a continued body are not one body, reading it again whole"
+            )
         return self._finish(self._seen.head, target)
 
     def _receive(self, wire: Wire, head: Head) -> None:
-        self._echo = self._echo or Echo()  # made after the request was sent, when its secrets are known
+        # made after the request was sent, when its secrets are known
+        self._echo = self._echo or Echo()
         for piece in read_body(wire, head):
             self._check_size(self._partial.size + len(piece))
             if self._echo.heard(piece):
                 raise SecretEchoed(
                     f"The body of {masked_url(self._first)} repeats a credential that was sent.",
-                    expected="data only; what is captured is kept as it came, and a secret may not be kept",
-                    remedy="Send the credential in a header (`source.headers`) instead of the address, and tell the upstream.",
+                    expected=(
+                        "data only; what is captured is kept as it came, and a secret may not be"
+                        " kept"
+                    ),
+                    remedy=(
+                        "Send the credential in a header (`source.headers`) instead of the address,"
+                        " and tell the upstream."
+                    ),
                 )
             self._partial.write(piece)
 
     def _compare_with_last_time(self) -> None:
-        """A body that ends with the connection may be cut anywhere; two equal ones in a row are taken as whole."""
+        """A body that ends with the connection may be cut anywhere; two equal ones in a row are
+        taken as whole.
+        """
         this_time = (self._partial.size, self._partial.digest)
         if self._unsized != this_time:
             self._unsized, self._seen = this_time, None
@@ -285,19 +371,34 @@ class _Fetch:
 
     def _check_encoding(self, head: Head) -> None:
         if (head.get("content-encoding") or "identity").lower() != "identity":
-            raise gave_up(self._first, "Upstream answered with an unexpected encoding.", "Tell the upstream: identity was asked for.")
+            raise gave_up(
+                self._first,
+                "Upstream answered with an unexpected encoding.",
+                "Tell the upstream: identity was asked for.",
+            )
 
     def _check_size(self, size: int) -> None:
-        """Take room for a body of `size` bytes; what is taken is given back in the end, but for what is kept."""
+        """Take room for a body of `size` bytes; what is taken is given back in the end, but for
+        what is kept.
+        """
         budget, more = self._request.budget, size - self._taken
-        if size > self._request.max_bytes or (budget is not None and more > 0 and not budget.take(more)):
+        if size > self._request.max_bytes or (
+            budget is not None and more > 0 and not budget.take(more)
+        ):
             raise too_large(self._request, f"The body of {masked_url(self._first)}")
         self._taken = max(self._taken, size)
 
     def _unexpected(self, head: Head) -> Exception:
-        status, asked = head.status, retry_after_seconds(head.get("retry-after"), self._fetcher.now())
-        if status in PASSING or asked:  # one that names a time says that it will pass, whatever it is called
-            return Transient(f"http {status}" + (f", asked to wait {asked:g} s" if asked is not None else ""), retry_after=asked)
+        status, asked = (
+            head.status,
+            retry_after_seconds(head.get("retry-after"), self._fetcher.now()),
+        )
+        # one that names a time says that it will pass, whatever it is called
+        if status in PASSING or asked:
+            return Transient(
+                f"http {status}" + (f", asked to wait {asked:g} s" if asked is not None else ""),
+                retry_after=asked,
+            )
         return unexpected_status(self._first, status)
 
     def _warn(self, sentence: str) -> None:
@@ -307,7 +408,10 @@ class _Fetch:
     def _finish(self, head: Head, target: Target) -> Fetched:
         if self._cut is not None and self._cut[0] == strong_etag(head.get("etag")):
             tag, size, digest = self._cut
-            if self._partial.size < size or f"sha256:{self._partial.digest_by('sha256', size)}" != digest:
+            if (
+                self._partial.size < size
+                or f"sha256:{self._partial.digest_by('sha256', size)}" != digest
+            ):
                 self._warn(_two_bodies(tag))
         for oddity in head_oddities(head, self._fetcher.now()):
             self._warn(oddity)
@@ -335,20 +439,33 @@ class _Fetch:
 def _continued_total(head: Head, target: Target, seen: _Seen, offset: int) -> int | None:
     """The size of the whole body, when a 206 continues exactly what we hold; else None.
 
-    Host and path must be the same too: tags of different resources may be equal. The query may differ, it may be signed anew.
+    Host and path must be the same too: tags of different resources may be equal. The query may
+    differ, it may be signed anew.
     """
     match = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
-    if match is None or head.get("etag") != seen.etag or (target.host, target.path) != (seen.target.host, seen.target.path):
+    if (
+        match is None
+        or head.get("etag") != seen.etag
+        or (target.host, target.path) != (seen.target.host, seen.target.path)
+    ):
         return None
     first, last = int(match[1]), int(match[2])
     total = seen.total if match[3] == "*" else int(match[3])
-    if total is None or first != offset or not first <= last < total or seen.total not in (None, total):
+    if (
+        total is None
+        or first != offset
+        or not first <= last < total
+        or seen.total not in (None, total)
+    ):
         return None
     return total if head.chunked or head.length == last - first + 1 else None
 
 
 def _two_bodies(tag: str | None) -> str:
-    return f"Upstream sent pieces of two bodies under one ETag, {(tag or '')[:80]}; the body was fetched again whole."
+    return (
+        f"Upstream sent pieces of two bodies under one ETag, {(tag or '')[:80]}; the body was"
+        " fetched again whole."
+    )
 
 
 def _clean(value: str | None) -> str | None:
@@ -359,12 +476,17 @@ def _clean(value: str | None) -> str | None:
 def unexpected_status(first: Target, status: int) -> UpstreamUnavailable:
     """The error for an answer that is neither 200 nor 304 and will not pass."""
     kind = UpstreamRefused if 400 <= status < 500 else UpstreamUnavailable
-    return kind(f"{masked_url(first)} answered {status}.", expected="200 or 304", remedy=_next_step(status))
+    return kind(
+        f"{masked_url(first)} answered {status}.", expected="200 or 304", remedy=_next_step(status)
+    )
 
 
 def _next_step(status: int) -> str:
     if status in (401, 403):
-        return "Check the credentials in `source.headers`, and whether this machine may read the source."
+        return (
+            "Check the credentials in `source.headers`, and whether this machine may read the"
+            " source."
+        )
     if status in (404, 410):
         return "Check `source.url`; upstream no longer has it there."
     return "Open the address in a browser, and check `source.url`."

@@ -23,7 +23,9 @@ ROOMS = ("scripts", "inbox")  # never keys/, ledger/ or the zones: what is regis
 
 
 class FileFetcher:
-    """Serves files of one workspace; the validator is the digest, so an unchanged file answers 304."""
+    """Serves files of one workspace; the validator is the digest, so an unchanged file answers
+    304.
+    """
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -38,16 +40,28 @@ class FileFetcher:
                 remedy="Copy it there and correct `source.url`.",
             )
         if not source.is_file():
-            raise UpstreamUnavailable(f"{name} is not there.", expected="a file", remedy="Put it there, or correct `source.url`.")
+            raise UpstreamUnavailable(
+                f"{name} is not there.",
+                expected="a file",
+                remedy="Put it there, or correct `source.url`.",
+            )
         take_room(request, source.stat().st_size, name)
-        shutil.copyfile(source, into)  # first: what is hashed is what was copied, whoever writes to it meanwhile
+        # first: what is hashed is what was copied, whoever writes to it meanwhile
+        shutil.copyfile(source, into)
         with into.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         etag = f'"{digest[:32]}"'
         if request.etag == etag:
             into.unlink()
             return Fetched(status=304, final_url=request.url, etag=etag)
-        return Fetched(status=200, final_url=request.url, etag=etag, size=into.stat().st_size, digest=f"sha256:{digest}", sized=True)
+        return Fetched(
+            status=200,
+            final_url=request.url,
+            etag=etag,
+            size=into.stat().st_size,
+            digest=f"sha256:{digest}",
+            sized=True,
+        )
 
 
 NAME = "REPLAY.json"
@@ -96,23 +110,36 @@ class Recordings:
             ) from error
 
     def find(self, url: str, body: str = "") -> Recording | None:
-        """The recorded answer; nobody records a credential. A POST is its body: what answered another one is no answer.
+        """The recorded answer; nobody records a credential. A POST is its body: what answered
+        another one is no answer.
 
-        Only where no body was recorded, the first answer is that to a first page and the second that to a page token.
+        Only where no body was recorded, the first answer is that to a first page and the second
+        that to a page token.
         """
         method = "POST" if body else "GET"
-        found = self._entries.get((method, *_asked(url))) or self._entries.get((method, *_asked(url, credentials=False)), [])
+        found = self._entries.get((method, *_asked(url))) or self._entries.get(
+            (method, *_asked(url, credentials=False)), []
+        )
         if not body or not found:
             return found[0] if found else None
         asked = _json(body)
         if any(entry.request_body is not None for entry in found):
-            return next((entry for entry in found if entry.request_body is not None and _json(entry.request_body) == asked), None)
+            return next(
+                (
+                    entry
+                    for entry in found
+                    if entry.request_body is not None and _json(entry.request_body) == asked
+                ),
+                None,
+            )
         if not isinstance(asked, dict) or "token" not in asked:
             return found[0]
         return found[1] if len(found) > 1 else None
 
     def whole(self, entry: Recording) -> tuple[Path, str]:
-        """The file of `entry` and its digest. Raises `IntegrityError` when they are not what was recorded."""
+        """The file of `entry` and its digest. Raises `IntegrityError` when they are not what was
+        recorded.
+        """
         path = self.folder / entry.file
         try:
             with path.open("rb") as file:
@@ -140,8 +167,9 @@ class ReplayFetcher:
         return cls(Recordings(Path("/"), entries), captures=True)
 
     def speaks_for(self, url: str) -> bool:
-        """Whether `url` is asked here: recordings are of other machines, and a file of the workspace beside them is read as it is; captures
-        are of everything, and what a file holds now is no replay of it."""
+        """Whether `url` is asked here: recordings are of other machines, and a file of the
+        workspace beside them is read as it is; captures are of everything, and what a file holds
+        now is no replay of it."""
         return self._captures or not url.startswith(FILE) or self._recordings.find(url) is not None
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
@@ -153,9 +181,11 @@ class ReplayFetcher:
             raise UpstreamUnavailable(
                 f"There is no recording of {'POST ' if request.body else ''}{address}.",
                 expected="an earlier capture of this address",
-                remedy="Run it once without `--upstream replay`, so that it is captured."
-                if self._captures
-                else "Record it: its bytes as a file, and an entry in REPLAY.json.",
+                remedy=(
+                    "Run it once without `--upstream replay`, so that it is captured."
+                    if self._captures
+                    else "Record it: its bytes as a file, and an entry in REPLAY.json."
+                ),
             )
         if target is not None and entry.status in PASSING:
             raise gave_up(target, f"The recorded answer is http {entry.status}.")
@@ -169,10 +199,15 @@ class ReplayFetcher:
         take_room(request, size, f"The recording {entry.file}")
         shutil.copyfile(path, into)
         return Fetched(
-            status=200, final_url=address, etag=None if request.body else etag, size=size, digest=f"sha256:{digest}",
-            content_type=entry.content_type, last_modified=LAST_MODIFIED if entry.sha256 else None,
+            status=200,
+            final_url=address,
+            etag=None if request.body else etag,
+            size=size,
+            digest=f"sha256:{digest}",
+            content_type=entry.content_type,
+            last_modified=LAST_MODIFIED if entry.sha256 else None,
             origin=self._recordings.origin or entry.origin,
-        )  # fmt: skip
+        )
 
 
 def _asked(url: str, *, credentials: bool = True) -> tuple[str, str, tuple[tuple[str, str], ...]]:
@@ -181,7 +216,11 @@ def _asked(url: str, *, credentials: bool = True) -> tuple[str, str, tuple[tuple
         return "", url, ()
     target = parse_url(url)
     fields = parse_qsl(target.query or "", keep_blank_values=True)
-    return target.host, unquote(target.path), tuple(sorted((n, v) for n, v in fields if credentials or not names_a_secret(n)))
+    return (
+        target.host,
+        unquote(target.path),
+        tuple(sorted((n, v) for n, v in fields if credentials or not names_a_secret(n))),
+    )
 
 
 def _json(text: str) -> Any:

@@ -1,4 +1,6 @@
-"""Politeness: how often and how many at once a host is asked, agreed by all processes of a workspace through small locked files."""
+"""Politeness: how often and how many at once a host is asked, agreed by all processes of a
+workspace through small locked files.
+"""
 
 import fcntl
 import os
@@ -33,10 +35,12 @@ class _State(msgspec.Struct, kw_only=True):
 
 
 class Manners:
-    """One turn per request: within the limits of its host, and not while the host has asked everyone to wait.
+    """One turn per request: within the limits of its host, and not while the host has asked
+    everyone to wait.
 
-    `<host>.json` holds the state, read and written under its `flock`; `<host>~0`, `<host>~1`, … are the places of the requests
-    under way. The locks die with their process, so a kill frees its place. What cannot be written is not counted.
+    `<host>.json` holds the state, read and written under its `flock`; `<host>~0`, `<host>~1`, … are
+    the places of the requests under way. The locks die with their process, so a kill frees its
+    place. What cannot be written is not counted.
     """
 
     def __init__(
@@ -44,16 +48,26 @@ class Manners:
         folder: Path,
         polite: Polite,
         *,
-        only_named: bool = False,  # hosts without limits of their own are left alone: loopback, and tests that play upstream
+        # hosts without limits of their own are left alone: loopback, and tests that play upstream
+        only_named: bool = False,
         now: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._folder, self._polite, self._only_named, self._now, self._jitter = folder, polite, only_named, now, jitter
-        self._slowed: set[str] = set()  # hosts that were spaced when we last looked: only their successes are worth a write
+        self._folder, self._polite, self._only_named, self._now, self._jitter = (
+            folder,
+            polite,
+            only_named,
+            now,
+            jitter,
+        )
+        # hosts that were spaced when we last looked: only their successes are worth a write
+        self._slowed: set[str] = set()
 
     @contextmanager
     def turn(self, host: str, pause: Callable[[Wait], None]) -> Iterator[None]:
-        """A place with `host` for as long as the block lasts; `pause` is called with every wait before it and sleeps."""
+        """A place with `host` for as long as the block lasts; `pause` is called with every wait
+        before it and sleeps.
+        """
         limits = self._limits(host)
         if limits is None:
             yield
@@ -72,7 +86,13 @@ class Manners:
             return
         if status in (429, 503) and asked is not None:
             self._change(
-                host, lambda state: self._block(state, min(asked, LONGEST_WAIT_S), f"http {status}, asked to wait {asked:g} s", asked=True)
+                host,
+                lambda state: self._block(
+                    state,
+                    min(asked, LONGEST_WAIT_S),
+                    f"http {status}, asked to wait {asked:g} s",
+                    asked=True,
+                ),
             )
         elif status == 429:
             self._slowed.add(host)
@@ -95,7 +115,10 @@ class Manners:
                     return wait
                 place = self._place(host, limits.concurrency)
                 if place is None:
-                    return Wait(_POLL_S * (0.5 + self._jitter()), f"polite: {_under_way(limits.concurrency)}")
+                    return Wait(
+                        _POLL_S * (0.5 + self._jitter()),
+                        f"polite: {_under_way(limits.concurrency)}",
+                    )
                 state.starts = [*state.starts, now][-_burst(limits) :]
                 _write(file, state, now)
                 return place
@@ -104,7 +127,11 @@ class Manners:
 
     def _place(self, host: str, concurrency: int) -> int | None:
         for number in range(concurrency):
-            fd = os.open(self._folder / f"{_safe(host)}~{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(
+                self._folder / f"{_safe(host)}~{number}",
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                0o644,
+            )
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
@@ -152,19 +179,34 @@ def _must_wait(state: _State, limits: HostLimits, now: float) -> Wait | None:
     if state.until > now:
         return Wait(state.until - now, state.why, state.asked)
     if state.spacing and state.starts and (left := state.starts[-1] + state.spacing - now) > 0:
-        return Wait(left, f"polite: requests are {state.spacing:g} s apart since the host answered 429")
+        return Wait(
+            left, f"polite: requests are {state.spacing:g} s apart since the host answered 429"
+        )
     burst = _burst(limits)
-    if len(state.starts) >= burst and (left := state.starts[-burst] + burst / limits.per_second - now) > 0:
-        return Wait(left, f"polite: host allows {limits.per_second:g} {'request' if limits.per_second == 1 else 'requests'} a second")
+    if (
+        len(state.starts) >= burst
+        and (left := state.starts[-burst] + burst / limits.per_second - now) > 0
+    ):
+        return Wait(
+            left,
+            f"polite: host allows {limits.per_second:g}"
+            f" {'request' if limits.per_second == 1 else 'requests'} a second",
+        )
     return None
 
 
 def _under_way(number: int) -> str:
-    return f"{number} requests to this host are under way" if number > 1 else "1 request to this host is under way"
+    return (
+        f"{number} requests to this host are under way"
+        if number > 1
+        else "1 request to this host is under way"
+    )
 
 
 def _burst(limits: HostLimits) -> int:
-    """How many requests the shortest whole stretch of the rate holds: 5 in a second, 1 in two seconds."""
+    """How many requests the shortest whole stretch of the rate holds: 5 in a second, 1 in two
+    seconds.
+    """
     return max(1, int(limits.per_second))
 
 
@@ -177,7 +219,8 @@ def _read(fd: int, now: float) -> _State:
         state = msgspec.json.decode(os.pread(fd, _MOST_BYTES, 0), type=_State)
     except msgspec.DecodeError:  # new, or damaged: the worst that follows is one request too early
         return _State()
-    return state if state.written <= now + 1 else _State()  # the clock went back: moments of then mean nothing now
+    # the clock went back: moments of then mean nothing now
+    return state if state.written <= now + 1 else _State()
 
 
 def _write(fd: int, state: _State, now: float) -> None:

@@ -7,7 +7,13 @@ from urllib.parse import quote, urljoin
 
 from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer, inner
-from kfm.fetch.credentials import Table, check_value, query_references, resolve_headers, resolve_query
+from kfm.fetch.credentials import (
+    Table,
+    check_value,
+    query_references,
+    resolve_headers,
+    resolve_query,
+)
 from kfm.fetch.heads import strong_etag
 from kfm.fetch.retry import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
@@ -17,7 +23,8 @@ from kfm.model.errors import Denied, UpstreamUnavailable, UsageError
 __all__ = ["Asking", "Condition", "Question", "gave_up", "usable_target"]
 
 Condition = Sequence[tuple[str, str]]  # header fields such as If-None-Match
-Turn = Callable[[Target], AbstractContextManager[Callable[[Head], None]]]  # holds a place with a host; is told what it answered
+# holds a place with a host; is told what it answered
+Turn = Callable[[Target], AbstractContextManager[Callable[[Head], None]]]
 
 MAX_REDIRECTS = 5
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
@@ -58,7 +65,8 @@ class Question:
                     return
             if self._request.body and head.status not in _REPEATING:
                 raise UpstreamRefused(
-                    f"{masked_url(self.first)} answers a POST with {head.status}, elsewhere and by GET.",
+                    f"{masked_url(self.first)} answers a POST with {head.status}, elsewhere and by"
+                    " GET.",
                     expected="an answer, or a redirect that repeats the question (307, 308)",
                     remedy="Put the final address into `source.url`.",
                 )
@@ -66,13 +74,21 @@ class Question:
             if target in visited:
                 break
             visited.add(target)
-        raise gave_up(self.first, "Its redirects never end.", "Open it in a browser and put the final address into `source.url`.")
+        raise gave_up(
+            self.first,
+            "Its redirects never end.",
+            "Open it in a browser and put the final address into `source.url`.",
+        )
 
     @contextmanager
     def _exchange(self, target: Target, condition: Condition) -> Iterator[tuple[Wire, Head]]:
         message = self._message(target, condition)
         with self._asking.turn(target) as answered:
-            wire = Wire(self._asking.dialer.dial(target, self._asking.pace), self._asking.pace, self._asking.read_timeout)
+            wire = Wire(
+                self._asking.dialer.dial(target, self._asking.pace),
+                self._asking.pace,
+                self._asking.read_timeout,
+            )
             try:
                 wire.send(message)
                 head = read_head(wire)
@@ -83,17 +99,26 @@ class Question:
 
     def _message(self, target: Target, condition: Condition) -> bytes:
         body = self._request.body.encode()
-        fields = {"user-agent": ("User-Agent", self._asking.user_agent), "accept": ("Accept", self._request.accept or "*/*")}
+        fields = {
+            "user-agent": ("User-Agent", self._asking.user_agent),
+            "accept": ("Accept", self._request.accept or "*/*"),
+        }
         if body:
             fields["content-type"] = ("Content-Type", "application/json")
         if _same_place(self._registered, target):
             fields |= {
-                name.lower(): (name, value) for name, value in resolve_headers(self._request.headers, self._asking.credentials).items()
+                name.lower(): (name, value)
+                for name, value in resolve_headers(
+                    self._request.headers, self._asking.credentials
+                ).items()
             }
         query = target.query
         if query is not None and target == self.first and _same_place(self._registered, target):
-            # Only what the registered address names: `?token=env:OTHER` in a redirect or a next link would make us hand out any secret.
-            query = resolve_query(query, query_references(self._registered.query or ""), self._asking.credentials)
+            # Only what the registered address names: `?token=env:OTHER` in a redirect or a next
+            # link would make us hand out any secret.
+            query = resolve_query(
+                query, query_references(self._registered.query or ""), self._asking.credentials
+            )
         path = target.path + ("" if query is None else f"?{query}")
         lines = [
             f"{'POST' if body else 'GET'} {path} HTTP/1.1",
@@ -108,12 +133,15 @@ class Question:
     def _redirected(self, target: Target, location: str | None) -> Target:
         if not location:
             raise gave_up(self.first, "Upstream redirects to nowhere.", "Check `source.url`.")
-        # Locations arrive as latin-1 and may hold raw UTF-8 bytes; escaped they are what the server meant.
+        # Locations arrive as latin-1 and may hold raw UTF-8 bytes; escaped they are what the server
+        # meant.
         escaped = quote(location, safe="".join(map(chr, range(0x21, 0x7F))), encoding="latin-1")
         try:
             found = parse_url(urljoin(target.url, escaped))
         except (UsageError, ValueError) as error:
-            raise _denied_redirect("to something that is not a plain http or https address") from error
+            raise _denied_redirect(
+                "to something that is not a plain http or https address"
+            ) from error
         if target.scheme == "https" and found.scheme == "http":
             raise _denied_redirect("from https to http")
         _check_host(found, self._request.hosts, answered=True)
@@ -123,12 +151,17 @@ class Question:
 
 def gave_up(target: Target, why: str, remedy: str = "Try again later.") -> UpstreamUnavailable:
     """The error for a fetch that ends without an answer."""
-    return UpstreamUnavailable(f"{masked_url(target)} could not be fetched. {why}", expected="a whole answer", remedy=remedy)
+    return UpstreamUnavailable(
+        f"{masked_url(target)} could not be fetched. {why}",
+        expected="a whole answer",
+        remedy=remedy,
+    )
 
 
 def usable_target(request: FetchRequest) -> Target:
     """The request's target, after every check that needs no network."""
-    find_inline_secret(request.made_from or request.url)  # what upstream puts into a next link is its own: `token=` often names a page
+    # what upstream puts into a next link is its own: `token=` often names a page
+    find_inline_secret(request.made_from or request.url)
     if request.accept:
         check_value("Accept", request.accept)
     target = parse_url(request.url)
@@ -148,12 +181,18 @@ def _check_host(target: Target, hosts: tuple[str, ...], *, answered: bool) -> No
     if target.host in hosts or f"{target.host}:{target.port}" in hosts:
         return
     inside = inner(target.host) if answered else None
-    tested = target.host in _LOOPBACK and any(host in _LOOPBACK for host in hosts)  # a workspace for tests
+    # a workspace for tests
+    tested = target.host in _LOOPBACK and any(host in _LOOPBACK for host in hosts)
     if inside is not None and not tested:  # to be named in the registry would not open it either
         raise Denied(
             f"The host {target.host} is not allowed for this dataset, and is {inside}.",
-            expected=f"one of {', '.join(hosts) or 'no hosts at all'}; never a machine of this network",
-            remedy="Do not trust this answer: ask who keeps the source, and correct `source.url` if it has moved.",
+            expected=(
+                f"one of {', '.join(hosts) or 'no hosts at all'}; never a machine of this network"
+            ),
+            remedy=(
+                "Do not trust this answer: ask who keeps the source, and correct `source.url` if it"
+                " has moved."
+            ),
         )
     raise Denied(
         f"The host {target.host} is not allowed for this dataset.",
@@ -163,14 +202,27 @@ def _check_host(target: Target, hosts: tuple[str, ...], *, answered: bool) -> No
 
 
 def _check_port(found: Target, request: FetchRequest) -> None:
-    """Upstream may send us to another port of a host only where the registry lists it: beside a web server others may listen."""
+    """Upstream may send us to another port of a host only where the registry lists it: beside a web
+    server others may listen.
+    """
     first = parse_url(request.made_from or request.url)
-    known = _same_place(first, found) if found.host == first.host else found.port == DEFAULT_PORTS[found.scheme]
+    known = (
+        _same_place(first, found)
+        if found.host == first.host
+        else found.port == DEFAULT_PORTS[found.scheme]
+    )
     if not known and f"{found.host}:{found.port}" not in request.hosts:
         raise Denied(
-            f"Upstream leads to port {found.port} of {found.host}, which is not allowed for this dataset.",
-            expected=f"port {first.port}" if found.host == first.host else "the usual port of http or https",
-            remedy=f"Add {found.host}:{found.port} to `source.hosts` in the registry if you trust it.",
+            f"Upstream leads to port {found.port} of {found.host}, which is not allowed for this"
+            " dataset.",
+            expected=(
+                f"port {first.port}"
+                if found.host == first.host
+                else "the usual port of http or https"
+            ),
+            remedy=(
+                f"Add {found.host}:{found.port} to `source.hosts` in the registry if you trust it."
+            ),
         )
 
 
@@ -183,9 +235,16 @@ def _denied_redirect(where: str) -> Denied:
 
 
 def _same_place(first: Target, now: Target) -> bool:
-    """Whether credentials for `first` may go to `now`: the same server, or its step up from http to https."""
+    """Whether credentials for `first` may go to `now`: the same server, or its step up from http to
+    https.
+    """
     if first.host != now.host:
         return False
     if (first.scheme, first.port) == (now.scheme, now.port):
         return True
-    return (first.scheme, first.port, now.scheme, now.port) == ("http", DEFAULT_PORTS["http"], "https", DEFAULT_PORTS["https"])
+    return (first.scheme, first.port, now.scheme, now.port) == (
+        "http",
+        DEFAULT_PORTS["http"],
+        "https",
+        DEFAULT_PORTS["https"],
+    )

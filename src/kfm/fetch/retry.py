@@ -14,19 +14,35 @@ __all__ = ["Backoff", "LONGEST_WAIT_S", "Pace", "Transient", "retry_after_second
 class Transient(Exception):
     """An attempt failed in a way that may pass; `reason` is fit for logs."""
 
-    def __init__(self, reason: str, *, retry_after: float | None = None, pause: bool = True) -> None:
+    def __init__(
+        self, reason: str, *, retry_after: float | None = None, pause: bool = True
+    ) -> None:
         super().__init__(reason)
         self.reason, self.retry_after, self.pause = reason, retry_after, pause
 
 
 class Pace:
-    """Counts what arrives: a total deadline for the whole fetch, a least rate for each stretch of an exchange.
+    """Counts what arrives: a total deadline for the whole fetch, a least rate for each stretch of
+    an exchange.
 
-    The rate is looked at per window, not on the whole average: a fast start would otherwise pay for hours of dripping.
+    The rate is looked at per window, not on the whole average: a fast start would otherwise pay for
+    hours of dripping.
     """
 
-    def __init__(self, *, deadline_s: float, window_s: float, least_rate: float, monotonic: Callable[[], float]) -> None:
-        self.deadline_s, self.window_s, self.least_rate, self.monotonic = deadline_s, window_s, least_rate, monotonic
+    def __init__(
+        self,
+        *,
+        deadline_s: float,
+        window_s: float,
+        least_rate: float,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.deadline_s, self.window_s, self.least_rate, self.monotonic = (
+            deadline_s,
+            window_s,
+            least_rate,
+            monotonic,
+        )
         self._end = monotonic() + deadline_s
         self._since: float | None = None
         self._got = 0
@@ -42,7 +58,10 @@ class Pace:
             raise UpstreamUnavailable(
                 f"The fetch was not done after {self.deadline_s:g} seconds.",
                 expected="a whole capture within `source.max_step` (1h unless stated)",
-                remedy="Try again when upstream is faster, ask for a smaller window, or raise `source.max_step` in the registry entry.",
+                remedy=(
+                    "Try again when upstream is faster, ask for a smaller window, or raise"
+                    " `source.max_step` in the registry entry."
+                ),
             )
         return left
 
@@ -64,7 +83,8 @@ class Pace:
         self._since, self._got = now, 0
 
 
-LONGEST_WAIT_S = 86400.0  # what is heeded of an absurd Retry-After: it must not close a host, or put off a job, for ever
+# what is heeded of an absurd Retry-After: it must not close a host, or put off a job, for ever
+LONGEST_WAIT_S = 86400.0
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +101,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:
-    """The header `Retry-After`, seconds or HTTP date, as seconds from `now`; None when missing or malformed."""
+    """The header `Retry-After`, seconds or HTTP date, as seconds from `now`; None when missing or
+    malformed.
+    """
     if value is None:
         return None
     if re.fullmatch(r"[0-9]{1,400}", value):
@@ -93,6 +115,7 @@ def retry_after_seconds(value: str | None, now: float) -> float | None:
         moment = parsedate_to_datetime(value)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    if moment.tzinfo is None:  # RFC 9110, 5.6.7: every HTTP date is in GMT, also where the old forms do not say so
+    # RFC 9110, 5.6.7: every HTTP date is in GMT, also where the old forms do not say so
+    if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return max(0.0, moment.timestamp() - now)

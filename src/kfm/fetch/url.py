@@ -22,17 +22,22 @@ __all__ = [
     "parse_url",
 ]
 
-FILE = "file:///"  # a file of the workspace, by its path in it; no redirect or link ever leads to one
+# a file of the workspace, by its path in it; no redirect or link ever leads to one
+FILE = "file:///"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"(?i:(https?)):/{2}([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?")
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters and lone surrogates
-_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*")
+_HOST = re.compile(
+    r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*"
+)
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
 _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _REFERENCE = re.compile(r"(?:env|credential|file|cmd):.+")
-_OF_THE_TABLE = ("file:", "cmd:")  # what they name is read, or run, by whoever runs kfm: only kfm.yml may say so
-# `sort_key` or `keyword` are ordinary fields, so a bare word "key" counts only alone or behind a word that makes it one.
+# what they name is read, or run, by whoever runs kfm: only kfm.yml may say so
+_OF_THE_TABLE = ("file:", "cmd:")
+# `sort_key` or `keyword` are ordinary fields, so a bare word "key" counts only alone or behind a
+# word that makes it one.
 _SECRET_NAME = re.compile(
     r"(?:.*(?:token|secret|password|passwd|signature|credentials?)|pwd|auth|authorization|sig"
     r"|(?:.*(?:api|access|secret|private|subscription|auth|app|account|client|developer|user|license))?key)"
@@ -56,32 +61,45 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.path}" + ("" if self.query is None else f"?{self.query}")
+        return f"{self.scheme}://{self.authority}{self.path}" + (
+            "" if self.query is None else f"?{self.query}"
+        )
 
 
 def parse_url(url: str) -> Target:
     """Take `url` apart.
 
-    Raises `UsageError` for anything but a plain http or https URL; user and password are an inline secret.
+    Raises `UsageError` for anything but a plain http or https URL; user and password are an inline
+    secret.
     """
     match = None if _FORBIDDEN.search(url) else _URL.fullmatch(url)
     if match is None:
-        raise UsageError("The URL is not usable.", expected="http://host/path or https://host/path", remedy="Correct `source.url`.")
+        raise UsageError(
+            "The URL is not usable.",
+            expected="http://host/path or https://host/path",
+            remedy="Correct `source.url`.",
+        )
     scheme, authority, path, query = match.groups()
     if "@" in authority:
         raise UsageError(
             "The URL holds a secret inline: user information before the host.",
             expected="credentials as references",
-            remedy="Remove it and use `source.headers` with `Authorization: env:NAME` or `credential:NAME`.",
+            remedy=(
+                "Remove it and use `source.headers` with `Authorization: env:NAME` or"
+                " `credential:NAME`."
+            ),
         )
     host, port = _split_authority(authority, DEFAULT_PORTS[scheme.lower()])
-    return Target(scheme.lower(), host, port, _normal(path) or "/", None if query is None else _normal(query))
+    return Target(
+        scheme.lower(), host, port, _normal(path) or "/", None if query is None else _normal(query)
+    )
 
 
 def canonical_url(url: str) -> str:
     """The one spelling of `url` that keys are made of.
 
-    Scheme and host in lower case, no default port, no fragment, escapes normalised; path and order of the query are kept.
+    Scheme and host in lower case, no default port, no fragment, escapes normalised; path and order
+    of the query are kept.
     """
     return url if url.startswith(FILE) else parse_url(url).url
 
@@ -92,10 +110,16 @@ def host_of(url: str) -> str:
 
 
 def find_inline_secret(url: str) -> None:
-    """Refuse a URL that carries a credential: user information, or a literal value in a query field named like one."""
+    """Refuse a URL that carries a credential: user information, or a literal value in a query field
+    named like one.
+    """
     if url.startswith(FILE):
         if _FORBIDDEN.search(url) or {"", ".", ".."} & set(url.removeprefix(FILE).split("/")):
-            raise UsageError("The path is not usable.", expected="file:///<path inside the workspace>", remedy="Correct `source.url`.")
+            raise UsageError(
+                "The path is not usable.",
+                expected="file:///<path inside the workspace>",
+                remedy="Correct `source.url`.",
+            )
         return
     for field in (parse_url(url).query or "").split("&"):
         name, value = map(unquote_plus, field.partition("=")[::2])
@@ -103,7 +127,10 @@ def find_inline_secret(url: str) -> None:
             raise UsageError(
                 f"The URL holds an inline secret: query field {name!r} has a literal value.",
                 expected="a reference, `env:NAME` or `credential:NAME`",
-                remedy="Put the value in the environment, or name where it is under `credentials` in kfm.yml.",
+                remedy=(
+                    "Put the value in the environment, or name where it is under `credentials` in"
+                    " kfm.yml."
+                ),
             )
         if names_a_secret(name):
             check_reference(value, f"query field {name!r} of the URL")
@@ -120,38 +147,60 @@ def is_reference(value: str) -> bool:
 
 
 def check_reference(value: str, where: str) -> None:
-    """Refuse a reference to a file or a command: whoever may register a dataset may not read or run things here."""
+    """Refuse a reference to a file or a command: whoever may register a dataset may not read or run
+    things here.
+    """
     if value.startswith(_OF_THE_TABLE):
         kind = value.partition(":")[0]
         raise UsageError(
             f"The {where} names a {'file' if kind == 'file' else 'command'} itself.",
             expected="`env:NAME`, or `credential:NAME` of the table `credentials` in kfm.yml",
-            remedy=f"Move it there, as `credentials: {{NAME: {kind}:…}}`, and write `credential:NAME` here.",
+            remedy=(
+                f"Move it there, as `credentials: {{NAME: {kind}:…}}`, and write `credential:NAME`"
+                " here."
+            ),
         )
 
 
 def masked_url(target: Target) -> str:
-    """The URL for people and receipts: upstream may have put signed query fields into a redirect."""
+    """The URL for people and receipts: upstream may have put signed query fields into a
+    redirect.
+    """
     if target.query is None:
         return target.url
-    return msgspec.structs.replace(target, query="&".join(_masked(field) for field in target.query.split("&"))).url
+    return msgspec.structs.replace(
+        target, query="&".join(_masked(field) for field in target.query.split("&"))
+    ).url
 
 
-def expand_url(template: str, since: str | None = None, until: str | None = None, partition: str | None = None) -> str:
-    """Fill `{since}`, `{until}`, `{day}` (that of `since`, as 20260131) and `{partition}` in `template`, percent-encoded.
+def expand_url(
+    template: str, since: str | None = None, until: str | None = None, partition: str | None = None
+) -> str:
+    """Fill `{since}`, `{until}`, `{day}` (that of `since`, as 20260131) and `{partition}` in
+    `template`, percent-encoded.
 
-    A query field that is nothing but an empty placeholder is left out; in the path an empty one is a `UsageError`.
+    A query field that is nothing but an empty placeholder is left out; in the path an empty one is
+    a `UsageError`.
     """
-    values = {"since": since or "", "until": until or "", "day": (since or "")[:10].replace("-", ""), "partition": partition or ""}
+    values = {
+        "since": since or "",
+        "until": until or "",
+        "day": (since or "")[:10].replace("-", ""),
+        "partition": partition or "",
+    }
     address, mark, query = template.partition("#")[0].partition("?")
     start = address.find("/", address.find("://") + 3)
     authority, path = (address, "") if start < 0 else (address[:start], address[start:])
     if "{" in authority or "}" in authority:  # otherwise a partition's name could choose the host
         raise UsageError(
-            "The URL has a placeholder before its path.", expected="placeholders in path or query only", remedy="Correct `source.url`."
+            "The URL has a placeholder before its path.",
+            expected="placeholders in path or query only",
+            remedy="Correct `source.url`.",
         )
     fields = [_fill(field, values) for field in query.split("&") if not _stays_empty(field, values)]
-    return authority + _fill(path, values, required=True) + (mark + "&".join(fields) if fields else "")
+    return (
+        authority + _fill(path, values, required=True) + (mark + "&".join(fields) if fields else "")
+    )
 
 
 def _split_authority(authority: str, default_port: int) -> tuple[str, int]:
@@ -160,7 +209,9 @@ def _split_authority(authority: str, default_port: int) -> tuple[str, int]:
     host = _normal_host(match[1]) if match else ""
     if not host or not 0 < port < 65536:
         raise UsageError(
-            "The URL has no usable host or port.", expected="a host name, optionally with a port", remedy="Correct `source.url`."
+            "The URL has no usable host or port.",
+            expected="a host name, optionally with a port",
+            remedy="Correct `source.url`.",
         )
     return host, port
 
@@ -169,8 +220,10 @@ def _normal_host(host: str) -> str:
     """The host in the form it is compared and looked up in; empty when it is none."""
     try:
         if host.startswith("["):
-            return "" if "%" in host else str(ipaddress.IPv6Address(host[1:-1]))  # a zone id names a local network card
-        # Names go through IDNA before any check: it turns full-width digits and dots into plain ones.
+            # a zone id names a local network card
+            return "" if "%" in host else str(ipaddress.IPv6Address(host[1:-1]))
+        # Names go through IDNA before any check: it turns full-width digits and dots into plain
+        # ones.
         name = (host if host.isascii() else host.encode("idna").decode()).lower().removesuffix(".")
     except ValueError:
         return ""
@@ -207,7 +260,11 @@ def _fill(text: str, values: dict[str, str], *, required: bool = False) -> str:
     def value_of(match: re.Match[str]) -> str:
         value = values.get(match[1])
         if value is None or (required and not value):
-            problem = "is not known" if value is None else "has no value in this run but is part of the path"
+            problem = (
+                "is not known"
+                if value is None
+                else "has no value in this run but is part of the path"
+            )
             raise UsageError(
                 f"The placeholder {{{match[1]}}} in the URL {problem}.",
                 expected="{since}, {until} or {partition}, with a value when used in the path",
@@ -216,5 +273,9 @@ def _fill(text: str, values: dict[str, str], *, required: bool = False) -> str:
         return quote(value, safe="")
 
     if re.search("[{}]", _PLACEHOLDER.sub("", text)):
-        raise UsageError("The URL has an unmatched brace.", expected="{since}, {until} or {partition}", remedy="Correct `source.url`.")
+        raise UsageError(
+            "The URL has an unmatched brace.",
+            expected="{since}, {until} or {partition}",
+            remedy="Correct `source.url`.",
+        )
     return _PLACEHOLDER.sub(value_of, text)

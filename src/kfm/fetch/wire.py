@@ -1,7 +1,9 @@
-"""An answer on its way to disk: strict framing, bounded heads, every wait under a deadline, hashed while it is written.
+"""An answer on its way to disk: strict framing, bounded heads, every wait under a deadline, hashed
+while it is written.
 
-`http.client` would be the obvious choice, but importing it costs `ssl` and the e-mail parser (20 ms, more than the rest
-of an unchanged run), it reads a dripping head without any total limit, and it hides where a body was cut off.
+`http.client` would be the obvious choice, but importing it costs `ssl` and the e-mail parser (20
+ms, more than the rest of an unchanged run), it reads a dripping head without any total limit, and
+it hides where a body was cut off.
 """
 
 import hashlib
@@ -21,13 +23,16 @@ from kfm.model.errors import StepFailed, UpstreamUnavailable
 __all__ = ["Head", "Partial", "Wire", "network_reason", "read_body", "read_head"]
 
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = (
+    os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 class Partial:
     """The bytes received so far, beside `into`.
 
-    No file is made before the first `restart`. Errors of the disk are `StepFailed`: asking upstream again cannot cure them.
+    No file is made before the first `restart`. Errors of the disk are `StepFailed`: asking upstream
+    again cannot cure them.
     """
 
     def __init__(self, into: Path) -> None:
@@ -42,11 +47,16 @@ class Partial:
         return f"sha256:{self._hash.hexdigest()}"
 
     def digest_by(self, algorithm: str, size: int | None = None) -> str:
-        """The hex digits of another digest of what is here, or of its first `size` bytes; reads it again."""
+        """The hex digits of another digest of what is here, or of its first `size` bytes; reads it
+        again.
+        """
         assert self._file is not None
         if algorithm == "sha256" and size is None:
             return self._hash.hexdigest()
-        found, left = hashlib.new(algorithm, usedforsecurity=False), self.size if size is None else size
+        found, left = (
+            hashlib.new(algorithm, usedforsecurity=False),
+            (self.size if size is None else size),
+        )
         with self._disk():
             self._file.seek(0)
             while piece := self._file.read(min(left, 1 << 20)):
@@ -86,7 +96,8 @@ class Partial:
         file, self._file = self._file, None
         try:
             file.close()
-        except OSError:  # a full disk shows once more while the buffer is flushed; the bytes are unwanted now
+        except OSError:
+            # a full disk shows once more while the buffer is flushed; the bytes are unwanted now
             pass
         self._path.unlink(missing_ok=True)
 
@@ -96,7 +107,8 @@ class Partial:
             yield
         except OSError as error:
             raise StepFailed(
-                f"The body could not be written beside {self._into.name}: {error.strerror or type(error).__name__}.",
+                f"The body could not be written beside {self._into.name}:"
+                f" {error.strerror or type(error).__name__}.",
                 expected="a writable folder with room",
                 remedy="Make room or correct the permissions, then run again.",
             ) from error
@@ -182,7 +194,8 @@ class Wire:
 
     def _arm(self) -> None:
         timeout = min(self._read_timeout, self._pace.left())
-        if timeout != self._timeout:  # setting it is a system call, and most reads come long before the deadline
+        # setting it is a system call, and most reads come long before the deadline
+        if timeout != self._timeout:
             self._sock.settimeout(timeout)
             self._timeout = timeout
 
@@ -198,7 +211,9 @@ class Head(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, str], ...]
 
     def get(self, name: str) -> str | None:
-        """The value of a field; repeated fields are joined, so that what must be single no longer parses."""
+        """The value of a field; repeated fields are joined, so that what must be single no longer
+        parses.
+        """
         values = [value for field, value in self.fields if field == name]
         return ", ".join(values) if values else None
 
@@ -241,7 +256,8 @@ def read_head(wire: Wire) -> Head:
 def read_body(wire: Wire, head: Head) -> Iterator[memoryview]:
     """The body in pieces of at most 1 MiB; a piece is valid until the next one.
 
-    Raises `Transient` when it ends early. Without a stated length it ends with the connection, which proves nothing.
+    Raises `Transient` when it ends early. Without a stated length it ends with the connection,
+    which proves nothing.
     """
     buffer = memoryview(bytearray(CHUNK))
     if head.chunked:
@@ -256,7 +272,8 @@ def _read_fields(wire: Wire) -> Iterator[tuple[str, str]]:
         line = wire.line()
         if not line:
             return
-        field = _FIELD.fullmatch(line)  # refuses folded lines too: their meaning depends on who reads them
+        # refuses folded lines too: their meaning depends on who reads them
+        field = _FIELD.fullmatch(line)
         if field is None:
             raise Transient("the answer has a malformed header")
         yield field[1].decode("ascii").lower(), field[2].decode("latin-1").rstrip(" \t")
@@ -290,7 +307,9 @@ def _sized(wire: Wire, buffer: memoryview, length: int) -> Iterator[memoryview]:
 
 
 def _sized_whole(wire: Wire, buffer: memoryview, length: int) -> Iterator[memoryview]:
-    """A body of a stated length that is the whole answer: more at hand means that the length is wrong, and the body perhaps cut."""
+    """A body of a stated length that is the whole answer: more at hand means that the length is
+    wrong, and the body perhaps cut.
+    """
     yield from _sized(wire, buffer, length)
     if wire.has_more():
         raise Transient("upstream sent more than it stated")
@@ -301,7 +320,8 @@ def _chunked_body(wire: Wire, buffer: memoryview) -> Iterator[memoryview]:
         yield from _sized(wire, buffer, size)
         if wire.line():
             raise Transient("the body has a malformed chunk")
-    for _ in _read_fields(wire):  # trailers carry nothing we use, but the end is only proven behind them
+    # trailers carry nothing we use, but the end is only proven behind them
+    for _ in _read_fields(wire):
         pass
 
 

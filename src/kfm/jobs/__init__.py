@@ -2,7 +2,9 @@
 
 __all__ = ["JOB_MODULES", "LIGHT_POOL", "module_of"]
 
-LIGHT_POOL = "light"  # jobs of this pool run inside the worker, many to a transaction; every other job gets a process of its own
+# jobs of this pool run inside the worker, many to a transaction; every other job gets a process of
+# its own
+LIGHT_POOL = "light"
 JOB_MODULES = {  # type -> the module that defines it
     "ingest.pull_source": "kfm.jobs.ingest",
     "validate.qa_dataset": "kfm.jobs.qa",
@@ -17,7 +19,9 @@ JOB_MODULES = {  # type -> the module that defines it
 
 
 def module_of(job_type: str) -> str | None:
-    """The module of a type: one of ours, or what an installed package offers under the entry point group `kfm.jobs`."""
+    """The module of a type: one of ours, or what an installed package offers under the entry point
+    group `kfm.jobs`.
+    """
     if job_type in JOB_MODULES:
         return JOB_MODULES[job_type]
     from importlib.metadata import entry_points

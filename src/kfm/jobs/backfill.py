@@ -43,10 +43,16 @@ def run(ctx: JobContext) -> JobResult:
 
 
 def _worked(ctx: JobContext, batch: Batch) -> JobResult:
-    """Failed partitions do not fail the job: they are written down, and a resume tries them again."""
+    """Failed partitions do not fail the job: they are written down, and a resume tries them
+    again.
+    """
     staged = [part for part in batch.parts if part.state == "STAGED"]
     rows = ctx.world.store.read(lambda tx: [tx.runs.get(part.run_id) for part in staged])
-    outputs = tuple(ReceiptOutput(kind="file", id=_path(r), checksum=r.part, zone="Work") for r in rows if r is not None and r.part)
+    outputs = tuple(
+        ReceiptOutput(kind="file", id=_path(r), checksum=r.part, zone="Work")
+        for r in rows
+        if r is not None and r.part
+    )
     done, failed = batch.count("STAGED", "COMMITTED", "NOOP"), batch.count("FAILED")
     return JobResult(
         status="succeeded" if batch.parts else "skipped",
@@ -64,13 +70,24 @@ def _assembled(row: BackfillRow, outcome: Outcome | None) -> JobResult:
     denied = row.state == "denied"
     reasons = outcome.reasons if outcome is not None else ()
     told = tuple(PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in reasons)
-    made = f"kfm://dataset/{row.dataset_id}@{row.version_id}" if row.version_id and row.state in ("done", "running") else ""
+    made = (
+        f"kfm://dataset/{row.dataset_id}@{row.version_id}"
+        if row.version_id and row.state in ("done", "running")
+        else ""
+    )
     return JobResult(
         status="failed" if denied else "succeeded" if outcome is not None else "skipped",
         reason=row.reason or f"the backfill is {row.state}",
-        error=f"The assembled version was denied: {row.reason}; its parts stay staged." if denied else "",
-        decisions=told or ((PolicyDecision(decision="deny", gate="gates", reason=row.reason),) if denied else ()),
-        outputs=(ReceiptOutput(kind="dataset", id=made, checksum="", zone="Published"),) if made else (),
+        error=(
+            f"The assembled version was denied: {row.reason}; its parts stay staged."
+            if denied
+            else ""
+        ),
+        decisions=told
+        or ((PolicyDecision(decision="deny", gate="gates", reason=row.reason),) if denied else ()),
+        outputs=(
+            (ReceiptOutput(kind="dataset", id=made, checksum="", zone="Published"),) if made else ()
+        ),
         retry=not denied,
         exit_code=3 if denied else 0,
     )
@@ -83,8 +100,15 @@ JOB = JobType(
     inputs="source configuration (the registry entry), a backfill plan",
     outputs="raw artifacts, staged parts, one version, receipt, the backfill's own audit trail",
     parameters=Parameters,
-    idempotency="the ledger has one STAGED row per partition and window; what is staged or official is not made again",
-    rules=("failed share at most max_failed (0)", "stops after stop_after failed partitions (20)", "every gate and the policy"),
+    idempotency=(
+        "the ledger has one STAGED row per partition and window; what is staged or official is not"
+        " made again"
+    ),
+    rules=(
+        "failed share at most max_failed (0)",
+        "stops after stop_after failed partitions (20)",
+        "every gate and the policy",
+    ),
     zone_in="Raw",
     zone_out="Published",
     run=run,

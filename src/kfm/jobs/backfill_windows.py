@@ -1,7 +1,8 @@
-"""Backfills: a past range cut into partitions, staged in parallel by jobs, assembled into one version.
+"""Backfills: a past range cut into partitions, staged in parallel by jobs, assembled into one
+version.
 
-The ledger is the truth about each partition. The rows here say what was handed out and what came back, so that plan, status and
-resume look at a few of them, however many partitions there are.
+The ledger is the truth about each partition. The rows here say what was handed out and what came
+back, so that plan, status and resume look at a few of them, however many partitions there are.
 """
 
 import hashlib
@@ -18,7 +19,19 @@ from kfm.evidence.run_files import read_run_file
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.jobs.drive import _check_room, _Patience, _promote_pending, _tidy, drive, run_target
 from kfm.model import canonical, ids
-from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid, PartRow, Status, Summary, backfill_id, grid_of, resolved
+from kfm.model.backfill import (
+    BackfillPlan,
+    BackfillRow,
+    Bucket,
+    Estimate,
+    Grid,
+    PartRow,
+    Status,
+    Summary,
+    backfill_id,
+    grid_of,
+    resolved,
+)
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.model.job import Request
@@ -35,8 +48,20 @@ from kfm.world.target import Target, specify
 from kfm.world.world import AlreadyStaged, PartsGone, World
 
 __all__ = [
-    "JOB_TYPE", "Batch", "assemble", "audit_path", "cancel", "estimate", "find", "resume", "settle", "start", "status", "work_batch", "work_here",
-]  # fmt: skip
+    "JOB_TYPE",
+    "Batch",
+    "assemble",
+    "audit_path",
+    "cancel",
+    "estimate",
+    "find",
+    "resume",
+    "settle",
+    "start",
+    "status",
+    "work_batch",
+    "work_here",
+]
 
 JOB_TYPE, INGEST = "backfill.run_parts", "ingest.pull_source"
 AHEAD = 8  # batches that wait or run at once where neither plan nor pool says how many
@@ -44,34 +69,48 @@ FLUSH_S = 2.0  # how often a batch says how far it is
 WAIT_S = 60.0
 BUCKETS = 60  # of the grid that status shows
 SHOWN = 20  # failing partitions that status names
-NEVER_MS = 253_402_300_799_000  # no worker takes the ingest of a partition by itself: its batch drives it
+# no worker takes the ingest of a partition by itself: its batch drives it
+NEVER_MS = 253_402_300_799_000
 PARTS_POOL = "parts"
 OVER = ("done", "cancelled")
 Targets = Callable[..., list[Target]]  # (dataset_id, win=, trigger=) -> one target per partition
 Told = Callable[[int, Outcome], None]
 
 
-# ---- before ----------------------------------------------------------------------------------------------------------
+# ---- before --------------------------------------------------------------------------------------
 def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPlan, Grid]:
-    """The plan with everything written out that its grid follows from, and the grid; refused when it names a gate that does not exist."""
+    """The plan with everything written out that its grid follows from, and the grid; refused when
+    it names a gate that does not exist.
+    """
     plan = resolved(plan, target.entry)
     grid = grid_of(plan)
     if grid.until > world.clock.now():
         raise UsageError(
-            f"{plan.until} has not come yet.", expected="an end that lies in the past", remedy="Schedules fetch what is still to come."
+            f"{plan.until} has not come yet.",
+            expected="an end that lies in the past",
+            remedy="Schedules fetch what is still to come.",
         )
     nothing = Evidence(entry=None, expected={}, found={}, schema=(), books={})
-    known = [gate.look(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
-    strange = [name for name in plan.acceptance.gates if name not in known] if plan.acceptance.gates != "all" else []
+    known = (
+        [gate.look(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
+    )
+    strange = (
+        [name for name in plan.acceptance.gates if name not in known]
+        if plan.acceptance.gates != "all"
+        else []
+    )
     if plan.every != 1 and world.is_private(plan.dataset):
         raise UsageError(
-            f"{plan.dataset} is not public: what is withheld is checked against each capture, so its parts are not staged.",
+            f"{plan.dataset} is not public: what is withheld is checked against each capture, so"
+            " its parts are not staged.",
             expected="a public dataset, or a version per partition",
             remedy="Write `assemble: every 1`.",
         )
     if strange:
         raise UsageError(
-            f"There is no gate {strange[0]}.", expected=f"all, or some of {', '.join(known)}", remedy="Correct acceptance.gates."
+            f"There is no gate {strange[0]}.",
+            expected=f"all, or some of {', '.join(known)}",
+            remedy="Correct acceptance.gates.",
         )
     return plan, grid
 
@@ -79,7 +118,11 @@ def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPl
 def estimate(world: World, plan: BackfillPlan, target: Target) -> Estimate:
     """Count, requests, bytes and time, from the runs that were measured; nothing is written."""
     plan, grid = settle(world, plan, target)
-    rows = [r for r in world.store.read(lambda tx: tx.runs.recent(plan.dataset, 100)) if r.latency_ms and r.part and not is_assembly(r)]
+    rows = [
+        r
+        for r in world.store.read(lambda tx: tx.runs.recent(plan.dataset, 100))
+        if r.latency_ms and r.part and not is_assembly(r)
+    ]
     lanes = plan.concurrency or world.store.read(lambda tx: _slots(tx, plan.pool)) or 1
     asked = grid.total * max(len(target.sources), 1)
     sizes = [sum(s.get("size") or 0 for s in msgspec.json.decode(r.source_metadata)) for r in rows]
@@ -90,7 +133,9 @@ def estimate(world: World, plan: BackfillPlan, target: Target) -> Estimate:
         jobs=-(-grid.total // plan.batch),
         requests=asked,
         bytes=grid.total * sum(sizes) // len(rows) if rows else None,
-        seconds=int(max(took, asked / plan.rate.per_second if plan.rate else 0)) + 1 if took else None,
+        seconds=(
+            int(max(took, asked / plan.rate.per_second if plan.rate else 0)) + 1 if took else None
+        ),
         measured=len(rows),
     )
 
@@ -100,9 +145,16 @@ def _slots(tx: Tx, pool: str) -> int | None:
     return found
 
 
-# ---- commands --------------------------------------------------------------------------------------------------------
+# ---- commands ------------------------------------------------------------------------------------
 def start(
-    world: World, name: str, plan: BackfillPlan, target: Target, by: str, *, put: bool = True, again: bool = False
+    world: World,
+    name: str,
+    plan: BackfillPlan,
+    target: Target,
+    by: str,
+    *,
+    put: bool = True,
+    again: bool = False,
 ) -> tuple[BackfillRow, bool]:
     """Begin a backfill, or find the one that this plan began already (then False)."""
     check_kept(target.entry)
@@ -111,22 +163,41 @@ def start(
 
     def begin(tx: Tx) -> tuple[BackfillRow, bool]:
         number = 0
-        while (old := tx.backfill.get(backfill_id(plan, target.transform_hash, number))) is not None:
+        while (
+            old := tx.backfill.get(backfill_id(plan, target.transform_hash, number))
+        ) is not None:
             if old.state not in (OVER if again else ("cancelled",)):
                 return old, False
             number += 1
         row = BackfillRow(
-            backfill_id=backfill_id(plan, target.transform_hash, number), name=name, dataset_id=plan.dataset, state="running",
-            plan=canonical.dumps(msgspec.to_builtins(plan)).decode(), transform_hash=target.transform_hash, total=grid.total, put_by=by,
-            put_at=rfc3339(now), began_ms=tx.backfill.now_ms(), touched_ms=tx.backfill.now_ms(),
-        )  # fmt: skip
+            backfill_id=backfill_id(plan, target.transform_hash, number),
+            name=name,
+            dataset_id=plan.dataset,
+            state="running",
+            plan=canonical.dumps(msgspec.to_builtins(plan)).decode(),
+            transform_hash=target.transform_hash,
+            total=grid.total,
+            put_by=by,
+            put_at=rfc3339(now),
+            began_ms=tx.backfill.now_ms(),
+            touched_ms=tx.backfill.now_ms(),
+        )
         tx.backfill.put(row)
         return (_hand_out(tx, row) if put else row), True
 
     row, new = world.store.transaction(begin)
-    world.data.create(backfill_path(row.dataset_id, row.backfill_id, "plan.json"), row.plan.encode())
+    world.data.create(
+        backfill_path(row.dataset_id, row.backfill_id, "plan.json"), row.plan.encode()
+    )
     if new:
-        _audit(world, row, "backfill.started", by=by, plan_digest=ids.digest(row.plan.encode()), partitions=row.total)
+        _audit(
+            world,
+            row,
+            "backfill.started",
+            by=by,
+            plan_digest=ids.digest(row.plan.encode()),
+            partitions=row.total,
+        )
     return row, new
 
 
@@ -135,20 +206,33 @@ def find(world: World, word: str) -> BackfillRow:
     row: BackfillRow | None = world.store.read(lambda tx: tx.backfill.find(word))
     if row is None:
         raise UsageError(
-            f"No backfill {word} was started.", expected="an id, a name or a dataset", remedy="`kfm backfill list` shows them."
+            f"No backfill {word} was started.",
+            expected="an id, a name or a dataset",
+            remedy="`kfm backfill list` shows them.",
         )
     return row
 
 
-def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets: Targets | None = None) -> BackfillRow:
-    """Hand out what failed or never came back, then the rest; what is done stays done. With `targets` other code is refused at once."""
+def resume(
+    world: World, row: BackfillRow, by: str, *, put: bool = True, targets: Targets | None = None
+) -> BackfillRow:
+    """Hand out what failed or never came back, then the rest; what is done stays done. With
+    `targets` other code is refused at once.
+    """
     if row.state == "cancelled":
-        raise UsageError(f"Backfill {row.backfill_id} was cancelled.", expected="one that is not over", remedy=f"`kfm backfill start {row.name}` begins anew.")  # fmt: skip
+        raise UsageError(
+            f"Backfill {row.backfill_id} was cancelled.",
+            expected="one that is not over",
+            remedy=f"`kfm backfill start {row.name}` begins anew.",
+        )
     if world.registry(row.dataset_id) is None:
         raise UsageError(
             f"{row.dataset_id} is not in the registry any more.",
             expected="the entry it began with",
-            remedy=f"Put data/registry/{row.dataset_id}.yml back, or `kfm backfill cancel {row.backfill_id}`.",
+            remedy=(
+                f"Put data/registry/{row.dataset_id}.yml back, or `kfm backfill cancel"
+                f" {row.backfill_id}`."
+            ),
         )
     if targets is not None and row.state != "done":
         _bases(row, row.read_plan(), targets)
@@ -158,7 +242,9 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets
         if now.state == "done" and tx.backfill.failed_from(now.backfill_id, 0) is None:
             return now
         tx.backfill.follow_ledger(now)
-        now = msgspec.structs.replace(now, state="running", reason="", retry_n=0, ended_at=None, began_ms=tx.backfill.now_ms())
+        now = msgspec.structs.replace(
+            now, state="running", reason="", retry_n=0, ended_at=None, began_ms=tx.backfill.now_ms()
+        )
         for first, amount, job_id in tx.backfill.outs(now.backfill_id) if put else ():
             job = tx.jobs.of(job_id) if job_id else None
             if job is None or job.state == "ended":
@@ -172,14 +258,19 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets
 
 
 def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
-    """Hand out nothing more. What runs ends its partition; staged parts stay where they are, and nothing official changes."""
+    """Hand out nothing more. What runs ends its partition; staged parts stay where they are, and
+    nothing official changes.
+    """
 
     def end(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
         if now.state in OVER:
             return now
         jobs = [job for job in tx.jobs.waiting(now.dataset_id) if _is_of(job, now)]
-        if any(job.state == "running" and "assemble" in msgspec.json.decode(job.envelope)["parameters"] for job in jobs):
+        if any(
+            job.state == "running" and "assemble" in msgspec.json.decode(job.envelope)["parameters"]
+            for job in jobs
+        ):
             raise UsageError(
                 f"Backfill {now.backfill_id} is being assembled.",
                 expected="parts that wait",
@@ -188,7 +279,9 @@ def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
         for job in jobs:
             if job.state == "queued":
                 tx.jobs.cancel(job.job_id)
-        return tx.backfill.save(now, state="cancelled", reason=reason, ended_at=rfc3339(world.clock.now()))
+        return tx.backfill.save(
+            now, state="cancelled", reason=reason, ended_at=rfc3339(world.clock.now())
+        )
 
     found: BackfillRow = world.store.transaction(end)
     if found.state == "cancelled" and row.state != "cancelled":
@@ -197,7 +290,7 @@ def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
     return found
 
 
-# ---- handing out -----------------------------------------------------------------------------------------------------
+# ---- handing out ---------------------------------------------------------------------------------
 def _hand_out(tx: Tx, row: BackfillRow) -> BackfillRow:
     """Put jobs, a bounded number ahead of those who work them."""
     plan = row.read_plan()
@@ -217,8 +310,12 @@ def _at_once(tx: Tx, plan: BackfillPlan) -> int:
     return plan.concurrency or 2 * (_slots(tx, plan.pool) or AHEAD // 2)
 
 
-def _next_span(tx: Tx, row: BackfillRow, plan: BackfillPlan) -> tuple[tuple[int, int] | None, BackfillRow]:
-    """What comes next: failed partitions while a resume goes over them, then those that nobody had yet."""
+def _next_span(
+    tx: Tx, row: BackfillRow, plan: BackfillPlan
+) -> tuple[tuple[int, int] | None, BackfillRow]:
+    """What comes next: failed partitions while a resume goes over them, then those that nobody had
+    yet.
+    """
     if row.retry_n < row.next_n:
         first = tx.backfill.failed_from(row.backfill_id, row.retry_n)
         if first is not None:
@@ -226,23 +323,42 @@ def _next_span(tx: Tx, row: BackfillRow, plan: BackfillPlan) -> tuple[tuple[int,
             return (first, amount), msgspec.structs.replace(row, retry_n=first + amount)
     amount = min(plan.batch, row.total - row.next_n)
     span = (row.next_n, amount) if amount else None
-    return span, msgspec.structs.replace(row, next_n=row.next_n + amount, retry_n=row.next_n + amount)
+    return span, msgspec.structs.replace(
+        row, next_n=row.next_n + amount, retry_n=row.next_n + amount
+    )
 
 
 def _put(tx: Tx, row: BackfillRow, plan: BackfillPlan, first: int, amount: int) -> None:
-    job = tx.jobs.submit(_request(row, plan, {"backfill_id": row.backfill_id, "first": first, "count": amount}))
+    job = tx.jobs.submit(
+        _request(row, plan, {"backfill_id": row.backfill_id, "first": first, "count": amount})
+    )
     tx.backfill.put_out(row.backfill_id, first, amount, job.job_id)
 
 
 def _request(row: BackfillRow, plan: BackfillPlan, parameters: dict[str, Any]) -> Request:
-    by = row.put_by if row.put_by == "system" or row.put_by.startswith("user:") else f"user:{row.put_by}"
-    return Request(job_type=JOB_TYPE, dataset_id=row.dataset_id, parameters=parameters, pool=plan.pool, requested_by=by, reason=_mark(row))
+    by = (
+        row.put_by
+        if row.put_by == "system" or row.put_by.startswith("user:")
+        else f"user:{row.put_by}"
+    )
+    return Request(
+        job_type=JOB_TYPE,
+        dataset_id=row.dataset_id,
+        parameters=parameters,
+        pool=plan.pool,
+        requested_by=by,
+        reason=_mark(row),
+    )
 
 
 def _known(world: World, backfill_id: str) -> BackfillRow:
     found = world.store.read(lambda tx: tx.backfill.get(backfill_id))
     if found is None:
-        raise UsageError(f"There is no backfill {backfill_id}.", expected="one that was begun", remedy="`kfm backfill list` shows them.")
+        raise UsageError(
+            f"There is no backfill {backfill_id}.",
+            expected="one that was begun",
+            remedy="`kfm backfill list` shows them.",
+        )
     return found
 
 
@@ -251,7 +367,9 @@ def _mark(row: BackfillRow) -> str:
 
 
 def _is_of(job: JobRow, row: BackfillRow) -> bool:
-    """Whether a job was put for a backfill: of one partition's ingest the reason is all that tells."""
+    """Whether a job was put for a backfill: of one partition's ingest the reason is all that
+    tells.
+    """
     return job.reason == _mark(row)
 
 
@@ -265,10 +383,16 @@ def _go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
         row = msgspec.structs.replace(row, state="stopped", reason=f"{failed} partitions failed")
     elif put:
         row = _hand_out(tx, row)
-    if row.state == "running" and not tx.backfill.outs(row.backfill_id) and _next_span(tx, row, plan)[0] is None:
+    if (
+        row.state == "running"
+        and not tx.backfill.outs(row.backfill_id)
+        and _next_span(tx, row, plan)[0] is None
+    ):
         failed = tx.backfill.failed_since(row.backfill_id, 0)
         if failed > plan.acceptance.max_failed * row.total:
-            row = msgspec.structs.replace(row, state="incomplete", reason=f"{failed} partitions failed")
+            row = msgspec.structs.replace(
+                row, state="incomplete", reason=f"{failed} partitions failed"
+            )
         else:
             row = msgspec.structs.replace(row, state="assembling")
     if put and (row.state == "assembling" or _due(tx, row, plan)):
@@ -278,10 +402,14 @@ def _go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
 
 def _due(tx: Tx, row: BackfillRow, plan: BackfillPlan) -> bool:
     """Whether so many parts wait that the plan wants a version of them now."""
-    return row.state == "running" and plan.every > 1 and len(tx.backfill.staged(row.backfill_id, plan.every)) >= plan.every
+    return (
+        row.state == "running"
+        and plan.every > 1
+        and len(tx.backfill.staged(row.backfill_id, plan.every)) >= plan.every
+    )
 
 
-# ---- one batch -------------------------------------------------------------------------------------------------------
+# ---- one batch -----------------------------------------------------------------------------------
 @dataclass
 class Batch:
     """What became of the partitions of one batch."""
@@ -316,7 +444,9 @@ def work_batch(
     told: Told | None = None,
     wait_s: float = WAIT_S,
 ) -> Batch:
-    """Every partition of a batch that is not done, one after the other. A failing one is written down and the next is tried."""
+    """Every partition of a batch that is not done, one after the other. A failing one is written
+    down and the next is tried.
+    """
     row = _known(world, backfill_id)
     plan, batch, flushed, last = row.read_plan(), Batch(row), 0, time.monotonic()
     if row.state not in ("running", "assembling"):
@@ -333,16 +463,24 @@ def work_batch(
             continue
         try:
             outcome = _part(world, row, plan, bases, grid.at(n), wait_s)
-        except Denied:  # switched off meanwhile: what ended is written down, the rest stays handed out until somebody resumes
+        except Denied:
+            # switched off meanwhile: what ended is written down, the rest stays handed out until
+            # somebody resumes
             _flush(world, row, batch.parts[flushed:], bases, grid)
             raise
         batch.parts.append(_told_part(row, n, outcome))
         if told is not None:
             told(n, outcome)
         if batch.parts[-1].state == "FAILED" or time.monotonic() - last > FLUSH_S:
-            batch.row, flushed, last = _flush(world, row, batch.parts[flushed:], bases, grid), len(batch.parts), time.monotonic()
+            batch.row, flushed, last = (
+                _flush(world, row, batch.parts[flushed:], bases, grid),
+                len(batch.parts),
+                time.monotonic(),
+            )
             if batch.row.state not in ("running", "assembling") and n + 1 < first + amount:
-                return batch  # cancelled or stopped: what is left of the batch stays handed out until somebody resumes
+                # cancelled or stopped: what is left of the batch stays handed out until somebody
+                # resumes
+                return batch
 
     def close(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(backfill_id)
@@ -356,32 +494,57 @@ def work_batch(
     return batch
 
 
-def _bases(row: BackfillRow, plan: BackfillPlan, targets: Targets) -> tuple[dict[str, Target], Grid]:
-    """Partition -> its target, still without a window; refused when other code would make the rest."""
+def _bases(
+    row: BackfillRow, plan: BackfillPlan, targets: Targets
+) -> tuple[dict[str, Target], Grid]:
+    """Partition -> its target, still without a window; refused when other code would make the
+    rest.
+    """
     found = targets(row.dataset_id, win=f"{plan.since}/{plan.until}", trigger="backfill")
     if found[0].transform_hash != row.transform_hash:
         raise UsageError(
             f"{row.dataset_id} is read differently since {row.backfill_id} was started.",
             expected="the registry entry and connector it began with",
-            remedy=f"`kfm backfill cancel {row.backfill_id}`, then `kfm backfill start {row.name}` begins anew.",
+            remedy=(
+                f"`kfm backfill cancel {row.backfill_id}`, then `kfm backfill start {row.name}`"
+                " begins anew."
+            ),
         )
     bases, grid = {target.partition: target for target in found}, grid_of(plan)
     gone = [name for name in grid.partitions if name not in bases]
     if gone or grid.total != row.total or not plan.partitioning.time_zone:
         raise UsageError(
-            f"{row.dataset_id} has no partition {gone[0]} any more."
-            if gone
-            else f"The plan of {row.backfill_id} is not the one it began with.",
+            (
+                f"{row.dataset_id} has no partition {gone[0]} any more."
+                if gone
+                else f"The plan of {row.backfill_id} is not the one it began with."
+            ),
             expected=f"the {row.total:,} partitions it began with",
-            remedy=f"Put it back, or `kfm backfill cancel {row.backfill_id}`, then `kfm backfill start {row.name}` begins anew.",
+            remedy=(
+                f"Put it back, or `kfm backfill cancel {row.backfill_id}`, then `kfm backfill start"
+                f" {row.name}` begins anew."
+            ),
         )
     return bases, grid
 
 
-def _part(world: World, row: BackfillRow, plan: BackfillPlan, bases: dict[str, Target], at: tuple[str, str], wait_s: float) -> Outcome:
+def _part(
+    world: World,
+    row: BackfillRow,
+    plan: BackfillPlan,
+    bases: dict[str, Target],
+    at: tuple[str, str],
+    wait_s: float,
+) -> Outcome:
     win, partition = at
     if not win:
-        return Outcome(dataset_id=row.dataset_id, run_id="", state="NOOP", reason="the time zone has no such day", partition=partition)
+        return Outcome(
+            dataset_id=row.dataset_id,
+            run_id="",
+            state="NOOP",
+            reason="the time zone has no such day",
+            partition=partition,
+        )
     target = specify(replace(bases[partition], win=win), world.policy_digest)
     check_kept(target.entry)
     if plan.every == 1:  # a version per partition is an ordinary run per partition
@@ -394,17 +557,27 @@ def _part(world: World, row: BackfillRow, plan: BackfillPlan, bases: dict[str, T
 
 
 def _staged(world: World, row: BackfillRow, target: Target, wait_s: float) -> Outcome:
-    """Make the part of one partition durable, once: what the ledger has staged for this backfill is not made again."""
+    """Make the part of one partition durable, once: what the ledger has staged for this backfill is
+    not made again.
+    """
     name, partition, win = target.dataset_id, target.partition, target.win
     request = Request(
-        job_type=INGEST, dataset_id=name, partition=partition, win=win, not_before=NEVER_MS, pool=PARTS_POOL, reason=_mark(row),
-    )  # fmt: skip
+        job_type=INGEST,
+        dataset_id=name,
+        partition=partition,
+        win=win,
+        not_before=NEVER_MS,
+        pool=PARTS_POOL,
+        reason=_mark(row),
+    )
     patience = _Patience(wait_s, target.partition_lease)
     while True:
         rows = world.store.read(lambda tx: tx.runs.staged(name, partition, win))
         kept = next((r for r in rows if r.backfill == row.backfill_id), None)
         if kept is not None:
-            return Outcome(dataset_id=name, run_id=kept.run_id, state="STAGED", partition=partition, window=win)
+            return Outcome(
+                dataset_id=name, run_id=kept.run_id, state="STAGED", partition=partition, window=win
+            )
         world.store.transaction(lambda tx: tx.jobs.submit(request))
         found = drive(update(world, target), patience)
         if found is not None and not isinstance(found, AlreadyStaged):
@@ -417,11 +590,21 @@ _STATES = {"STAGED": "STAGED", "COMMITTED": "COMMITTED", "NOOP": "NOOP"}
 
 def _told_part(row: BackfillRow, n: int, outcome: Outcome) -> PartRow:
     state = "FAILED" if outcome.exit_code else _STATES.get(outcome.state, "FAILED")
-    return PartRow(backfill_id=row.backfill_id, n=n, state=state, run_id=outcome.run_id, reason=outcome.reason if state != "STAGED" else "")
+    return PartRow(
+        backfill_id=row.backfill_id,
+        n=n,
+        state=state,
+        run_id=outcome.run_id,
+        reason=outcome.reason if state != "STAGED" else "",
+    )
 
 
-def _flush(world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str, Target], grid: Grid) -> BackfillRow:
-    """Write down what ended, and hear whether to go on. The job of a failed ingest is ended: only a resume tries it again."""
+def _flush(
+    world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str, Target], grid: Grid
+) -> BackfillRow:
+    """Write down what ended, and hear whether to go on. The job of a failed ingest is ended: only a
+    resume tries it again.
+    """
     failed = [(part, *grid.at(part.n)) for part in parts if part.state == "FAILED"]
 
     def keep(tx: Tx) -> BackfillRow:
@@ -433,26 +616,45 @@ def _flush(world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str
                 tx.queue.note(tx.jobs.cancel(job.job_id), "failed", part.reason)
         now = msgspec.structs.replace(now, touched_ms=tx.backfill.now_ms())
         plan, count = now.read_plan(), tx.backfill.failed_since(row.backfill_id, now.began_ms)
-        if failed and now.state == "running" and count >= plan.stop_after and count > plan.acceptance.max_failed * now.total:
+        if (
+            failed
+            and now.state == "running"
+            and count >= plan.stop_after
+            and count > plan.acceptance.max_failed * now.total
+        ):
             now = msgspec.structs.replace(now, state="stopped", reason=f"{count} partitions failed")
         return tx.backfill.put(now)
 
     found: BackfillRow = world.store.transaction(keep)
     for part, win, partition in failed:
-        _audit(world, row, "part.failed", n=part.n, window=win, partition=partition, run_id=part.run_id, reason=part.reason)
+        _audit(
+            world,
+            row,
+            "part.failed",
+            n=part.n,
+            window=win,
+            partition=partition,
+            run_id=part.run_id,
+            reason=part.reason,
+        )
     return found
 
 
-# ---- assembling ------------------------------------------------------------------------------------------------------
-def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[BackfillRow, Outcome | None]:
-    """Make one version of the parts that are staged, and promote it. Repeated after a crash it goes on where it stopped."""
+# ---- assembling ----------------------------------------------------------------------------------
+def assemble(
+    world: World, backfill_id: str, targets: Targets
+) -> tuple[BackfillRow, Outcome | None]:
+    """Make one version of the parts that are staged, and promote it. Repeated after a crash it goes
+    on where it stopped.
+    """
     row = _known(world, backfill_id)
     if row.state in OVER:
         return row, None
     bases, _ = _bases(row, row.read_plan(), targets)
     target = next(iter(bases.values()))
     patience = _Patience(WAIT_S, row.dataset_id)
-    while (before := _promote_pending(world, target, patience)) is not None:  # an earlier attempt got that far
+    # an earlier attempt got that far
+    while (before := _promote_pending(world, target, patience)) is not None:
         _check(before)
     outcome: Outcome | None = None
     while run_ids := world.store.transaction(lambda tx: _ready(tx, row)):
@@ -471,7 +673,9 @@ def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[Backfill
 
 
 def _ready(tx: Tx, row: BackfillRow) -> list[str]:
-    """The runs whose parts are to become a version now; none while more are missing than the plan accepts at the end."""
+    """The runs whose parts are to become a version now; none while more are missing than the plan
+    accepts at the end.
+    """
     tx.backfill.follow_ledger(row)
     too_many = row.state != "running" and _lacks(tx, row)
     return [] if too_many else tx.backfill.staged(row.backfill_id)
@@ -486,7 +690,11 @@ def _lacks(tx: Tx, row: BackfillRow) -> bool:
 def _check(outcome: Outcome | None) -> None:
     """Go on only with what ended for good; the rest is tried again by whoever works the job."""
     if outcome is not None and outcome.state in ("FENCED", "SUPERSEDED"):
-        raise Fenced(outcome.reason or "What is official has moved.", expected="to stand on it", remedy="It is assembled again.")
+        raise Fenced(
+            outcome.reason or "What is official has moved.",
+            expected="to stand on it",
+            remedy="It is assembled again.",
+        )
     if outcome is not None and outcome.state == "FAILED":
         raise StepFailed(outcome.reason, expected="a version", remedy=outcome.remedy)
 
@@ -503,11 +711,26 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
         if state == "assembling":
             state = "incomplete" if _lacks(tx, now) else "done"
         ended = rfc3339(world.clock.now()) if state == "done" else None
-        reason = outcome.reason if outcome is not None and code else "parts were overtaken or damaged" if state == "incomplete" else ""
+        reason = (
+            outcome.reason
+            if outcome is not None and code
+            else "parts were overtaken or damaged"
+            if state == "incomplete"
+            else ""
+        )
         return tx.backfill.save(now, state=state, reason=reason, ended_at=ended, **made)
 
     found: BackfillRow = world.store.transaction(end)
-    _audit(world, found, "backfill.assembled", run_id=found.run_id, version_id=found.version_id, generation=found.generation, state=found.state, reason=found.reason)  # fmt: skip
+    _audit(
+        world,
+        found,
+        "backfill.assembled",
+        run_id=found.run_id,
+        version_id=found.version_id,
+        generation=found.generation,
+        state=found.state,
+        reason=found.reason,
+    )
     if found.state in ("done", "denied"):
         _summarise(world, found)
     return found
@@ -517,15 +740,25 @@ def _made(tx: Tx, row: BackfillRow, outcome: Outcome | None) -> dict[str, Any]:
     """The run, version and generation that came of it; after a crash the channel's head knows."""
     head = tx.index.last_generation(row.dataset_id)
     run = tx.runs.get(head.run_id) if head is not None and head.run_id else None
-    if head is not None and run is not None and (run.backfill == row.backfill_id or row.read_plan().every == 1):
+    if (
+        head is not None
+        and run is not None
+        and (run.backfill == row.backfill_id or row.read_plan().every == 1)
+    ):
         return {"run_id": run.run_id, "version_id": head.version_id, "generation": head.generation}
     return {"run_id": outcome.run_id} if outcome is not None and outcome.run_id else {}
 
 
 def work_here(
-    world: World, backfill_id: str, targets: Targets, told: Told | None = None, wait_s: float = WAIT_S
+    world: World,
+    backfill_id: str,
+    targets: Targets,
+    told: Told | None = None,
+    wait_s: float = WAIT_S,
 ) -> tuple[BackfillRow, Outcome | None]:
-    """Work a backfill in this process until it ends or stops; batches that a living worker has are left to it."""
+    """Work a backfill in this process until it ends or stops; batches that a living worker has are
+    left to it.
+    """
 
     def mine(tx: Tx) -> tuple[int, int] | None:
         row = tx.backfill.lock(backfill_id)
@@ -546,7 +779,9 @@ def work_here(
     with world.warm():
         while True:
             row = _known(world, backfill_id)
-            if row.state == "assembling" or (not idle and world.store.read(lambda tx: _due(tx, row, row.read_plan()))):
+            if row.state == "assembling" or (
+                not idle and world.store.read(lambda tx: _due(tx, row, row.read_plan()))
+            ):
                 row, outcome = assemble(world, backfill_id, targets)
                 if row.state != "running":
                     return row, outcome
@@ -559,7 +794,7 @@ def work_here(
             work_batch(world, backfill_id, targets, *span, put=False, told=told, wait_s=wait_s)
 
 
-# ---- telling ---------------------------------------------------------------------------------------------------------
+# ---- telling -------------------------------------------------------------------------------------
 def status(world: World, row: BackfillRow) -> Status:
     """Counts, grid, rate and what fails, from one walk over an index."""
     plan = row.read_plan()
@@ -597,18 +832,50 @@ def status(world: World, row: BackfillRow) -> Status:
     rate = fresh / took if took > 0 else 0.0
     left, lost = row.total - done, sum(job is None or job.state == "ended" for job in jobs)
     shown = [
-        Bucket(since=grid.at(b * size)[0].partition("/")[0], partitions=min(size, row.total - b * size), counts=filled.get(b, {}))
+        Bucket(
+            since=grid.at(b * size)[0].partition("/")[0],
+            partitions=min(size, row.total - b * size),
+            counts=filled.get(b, {}),
+        )
         for b in range(buckets)
     ]
     return Status(
-        backfill_id=row.backfill_id, name=row.name, dataset_id=row.dataset_id, state=row.state, reason=row.reason, since=plan.since, until=plan.until,
-        total=row.total, counts=counts, missing=row.total - sum(counts.values()), handed_out=sum(amount for _, amount, _ in outs),
-        lost=lost, per_second=round(rate, 3),
-        eta_seconds=int(left / rate) if rate and row.state == "running" else None, version_id=row.version_id, generation=row.generation,
-        run_id=row.run_id, grid=shown, failing=[{"n": p.n, "window": grid.at(p.n)[0], "partition": grid.at(p.n)[1], "run_id": p.run_id,
-        "attempts": p.attempts, "reason": p.reason} for p in failing], idle_seconds=max(0, now - row.touched_ms) // 1000,
-        next=f"kfm backfill resume {row.name}" if (row.state == "done" and counts.get("FAILED")) or (row.state == "running" and lost) else next_command(row),
-    )  # fmt: skip
+        backfill_id=row.backfill_id,
+        name=row.name,
+        dataset_id=row.dataset_id,
+        state=row.state,
+        reason=row.reason,
+        since=plan.since,
+        until=plan.until,
+        total=row.total,
+        counts=counts,
+        missing=row.total - sum(counts.values()),
+        handed_out=sum(amount for _, amount, _ in outs),
+        lost=lost,
+        per_second=round(rate, 3),
+        eta_seconds=int(left / rate) if rate and row.state == "running" else None,
+        version_id=row.version_id,
+        generation=row.generation,
+        run_id=row.run_id,
+        grid=shown,
+        failing=[
+            {
+                "n": p.n,
+                "window": grid.at(p.n)[0],
+                "partition": grid.at(p.n)[1],
+                "run_id": p.run_id,
+                "attempts": p.attempts,
+                "reason": p.reason,
+            }
+            for p in failing
+        ],
+        idle_seconds=max(0, now - row.touched_ms) // 1000,
+        next=(
+            f"kfm backfill resume {row.name}"
+            if (row.state == "done" and counts.get("FAILED")) or (row.state == "running" and lost)
+            else next_command(row)
+        ),
+    )
 
 
 def next_command(row: BackfillRow) -> str:
@@ -631,12 +898,19 @@ def audit_path(row: BackfillRow) -> str:
 
 def _audit(world: World, row: BackfillRow, event: str, **facts: Any) -> None:
     """One line of the backfill's own trail; lines are only ever added."""
-    line = {"ts": rfc3339(world.clock.now()), "event": event, "backfill_id": row.backfill_id, **facts}
+    line = {
+        "ts": rfc3339(world.clock.now()),
+        "event": event,
+        "backfill_id": row.backfill_id,
+        **facts,
+    }
     world.data.append(audit_path(row), msgspec.json.encode(line) + b"\n")
 
 
 def _summarise(world: World, row: BackfillRow) -> None:
-    """The receipt of the whole: counts and digests. The digest of the parts names no run, so it is the same wherever it is done."""
+    """The receipt of the whole: counts and digests. The digest of the parts names no run, so it is
+    the same wherever it is done.
+    """
     plan = row.read_plan()
     grid, counts, hashed = grid_of(plan), dict[str, int](), hashlib.sha256()
     for part in world.store.read(lambda tx: tx.backfill.parts(row.backfill_id)):
@@ -644,15 +918,36 @@ def _summarise(world: World, row: BackfillRow) -> None:
         content = part["part"] or part["input_hash"] or ""
         hashed.update(canonical.dumps([part["n"], *grid.at(part["n"]), content]) + b"\n")
     run = world.store.read(lambda tx: tx.runs.get(row.run_id)) if row.run_id else None
-    raw = read_run_file(world.data, row.dataset_id, row.run_id, "run_manifest.json") if run is not None else None
+    raw = (
+        read_run_file(world.data, row.dataset_id, row.run_id, "run_manifest.json")
+        if run is not None
+        else None
+    )
     verdicts = msgspec.json.decode(raw).get("verdicts", []) if raw else []
     stored = world.data.stat(audit_path(row))
     summary = Summary(
-        backfill_id=row.backfill_id, name=row.name, dataset_id=row.dataset_id, state=row.state, reason=row.reason, since=plan.since, until=plan.until,
-        counts=counts, plan_digest=ids.digest(row.plan.encode()), parts_digest="sha256:" + hashed.hexdigest(),
-        audit_digest=stored.digest if stored is not None else "", run_id=row.run_id, version_id=row.version_id,
-        version_digest=run.version_digest if run is not None else None, generation=row.generation,
-        gates={v["gate"]: "deny" if v.get("reasons") else "review" if v.get("review") else "pass" for v in verdicts},
-        started_at=row.put_at, finished_at=rfc3339(world.clock.now()),
-    )  # fmt: skip
-    world.data.replace(backfill_path(row.dataset_id, row.backfill_id, "summary.json"), pretty(summary))
+        backfill_id=row.backfill_id,
+        name=row.name,
+        dataset_id=row.dataset_id,
+        state=row.state,
+        reason=row.reason,
+        since=plan.since,
+        until=plan.until,
+        counts=counts,
+        plan_digest=ids.digest(row.plan.encode()),
+        parts_digest="sha256:" + hashed.hexdigest(),
+        audit_digest=stored.digest if stored is not None else "",
+        run_id=row.run_id,
+        version_id=row.version_id,
+        version_digest=run.version_digest if run is not None else None,
+        generation=row.generation,
+        gates={
+            v["gate"]: "deny" if v.get("reasons") else "review" if v.get("review") else "pass"
+            for v in verdicts
+        },
+        started_at=row.put_at,
+        finished_at=rfc3339(world.clock.now()),
+    )
+    world.data.replace(
+        backfill_path(row.dataset_id, row.backfill_id, "summary.json"), pretty(summary)
+    )

@@ -1,4 +1,6 @@
-"""What a job is: a registered type with typed parameters, worked once per call, told in a receipt that is written once."""
+"""What a job is: a registered type with typed parameters, worked once per call, told in a receipt
+that is written once.
+"""
 
 import importlib
 import re
@@ -20,18 +22,46 @@ from kfm.model.ledger import JobRow
 from kfm.model.masking import masked
 from kfm.model.meant import meant
 from kfm.model.paths import receipt_path
-from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
+from kfm.model.receipt import (
+    PolicyDecision,
+    Provenance,
+    Receipt,
+    ReceiptError,
+    ReceiptInput,
+    ReceiptOutput,
+)
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import check_switch
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
+__all__ = [
+    "JOB_MODULES",
+    "JobContext",
+    "JobResult",
+    "JobType",
+    "NoParameters",
+    "catalog_table",
+    "job_type",
+    "readable",
+    "work",
+]
 
 _MOST = 8000  # characters of an error
 _CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
-_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")  # a URL has a word or a colon before every slash
-_WANTED = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out")
+# a URL has a word or a colon before every slash
+_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")
+_WANTED = (
+    "name",
+    "purpose",
+    "triggers",
+    "inputs",
+    "outputs",
+    "idempotency",
+    "rules",
+    "zone_in",
+    "zone_out",
+)
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,14 +103,23 @@ class JobContext:
     @property
     def ref(self) -> str:
         """The version the job speaks of: the one its envelope names, else what is official."""
-        named = next((i["id"] for i in msgspec.json.decode(self.job.envelope).get("inputs", ()) if "@" in i["id"]), "")
+        named = next(
+            (
+                i["id"]
+                for i in msgspec.json.decode(self.job.envelope).get("inputs", ())
+                if "@" in i["id"]
+            ),
+            "",
+        )
         return named.removeprefix("kfm://dataset/") or self.dataset_id
 
     @property
     def dataset_id(self) -> str:
         if not self.job.dataset_id:
             raise UsageError(
-                f"{self.job.job_type} wants a dataset.", expected="--dataset kfm://dataset/<id>", remedy="`kfm dataset list` shows them."
+                f"{self.job.job_type} wants a dataset.",
+                expected="--dataset kfm://dataset/<id>",
+                remedy="`kfm dataset list` shows them.",
             )
         return self.job.dataset_id
 
@@ -118,7 +157,11 @@ def job_type(name: str) -> JobType:
     """A registered type; any other is refused by name."""
     module = module_of(name)
     if module is None:
-        raise UsageError(f"There is no job type {name!r}.", expected=", ".join(JOB_MODULES), remedy="`kfm jobs types` explains each.")
+        raise UsageError(
+            f"There is no job type {name!r}.",
+            expected=", ".join(JOB_MODULES),
+            remedy="`kfm jobs types` explains each.",
+        )
     found: JobType = importlib.import_module(module).JOB
     return found
 
@@ -130,18 +173,27 @@ def parameters_of(kind: JobType, given: Mapping[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         wanted = ", ".join(kind.parameters.__struct_fields__) or "none"
         remedy = f"Correct --set NAME=VALUE.{meant(error, kind.parameters)}"
-        raise UsageError(f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy=remedy) from error
+        raise UsageError(
+            f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy=remedy
+        ) from error
 
 
 def readable(ctx: JobContext, text: str) -> tuple[Opened, PolicyDecision]:
-    """The version a reference means, when labels, licence and policy of now let everybody have it; else `Denied`."""
+    """The version a reference means, when labels, licence and policy of now let everybody have it;
+    else `Denied`.
+    """
     opened = data_of(ctx.world, text)
-    told = f"readable under the labels, licence and policy of now, decision {opened.allowed.decision_ids[0]}"
+    told = (
+        "readable under the labels, licence and policy of now, decision"
+        f" {opened.allowed.decision_ids[0]}"
+    )
     return opened, PolicyDecision(decision="allow", gate="policy", reason=told)
 
 
 def work(kind: JobType, ctx: JobContext) -> JobResult:
-    """Do a job and write its receipt; whatever goes wrong becomes a result, and the receipt says so."""
+    """Do a job and write its receipt; whatever goes wrong becomes a result, and the receipt says
+    so.
+    """
     started = rfc3339(ctx.world.clock.now())
     try:
         ctx.world.store.read(lambda tx: check_switch(tx, ctx.job.dataset_id, kind.name))
@@ -153,7 +205,11 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
             return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
         result = _failed(error)
     except Exception as error:  # of job code: whatever it is, the receipt tells it
-        odd = StepFailed(f"{kind.name} met {type(error).__name__}: {error}.", expected="it to end", remedy="Its receipt has the stack.")
+        odd = StepFailed(
+            f"{kind.name} met {type(error).__name__}: {error}.",
+            expected="it to end",
+            remedy="Its receipt has the stack.",
+        )
         odd.__cause__ = error
         result = _failed(odd)
     if not result.receipt:
@@ -163,17 +219,27 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
 
 def _failed(error: KfmError) -> JobResult:
     denied = isinstance(error, Denied)
-    decisions = (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
+    decisions = (
+        (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
+    )
     cause = error.__cause__ if error.__cause__ is not None else error
     stack = masked(_placeless("".join(traceback.format_exception(cause))))[-_MOST:]
     return JobResult(
-        status="failed", reason=_plain(error.happened), error=_plain(str(error)), stack=_plain(stack), decisions=decisions, exit_code=error.exit_code,
-        retry=not denied, until_ms=int(getattr(error, "until", 0) * 1000),
-    )  # fmt: skip
+        status="failed",
+        reason=_plain(error.happened),
+        error=_plain(str(error)),
+        stack=_plain(stack),
+        decisions=decisions,
+        exit_code=error.exit_code,
+        retry=not denied,
+        until_ms=int(getattr(error, "until", 0) * 1000),
+    )
 
 
 def _placeless(stack: str) -> str:
-    """A stack without the folders of this machine: of code its file and the folder it is in, of other paths the name."""
+    """A stack without the folders of this machine: of code its file and the folder it is in, of
+    other paths the name.
+    """
     return _PATH.sub(r"\1", _CODE.sub(r"\1", stack))
 
 
@@ -200,30 +266,48 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
         inputs=result.inputs,
         outputs=result.outputs,
         provenance=Provenance(
-            tool_versions={**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
+            tool_versions={
+                **_tool_versions(world),
+                "worker_image": world.facts().get("image_digest"),
+            },
             transforms=result.transforms or ({"id": kind.name, "version": "1"},),
             policy_decisions=result.decisions,
             files=result.files,
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         ),
         request_reason=without_emitter(job.reason),
-        errors=(ReceiptError(message=masked(result.error), stack=result.stack or None),) if result.status == "failed" else (),
+        errors=(
+            (ReceiptError(message=masked(result.error), stack=result.stack or None),)
+            if result.status == "failed"
+            else ()
+        ),
         parameters=msgspec.to_builtins(ctx.parameters),
         **{"correlation_id": ctx.correlation_id, **world.marks},
     )
     path = receipt_path(ctx.run_id, started, job.job_type)
     content = pretty(receipt)
     if not world.root.create(path, content):
-        raise StepFailed(f"{path} is written already.", expected="a receipt to be written once", remedy="Every working has its own run id.")
-    world.store.transaction(lambda tx: tx.effects.put(path, job.job_id, ids.digest(content)))  # so that it is missed when it is gone
+        raise StepFailed(
+            f"{path} is written already.",
+            expected="a receipt to be written once",
+            remedy="Every working has its own run id.",
+        )
+    # so that it is missed when it is gone
+    world.store.transaction(lambda tx: tx.effects.put(path, job.job_id, ids.digest(content)))
     return path
 
 
 def catalog_table() -> str:
     """The documented table of job types, made from the registry."""
-    lines = ["| Job type | Purpose | Triggers | Inputs | Outputs | Notes |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| Job type | Purpose | Triggers | Inputs | Outputs | Notes |",
+        "|---|---|---|---|---|---|",
+    ]
     for name in JOB_MODULES:
         kind = job_type(name)
         notes = f"{kind.idempotency}; {'; '.join(kind.rules)}"
-        lines.append(f"| `{name}` | {kind.purpose} | {kind.triggers} | {kind.inputs} | {kind.outputs} | {notes} |")
+        lines.append(
+            f"| `{name}` | {kind.purpose} | {kind.triggers} | {kind.inputs} | {kind.outputs} |"
+            f" {notes} |"
+        )
     return "\n".join(lines) + "\n"

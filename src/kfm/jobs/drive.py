@@ -46,10 +46,18 @@ class Stopped(SystemExit):
         self.at = at
 
 
-def drive(steps: Steps, patience: Callable[[], None], until: Collection[Reached] = (), *, settles: bool = True) -> Outcome | None:
-    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting has gone on too long.
+def drive(
+    steps: Steps,
+    patience: Callable[[], None],
+    until: Collection[Reached] = (),
+    *,
+    settles: bool = True,
+) -> Outcome | None:
+    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting
+    has gone on too long.
 
-    Raises `Stopped` between two operations, when one of `until` has just been done, or where another run would be settled and `settles` is not.
+    Raises `Stopped` between two operations, when one of `until` has just been done, or where
+    another run would be settled and `settles` is not.
     """
     try:
         while True:
@@ -78,10 +86,18 @@ class _Patience:
 
 
 def run_target(
-    world: World, target: Target, *, forced: bool = False, reason: str = "", wait_s: float = 60.0, replay: LedgerRow | None = None,
+    world: World,
+    target: Target,
+    *,
+    forced: bool = False,
+    reason: str = "",
+    wait_s: float = 60.0,
+    replay: LedgerRow | None = None,
     taken: bool = False,
-) -> Outcome:  # fmt: skip
-    """Bring `target` up to date. The outcome is the last thing that happened to it. `taken`: a worker has its job already."""
+) -> Outcome:
+    """Bring `target` up to date. The outcome is the last thing that happened to it. `taken`: a
+    worker has its job already.
+    """
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
     if replay is None:  # what was fetched before it was retired is judged, and denied
@@ -101,32 +117,47 @@ def run_target(
 
     def put(forced: bool) -> None:
         name, pool = target.dataset_id, target.entry.pool
-        world.store.transaction(lambda tx: tx.jobs.put(name, target.partition, target.win, forced=int(forced), reason=reason, pool=pool))
+        world.store.transaction(
+            lambda tx: tx.jobs.put(
+                name, target.partition, target.win, forced=int(forced), reason=reason, pool=pool
+            )
+        )
 
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
     if taken and (job is None or job.state == "ended"):
         return _done_by_another(target)
-    if job is None or job.state == "ended" or not (taken or replay):  # an interrupted run has its job still: no need to ask twice
+    # an interrupted run has its job still: no need to ask twice
+    if job is None or job.state == "ended" or not (taken or replay):
         put(forced)
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:
-        step = (None if world.propose_only else _promote_pending(world, target, patience)) or drive(update(world, target, replay), patience)
+        step = (None if world.propose_only else _promote_pending(world, target, patience)) or drive(
+            update(world, target, replay), patience
+        )
         if step is not None:
-            if last is None or step.state != "NOOP":  # a NOOP after our own commit only says that nothing came in between
+            # a NOOP after our own commit only says that nothing came in between
+            if last is None or step.state != "NOOP":
                 last = step
             if step.state in ("FAILED", "FENCED"):
                 return step
             continue
-        job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
+        job = world.store.read(
+            lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win)
+        )
         done = job is None or job.state == "ended"
-        if done and (world.propose_only or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))):
+        if done and (
+            world.propose_only
+            or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))
+        ):
             if last is not None:
                 last = _became(world, last)
                 break
             if taken:
                 return _done_by_another(target)
-            put(False)  # another run did our job on the way, forced if it was; ask once more, to decide for ourselves
+            # another run did our job on the way, forced if it was; ask once more, to decide for
+            # ourselves
+            put(False)
         patience()
     try:
         _tidy(world, target.dataset_id)
@@ -137,11 +168,22 @@ def run_target(
 
 def _became(world: World, last: Outcome) -> Outcome:
     """What became of our proposal, when another process finished it before we came to that."""
-    row = world.store.read(lambda tx: tx.runs.get(last.run_id)) if last.state == "PROPOSED" and not last.exit_code else None
+    row = (
+        world.store.read(lambda tx: tx.runs.get(last.run_id))
+        if last.state == "PROPOSED" and not last.exit_code
+        else None
+    )
     if row is None or row.state == "PROPOSED":
         return last
     code = 3 if row.state == "REJECTED" else 0
-    return msgspec.structs.replace(last, state=row.state, reason=row.reason or "", exit_code=code, generation=row.intent, remedy="")
+    return msgspec.structs.replace(
+        last,
+        state=row.state,
+        reason=row.reason or "",
+        exit_code=code,
+        generation=row.intent,
+        remedy="",
+    )
 
 
 def _done_by_another(target: Target) -> Outcome:
@@ -155,8 +197,16 @@ def _done_by_another(target: Target) -> Outcome:
     )
 
 
-def stop_run(world: World, target: Target, until: Collection[Reached], *, wait_s: float, replay: LedgerRow | None = None) -> Outcome | None:
-    """Work `target` until one of `until` is done; None: there it stands, CLAIMED and resumable. An outcome: it ended before that.
+def stop_run(
+    world: World,
+    target: Target,
+    until: Collection[Reached],
+    *,
+    wait_s: float,
+    replay: LedgerRow | None = None,
+) -> Outcome | None:
+    """Work `target` until one of `until` is done; None: there it stands, CLAIMED and resumable. An
+    outcome: it ended before that.
 
     Nothing is promoted on the way, not even what an interrupted run has left half promoted.
     """
@@ -166,7 +216,11 @@ def stop_run(world: World, target: Target, until: Collection[Reached], *, wait_s
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
     if replay is None or job is None or job.state == "ended":
-        world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=0, reason=""))
+        world.store.transaction(
+            lambda tx: tx.jobs.put(
+                target.dataset_id, target.partition, target.win, forced=0, reason=""
+            )
+        )
     patience = _Patience(wait_s, target.partition_lease)
     while True:
         try:
@@ -215,7 +269,9 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
 
 def _check_clock(world: World, dataset_id: str) -> None:
     """What waits to be made official may have waited while the clock was set back."""
-    world.store.read(lambda tx: check_clock(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id)))
+    world.store.read(
+        lambda tx: check_clock(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id))
+    )
 
 
 def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
@@ -224,10 +280,14 @@ def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
     _check_clock(world, row.dataset_id)
     from kfm.run.promote import promote
 
-    found = drive(promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id))
+    found = drive(
+        promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id)
+    )
     if found is None:
         raise Fenced(
-            f"Proposal of run {row.run_id} was ended by another.", expected="it to wait", remedy="`kfm review` lists those that do."
+            f"Proposal of run {row.run_id} was ended by another.",
+            expected="it to wait",
+            remedy="`kfm review` lists those that do.",
         )
     try:
         _tidy(world, row.dataset_id)
@@ -241,7 +301,13 @@ def _mend(world: World, dataset_id: str) -> None:
     from kfm.upkeep.doctor import mend_ledger
 
     for run_id in mend_ledger(world, dataset_id):
-        world.log(dataset_id).say("ledger.damaged", stage="idempotency", level="warning", damaged_run=run_id, kept="ledger/quarantine")
+        world.log(dataset_id).say(
+            "ledger.damaged",
+            stage="idempotency",
+            level="warning",
+            damaged_run=run_id,
+            kept="ledger/quarantine",
+        )
 
 
 def _tidy(world: World, dataset_id: str) -> None:
@@ -256,7 +322,9 @@ def _tidy(world: World, dataset_id: str) -> None:
 
 
 def _unfinished_business(world: World, dataset_id: str) -> bool:
-    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting release, an act of a person."""
+    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting
+    release, an act of a person.
+    """
     channel = world.channel(dataset_id)
 
     def look(tx: Tx) -> bool:
@@ -264,7 +332,11 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
         number = head.generation if head is not None else 0
         stale = number > 0 and projected_generation(world.data, dataset_id) != number
         waiting = any(row.dataset_id == dataset_id for row in tx.outbox.waiting())
-        more = world.data.exists(channel.path(number + 1)) or bool(meant(world.data, dataset_id)) or _swept_half(world, dataset_id)
+        more = (
+            world.data.exists(channel.path(number + 1))
+            or bool(meant(world.data, dataset_id))
+            or _swept_half(world, dataset_id)
+        )
         return stale or waiting or more or bool(tx.runs.unarchived(dataset_id))
 
     found: bool = world.store.read(look)
@@ -274,7 +346,10 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
 def _swept_half(world: World, dataset_id: str) -> bool:
     """Whether a sweep was killed: what is shown may still name what it removed."""
     plans = set(world.data.names(gc_folder(dataset_id)))
-    return any(path.endswith(".json") and f"{path.removesuffix('.json')}.done" not in plans for path in plans)
+    return any(
+        path.endswith(".json") and f"{path.removesuffix('.json')}.done" not in plans
+        for path in plans
+    )
 
 
 def _assemble_again(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
@@ -284,14 +359,30 @@ def _assemble_again(world: World, target: Target, row: LedgerRow, wait_s: float)
     steps = assemble_staged(world, target, row.backfill, [p.run_id for p in parts])
     found = drive(steps, _Patience(wait_s, row.dataset_id))
     assert found is not None
-    made = world.store.read(lambda tx: tx.runs.get(found.run_id)) if found.state == "PROPOSED" and not found.exit_code else None
+    made = (
+        world.store.read(lambda tx: tx.runs.get(found.run_id))
+        if found.state == "PROPOSED" and not found.exit_code
+        else None
+    )
     return promote_run(world, made, wait_s) if made is not None else found
 
 
 def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
-    """Go on with an unfinished run from its own capture, or from the parts it pinned, without asking upstream."""
+    """Go on with an unfinished run from its own capture, or from the parts it pinned, without
+    asking upstream.
+    """
     if is_assembly(row):
-        return promote_run(world, row, wait_s) if row.state == "PROPOSED" else _assemble_again(world, target, row, wait_s)
+        return (
+            promote_run(world, row, wait_s)
+            if row.state == "PROPOSED"
+            else _assemble_again(world, target, row, wait_s)
+        )
     if row.state == "PROPOSED" and target.entry.retired is not None:
         return promote_run(world, row, wait_s)
-    return run_target(world, target, wait_s=wait_s, replay=row if row.state == "CLAIMED" else None, forced=bool(row.forced))
+    return run_target(
+        world,
+        target,
+        wait_s=wait_s,
+        replay=row if row.state == "CLAIMED" else None,
+        forced=bool(row.forced),
+    )

@@ -23,22 +23,42 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def run(ctx: JobContext) -> JobResult:
-    """Make the index of the head, or of the version it names, once; indexes of others that are no longer official go."""
+    """Make the index of the head, or of the version it names, once; indexes of others that are no
+    longer official go.
+    """
     ref, decision = readable(ctx, ctx.ref)
     wanted = model() if ctx.parameters.embeddings else ""
     path, note = index_path(ref), index_note(ctx.world, ref)
-    made = note is None or note.format != FORMAT or note.model != (wanted or note.model) or not _is_whole(ctx.world, path, note)
+    made = (
+        note is None
+        or note.format != FORMAT
+        or note.model != (wanted or note.model)
+        or not _is_whole(ctx.world, path, note)
+    )
     if note is None or made:
         note = _make(ctx, ref, path, bool(wanted))
-    ours = tuple(index_path(kept).rpartition("/")[0] + "/" for kept in (ref, resolve(ctx.world, ctx.dataset_id)))
-    for old in [p for p in ctx.world.data.names(indexes_folder(ref.dataset_id)) if not p.startswith(ours)]:
+    ours = tuple(
+        index_path(kept).rpartition("/")[0] + "/"
+        for kept in (ref, resolve(ctx.world, ctx.dataset_id))
+    )
+    for old in [
+        p for p in ctx.world.data.names(indexes_folder(ref.dataset_id)) if not p.startswith(ours)
+    ]:
         ctx.world.data.remove(old)
     kind = f"words and meaning ({note.model})" if note.model else "words only"
     return JobResult(
         status="succeeded" if made else "skipped",
-        reason=f"{note.passages:,} passages, {kind}" if made else "the official version is indexed already",
+        reason=(
+            f"{note.passages:,} passages, {kind}"
+            if made
+            else "the official version is indexed already"
+        ),
         inputs=(
-            ReceiptInput(kind="dataset", id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}", checksum=f"sha256:{ref.version_digest}"),
+            ReceiptInput(
+                kind="dataset",
+                id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}",
+                checksum=f"sha256:{ref.version_digest}",
+            ),
         ),
         outputs=(ReceiptOutput(kind="file", id=path, checksum=note.digest, zone="Work"),),
         transforms=({"id": JOB.name, "version": str(FORMAT), "model": note.model},),
@@ -62,9 +82,16 @@ def _make(ctx: JobContext, ref: Opened, path: str, embeddings: bool) -> IndexNot
         data.create(path, scratch / "search.sqlite")
     stored = data.stat(path)
     if stored is None:
-        raise StepFailed(f"{path} went away while it was written.", expected="one index at a time", remedy="Try again.")
-    # The digest is that of what lies there: of two builders one wrote it, and both make the same bytes.
-    note = IndexNote(digest=stored.digest, passages=count, model=model() if embeddings else "", format=FORMAT)
+        raise StepFailed(
+            f"{path} went away while it was written.",
+            expected="one index at a time",
+            remedy="Try again.",
+        )
+    # The digest is that of what lies there: of two builders one wrote it, and both make the same
+    # bytes.
+    note = IndexNote(
+        digest=stored.digest, passages=count, model=model() if embeddings else "", format=FORMAT
+    )
     data.create(beside, msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
     ctx.say("index.built", dataset_id=ref.dataset_id, version_id=ref.version_id, passages=count)
     return note

@@ -1,4 +1,6 @@
-"""Pull a source: look upstream, keep what is new in raw, make, judge and publish the version that follows from it."""
+"""Pull a source: look upstream, keep what is new in raw, make, judge and publish the version that
+follows from it.
+"""
 
 import msgspec
 
@@ -15,7 +17,12 @@ from kfm.world.outcome import Outcome
 
 __all__ = ["JOB", "Parameters"]
 
-_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+_STATUS = {
+    "COMMITTED": "succeeded",
+    "PROPOSED": "succeeded",
+    "NOOP": "skipped",
+    "SUPERSEDED": "skipped",
+}
 WAIT_S = 5.0
 
 
@@ -26,22 +33,37 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def run(ctx: JobContext) -> JobResult:
-    """Bring the job's target up to date. The engine acknowledges the job itself, in the transaction that ends the run."""
+    """Bring the job's target up to date. The engine acknowledges the job itself, in the transaction
+    that ends the run.
+    """
     job = ctx.job
     asker = msgspec.json.decode(job.envelope).get("requested_by", "system")
     asked = trigger_of(job.reason)
     trigger = f"manual:{asker}" if asked == "manual" and asker != "system" else asked
     every = ctx.targets(ctx.dataset_id, win=job.win, trigger=trigger)
-    mine = [t for t in every if t.partition == (job.partition or ctx.parameters.partition)] or (every if not job.partition else [])
+    mine = [t for t in every if t.partition == (job.partition or ctx.parameters.partition)] or (
+        every if not job.partition else []
+    )
     if not mine:
         raise Denied(
-            f"{ctx.dataset_id} has no partition {job.partition}.", expected="a registered partition", remedy="`kfm jobs cancel` ends it."
+            f"{ctx.dataset_id} has no partition {job.partition}.",
+            expected="a registered partition",
+            remedy="`kfm jobs cancel` ends it.",
         )
     outcomes = []
     for target in mine:
         try:
             taken = (target.partition, target.win) == (job.partition, job.win)
-            outcomes.append(run_target(ctx.world, target, forced=bool(job.forced), reason=job.reason, wait_s=WAIT_S, taken=taken))
+            outcomes.append(
+                run_target(
+                    ctx.world,
+                    target,
+                    forced=bool(job.forced),
+                    reason=job.reason,
+                    wait_s=WAIT_S,
+                    taken=taken,
+                )
+            )
         except Fenced as error:  # another run is at it: look again in a while
             return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
     kinds = owed(ctx.world, ctx.dataset_id) if max(o.exit_code for o in outcomes) == 0 else []
@@ -52,7 +74,11 @@ def run(ctx: JobContext) -> JobResult:
 
 def _ask(tx: Tx, ctx: JobContext, kinds: list[str]) -> None:
     for kind in kinds:
-        tx.jobs.submit(Request(job_type=kind, dataset_id=ctx.dataset_id, reason="the official version has none yet"))
+        tx.jobs.submit(
+            Request(
+                job_type=kind, dataset_id=ctx.dataset_id, reason="the official version has none yet"
+            )
+        )
 
 
 def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
@@ -64,11 +90,23 @@ def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
         reason=last.reason,
         error=f"{last.reason} {last.remedy}".strip() if last.exit_code not in (0, 7) else "",
         outputs=tuple(
-            ReceiptOutput(kind="dataset", id=f"kfm://dataset/{o.dataset_id}@{o.version_id}", checksum="", zone="Published")
+            ReceiptOutput(
+                kind="dataset",
+                id=f"kfm://dataset/{o.dataset_id}@{o.version_id}",
+                checksum="",
+                zone="Published",
+            )
             for o in outcomes
             if o.state == "COMMITTED" and o.version_id
         ),
-        decisions=tuple(PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in last.reasons) if denied else (),
+        decisions=(
+            tuple(
+                PolicyDecision(decision="deny", gate="gates", reason=r["code"])
+                for r in last.reasons
+            )
+            if denied
+            else ()
+        ),
         retry=not denied,
         exit_code=last.exit_code,
         receipt=receipt_path(row.run_id, row.timestamp) if row is not None else "",
@@ -77,13 +115,22 @@ def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
 
 JOB = JobType(
     name="ingest.pull_source",
-    purpose="Pull raw source data into Raw, make the version that follows from it, judge and publish it",
+    purpose=(
+        "Pull raw source data into Raw, make the version that follows from it, judge and publish it"
+    ),
     triggers="schedule, event, manual",
     inputs="source configuration (the registry entry)",
     outputs="raw artifacts, a version when something changed, receipt",
     parameters=Parameters,
-    idempotency="the run key and the channel's head: unchanged content is a NOOP, an interrupted run is resumed",
-    rules=("books balance", "quarantined share at most max_quarantined (0.01)", "every gate and the policy"),
+    idempotency=(
+        "the run key and the channel's head: unchanged content is a NOOP, an interrupted run is"
+        " resumed"
+    ),
+    rules=(
+        "books balance",
+        "quarantined share at most max_quarantined (0.01)",
+        "every gate and the policy",
+    ),
     zone_in="Raw",
     zone_out="Published",
     run=run,

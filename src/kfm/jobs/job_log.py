@@ -1,4 +1,6 @@
-"""What workers tell: one JSON line per event of a job, signals beside them, and counts as Prometheus text."""
+"""What workers tell: one JSON line per event of a job, signals beside them, and counts as
+Prometheus text.
+"""
 
 import contextlib
 import os
@@ -50,28 +52,49 @@ class JobLog:
             self.signal("pool.wait_ms", int(wait or 0), job, run_id)
         self.signal("run.lifecycle", "cancelled" if cancelled else ends, job, run_id)
 
-    def signal(self, name: str, value: str | int | float, job: JobRow, run_id: str, **more: Any) -> None:
+    def signal(
+        self, name: str, value: str | int | float, job: JobRow, run_id: str, **more: Any
+    ) -> None:
         more.setdefault("timestamp", rfc3339(self._clock.now()))
         self.signals(
-            [Signal(signal=name, value=value, job_id=job.job_id, run_id=run_id, job_type=job.job_type, dataset_id=job.dataset_id, pool=job.pool, **more)]  # type: ignore[arg-type]
-        )  # fmt: skip
+            [
+                Signal(
+                    signal=name,  # type: ignore[arg-type]
+                    value=value,
+                    job_id=job.job_id,
+                    run_id=run_id,
+                    job_type=job.job_type,
+                    dataset_id=job.dataset_id,
+                    pool=job.pool,
+                    **more,
+                )
+            ]
+        )
 
     def signals(self, found: Iterable[Signal]) -> None:
         self._append("signals", found)
 
     def _append(self, name: str, lines: Iterable[Any]) -> None:
-        data = b"".join(masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines)
+        data = b"".join(
+            masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines
+        )
         with contextlib.suppress(OSError):  # telemetry may be lost; the job is not
             self._folder.mkdir(parents=True, exist_ok=True)
             day = rfc3339(self._clock.now())[:10]
-            fd = os.open(self._folder / f"{name}-{day}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(
+                self._folder / f"{name}-{day}.jsonl",
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+                0o644,
+            )
             try:
                 os.write(fd, data)
             finally:
                 os.close(fd)
 
 
-def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[str, Any]], now_ms: int) -> str:
+def metrics(
+    tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[str, Any]], now_ms: int
+) -> str:
     """Counts and depths as Prometheus text."""
     found: dict[str, dict[str, int]] = {}
     for job_type, name, value in tallies:
@@ -80,16 +103,26 @@ def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[st
     for word in ("started", "succeeded", "failed", "skipped", "retries"):
         name = "kfm_job_retries_total" if word == "retries" else f"kfm_jobs_{word}_total"
         lines += [f"# TYPE {name} counter"]
-        lines += [f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}' for kind, counts in found.items() if not kind.startswith("pool ")]
+        lines += [
+            f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}'
+            for kind, counts in found.items()
+            if not kind.startswith("pool ")
+        ]
     lines.append("# TYPE kfm_job_duration_seconds histogram")
     for kind, counts in found.items():
         if "duration_ms" in counts:
             lines += _histogram(kind, counts)
     lines.append("# TYPE kfm_pool_wait_ms_total counter")
-    lines += [f'kfm_pool_wait_ms_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"]}' for pool, c in found.items() if pool.startswith("pool ")]
+    lines += [
+        f'kfm_pool_wait_ms_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"]}'
+        for pool, c in found.items()
+        if pool.startswith("pool ")
+    ]
     lines += ["# TYPE kfm_queue_depth gauge", "# TYPE kfm_queue_lag_seconds gauge"]
     for depth in depths:
-        lines.append(f'kfm_queue_depth{{pool="{depth["pool"]}",state="{depth["state"]}"}} {depth["jobs"]}')
+        lines.append(
+            f'kfm_queue_depth{{pool="{depth["pool"]}",state="{depth["state"]}"}} {depth["jobs"]}'
+        )
         if depth["state"] == "queued":
             lag = max(0, now_ms - depth["oldest"]) / 1000
             lines.append(f'kfm_queue_lag_seconds{{pool="{depth["pool"]}"}} {lag:.3f}')
@@ -100,7 +133,12 @@ def _histogram(kind: str, counts: Mapping[str, int]) -> list[str]:
     lines, total = [], 0
     for bucket in BUCKETS:
         total += counts.get(f"seconds_le_{bucket}", 0)
-        lines.append(f'kfm_job_duration_seconds_bucket{{job_type="{kind}",le="{"+Inf" if bucket == "inf" else bucket}"}} {total}')
-    lines.append(f'kfm_job_duration_seconds_sum{{job_type="{kind}"}} {counts["duration_ms"] / 1000}')
+        lines.append(
+            f'kfm_job_duration_seconds_bucket{{job_type="{kind}",le="{"+Inf" if bucket == "inf" else bucket}"}}'
+            f" {total}"
+        )
+    lines.append(
+        f'kfm_job_duration_seconds_sum{{job_type="{kind}"}} {counts["duration_ms"] / 1000}'
+    )
     lines.append(f'kfm_job_duration_seconds_count{{job_type="{kind}"}} {total}')
     return lines

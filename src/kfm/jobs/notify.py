@@ -1,4 +1,6 @@
-"""Tell people: deliver what waits in the outbox, and say once what is stale, failed, denied or waits for approval."""
+"""Tell people: deliver what waits in the outbox, and say once what is stale, failed, denied or
+waits for approval.
+"""
 
 import os
 from typing import Any
@@ -25,7 +27,9 @@ LOG = "ledger/notices.jsonl"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `ledger/notices.jsonl`, and the body a webhook gets. The same event has the same id for ever."""
+    """One line of `ledger/notices.jsonl`, and the body a webhook gets. The same event has the same
+    id for ever.
+    """
 
     id: str
     kind: str  # stale, failed, denied, approval
@@ -38,7 +42,9 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(ctx: JobContext) -> JobResult:
-    """Denied when the dataset may not be read. A notice whose delivery was not confirmed is sent again under the same id."""
+    """Denied when the dataset may not be read. A notice whose delivery was not confirmed is sent
+    again under the same id.
+    """
     world, dataset_id = ctx.world, ctx.dataset_id
     decision = _may_tell(ctx)
     delivered = deliver(world, dataset_id)
@@ -48,7 +54,12 @@ def run(ctx: JobContext) -> JobResult:
     return JobResult(
         status="succeeded" if words else "skipped",
         reason="; ".join(words) or "nothing new to tell",
-        outputs=tuple(ReceiptOutput(kind="uri", id=f"kfm://notice/{n.id}", checksum=f"sha256:{n.id}", zone="Work") for n in sent),
+        outputs=tuple(
+            ReceiptOutput(
+                kind="uri", id=f"kfm://notice/{n.id}", checksum=f"sha256:{n.id}", zone="Work"
+            )
+            for n in sent
+        ),
         decisions=(decision,),
     )
 
@@ -77,15 +88,25 @@ def _notices(ctx: JobContext) -> list[Notice]:
     if status["version_id"] is not None and not status["fresh"] and status["state"] != "retired":
         found.append(("stale", check.checked_at if check is not None else None))
     now = rfc3339(world.clock.now())
-    row = world.store.read(lambda tx: tx.runs.get(status["last_run_id"])) if KINDS.get(status["state"]) == "denied" else None
+    row = (
+        world.store.read(lambda tx: tx.runs.get(status["last_run_id"]))
+        if KINDS.get(status["state"]) == "denied"
+        else None
+    )
     code = denial_codes(row.reason)[0] if row is not None and row.state == "REJECTED" else ""
     return [
         Notice(
-            id=ids.digest(canonical.dumps([dataset_id, kind, about])).removeprefix("sha256:"), kind=kind, dataset_id=dataset_id,
-            version_id=status["version_id"], generation=status["generation"], reason=code, next=str(status["next"] or "kfm status"), at=now,
+            id=ids.digest(canonical.dumps([dataset_id, kind, about])).removeprefix("sha256:"),
+            kind=kind,
+            dataset_id=dataset_id,
+            version_id=status["version_id"],
+            generation=status["generation"],
+            reason=code,
+            next=str(status["next"] or "kfm status"),
+            at=now,
         )
         for kind, about in found
-    ]  # fmt: skip
+    ]
 
 
 def _send(ctx: JobContext, notice: Notice) -> bool:
@@ -106,23 +127,31 @@ def _post(ctx: JobContext, notice: Notice, body: str) -> None:
     if not address:
         return
     headers = {"X-KFM-Notice": notice.id, "X-Correlation-ID": ctx.correlation_id}
-    request = FetchRequest(url=address, hosts=(host_of(address),), body=body, headers=headers, max_bytes=1 << 20)
+    request = FetchRequest(
+        url=address, hosts=(host_of(address),), body=body, headers=headers, max_bytes=1 << 20
+    )
     with ctx.world.root.scratch() as scratch:
         ctx.world.fetcher.fetch(request, scratch / "answer")
 
 
 def _webhook(ctx: JobContext) -> str:
-    """The address `notify: {webhook: env:NAME}` refers to; it is a secret, and is masked wherever it would be said."""
+    """The address `notify: {webhook: env:NAME}` refers to; it is a secret, and is masked wherever
+    it would be said.
+    """
     import yaml
 
     config: Any = yaml.safe_load(ctx.world.root.read("kfm.yml")) or {}
     reference = str((config.get("notify") or {}).get("webhook") or "")
     if not reference:
         return ""
-    address = os.environ.get(reference.removeprefix("env:"), "") if reference.startswith("env:") else ""
+    address = (
+        os.environ.get(reference.removeprefix("env:"), "") if reference.startswith("env:") else ""
+    )
     if not address:
         raise UsageError(
-            "kfm.yml: notify.webhook refers to nothing.", expected="env:NAME, with NAME set to an address", remedy="Set the variable."
+            "kfm.yml: notify.webhook refers to nothing.",
+            expected="env:NAME, with NAME set to an address",
+            remedy="Set the variable.",
         )
     keep_secret(address)
     return address
@@ -130,12 +159,20 @@ def _webhook(ctx: JobContext) -> str:
 
 JOB = JobType(
     name="notify",
-    purpose="Deliver waiting releases, and tell once what is stale, failed, denied or waits for approval",
+    purpose=(
+        "Deliver waiting releases, and tell once what is stale, failed, denied or waits for"
+        " approval"
+    ),
     triggers="schedule, ingest completion, manual",
     inputs="outbox, ledger and channel of one dataset",
-    outputs="release markers, ledger/notices.jsonl, a POST to the webhook where one is named; receipt",
+    outputs=(
+        "release markers, ledger/notices.jsonl, a POST to the webhook where one is named; receipt"
+    ),
     parameters=NoParameters,
-    idempotency="every notice has an id made of what happened: told once here, at least once under the same id elsewhere",
+    idempotency=(
+        "every notice has an id made of what happened: told once here, at least once under the same"
+        " id elsewhere"
+    ),
     rules=("denied when the dataset may not be read", "no record, count or place is ever quoted"),
     zone_in="Published",
     zone_out="Work",

@@ -1,4 +1,6 @@
-"""Judge a dataset by every gate, as things are now, and leave the report: check, value, threshold, verdict."""
+"""Judge a dataset by every gate, as things are now, and leave the report: check, value, threshold,
+verdict.
+"""
 
 import re
 from typing import Literal
@@ -44,7 +46,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/qa/<version_id>.json`: a version judged by every gate; without times, so that the same judgement is the same bytes."""
+    """`work/<id>/qa/<version_id>.json`: a version judged by every gate; without times, so that the
+    same judgement is the same bytes.
+    """
 
     dataset_id: str
     version_id: str
@@ -55,11 +59,15 @@ class QaReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(ctx: JobContext) -> JobResult:
-    """The open proposal, else the official version. Judging succeeds whatever the verdict is; the receipt carries the decision."""
+    """The open proposal, else the official version. Judging succeeds whatever the verdict is; the
+    receipt carries the decision.
+    """
     world, dataset_id = ctx.world, ctx.dataset_id
     head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if head.version_id is None and not _has_candidate(ctx):
-        return JobResult(status="skipped", reason=f"{dataset_id} has neither a version nor a proposal to judge")
+        return JobResult(
+            status="skipped", reason=f"{dataset_id} has neither a version nor a proposal to judge"
+        )
     found = judge_ref(world, ctx.ref if _was_official(ctx) else dataset_id)
     report = _report(ctx, found)
     path, digest = _keep(ctx, report)
@@ -74,7 +82,9 @@ def run(ctx: JobContext) -> JobResult:
 
 
 def _was_official(ctx: JobContext) -> bool:
-    """Whether the version the job names, if it names one, was ever official; a candidate is judged as what it is now."""
+    """Whether the version the job names, if it names one, was ever official; a candidate is judged
+    as what it is now.
+    """
     rows = ctx.world.store.read(lambda tx: tx.index.generations(ctx.dataset_id))
     return ctx.ref.partition("@")[2] in {g.version_id for g in rows}
 
@@ -82,7 +92,9 @@ def _was_official(ctx: JobContext) -> bool:
 def _has_candidate(ctx: JobContext) -> bool:
     rows = ctx.world.store.read(lambda tx: tx.runs.recent(ctx.dataset_id, 200))
     last = next((r for r in rows if r.state not in ("NOOP", "SUPERSEDED", "FAILED")), None)
-    return last is not None and last.state in ("PROPOSED", "REJECTED") and last.version_id is not None
+    return (
+        last is not None and last.state in ("PROPOSED", "REJECTED") and last.version_id is not None
+    )
 
 
 def _report(ctx: JobContext, found: Judgement) -> QaReport:
@@ -94,7 +106,9 @@ def _report(ctx: JobContext, found: Judgement) -> QaReport:
         version_id=str(found.version_id),
         what=found.what,
         policy_digest=ctx.world.policy_digest,
-        verdict="deny" if "deny" in words or not checks else "review" if "review" in words else "pass",
+        verdict=(
+            "deny" if "deny" in words or not checks else "review" if "review" in words else "pass"
+        ),
         checks=checks,
     )
 
@@ -114,7 +128,9 @@ def _check(verdict: Verdict, hidden: bool) -> Check:
 
 def _decision(check: Check) -> PolicyDecision:
     return PolicyDecision(
-        decision="deny" if check.verdict == "deny" else "allow", gate=check.check, reason="; ".join(check.codes) or check.verdict
+        decision="deny" if check.verdict == "deny" else "allow",
+        gate=check.check,
+        reason="; ".join(check.codes) or check.verdict,
     )
 
 
@@ -126,7 +142,11 @@ def _keep(ctx: JobContext, report: QaReport) -> tuple[str, str]:
         path = qa_path(report.dataset_id, name)
         if ctx.world.data.create(path, content) or ctx.world.data.read(path) == content:
             return path, digest
-    raise StepFailed(f"{path} holds something else.", expected="the same report or none", remedy="`kfm doctor` looks for damage.")
+    raise StepFailed(
+        f"{path} holds something else.",
+        expected="the same report or none",
+        remedy="`kfm doctor` looks for damage.",
+    )
 
 
 JOB = JobType(
@@ -136,8 +156,14 @@ JOB = JobType(
     inputs="a proposal or a version, with its evidence",
     outputs="work/<id>/qa/<version_id>.json: check, value, threshold, verdict; receipt",
     parameters=NoParameters,
-    idempotency="the report holds no time: the same judgement is the same bytes under the same name",
-    rules=("every gate and the policy of now", "a deny is recorded, what is official stays", "of what is not public no value is told"),
+    idempotency=(
+        "the report holds no time: the same judgement is the same bytes under the same name"
+    ),
+    rules=(
+        "every gate and the policy of now",
+        "a deny is recorded, what is official stays",
+        "of what is not public no value is told",
+    ),
     zone_in="Work",
     zone_out="Work",
     run=run,

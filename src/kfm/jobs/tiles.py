@@ -1,4 +1,6 @@
-"""Build the vector tiles of a version that may be seen: GeoParquet or a table of positions becomes one PMTiles file."""
+"""Build the vector tiles of a version that may be seen: GeoParquet or a table of positions becomes
+one PMTiles file.
+"""
 
 import hashlib
 from importlib.metadata import version
@@ -19,15 +21,21 @@ __all__ = ["JOB", "tiles_folder"]
 
 
 def tiles_folder(ref: Opened, options: Options) -> str:
-    """Where the tiles of a version lie; those made with options of their own lie in a folder named after them."""
+    """Where the tiles of a version lie; those made with options of their own lie in a folder named
+    after them.
+    """
     base = version_tiles_folder(ref.dataset_id, ref.version_id)
     if options == Options():
         return base
-    return f"{base}/{hashlib.sha256(canonical.dumps(msgspec.to_builtins(options))).hexdigest()[:12]}"
+    return (
+        f"{base}/{hashlib.sha256(canonical.dumps(msgspec.to_builtins(options))).hexdigest()[:12]}"
+    )
 
 
 def run(ctx: JobContext) -> JobResult:
-    """The tiles of the version it names, else of the official one. What it was released as is all that is read: records behind a release never are."""
+    """The tiles of the version it names, else of the official one. What it was released as is all
+    that is read: records behind a release never are.
+    """
     ref, decision = readable(ctx, ctx.ref)
     folder = tiles_folder(ref, ctx.parameters)
     made, reason = _made(ctx.world, folder), "the tiles of this version are there already"
@@ -37,7 +45,9 @@ def run(ctx: JobContext) -> JobResult:
 
 
 def _made(world: World, folder: str) -> Tiles | None:
-    """The tiles that were built before, None when there are none; damaged ones are not used and not replaced."""
+    """The tiles that were built before, None when there are none; damaged ones are not used and not
+    replaced.
+    """
     if not world.data.exists(f"{folder}/tiles.json"):
         return None
     made = msgspec.json.decode(world.data.read(f"{folder}/tiles.json"), type=Tiles)
@@ -56,40 +66,78 @@ def _make(ctx: JobContext, ref: Opened, folder: str) -> tuple[Tiles | None, str]
         return None, "no column of this version says where its rows are"
     with world.data.scratch() as scratch:
         path, counts, used = build(
-            tables, location, options, room(scratch, "tiles"), dataset_id=ref.dataset_id, version_id=ref.version_id,
-            seconds=JOB.timeout_s - 60, memory_mb=JOB.memory_mb,
-        )  # fmt: skip
+            tables,
+            location,
+            options,
+            room(scratch, "tiles"),
+            dataset_id=ref.dataset_id,
+            version_id=ref.version_id,
+            seconds=JOB.timeout_s - 60,
+            memory_mb=JOB.memory_mb,
+        )
         if not counts.features:
             return None, f"none of the {counts.rows:,} rows has a place on the map"
         layer = options.layer or ref.dataset_id
         found, stored = check(path, layer, counts.rows), hash_file(path)
         made = Tiles(
-            dataset_id=ref.dataset_id, version_id=ref.version_id, sources={name: hash_file(p).digest for name, p in tables.items()},
-            file=f"{ref.dataset_id}.pmtiles", checksum=stored.digest, size=stored.size, layer=layer, **counts._asdict(),
-            minimum_zoom=found.minimum_zoom, maximum_zoom=found.maximum_zoom, bounds=found.bounds, zooms=found.zooms, options=used,
-            tools={"tippecanoe": found.generator.removeprefix("tippecanoe ")} | {n: version(n) for n in ("pmtiles", "pyarrow", "shapely")},
-        )  # fmt: skip
-        readable(ctx, f"{ref.dataset_id}@{ref.version_id}")  # building takes a while: labels may have changed, or it was withdrawn
+            dataset_id=ref.dataset_id,
+            version_id=ref.version_id,
+            sources={name: hash_file(p).digest for name, p in tables.items()},
+            file=f"{ref.dataset_id}.pmtiles",
+            checksum=stored.digest,
+            size=stored.size,
+            layer=layer,
+            **counts._asdict(),
+            minimum_zoom=found.minimum_zoom,
+            maximum_zoom=found.maximum_zoom,
+            bounds=found.bounds,
+            zooms=found.zooms,
+            options=used,
+            tools={"tippecanoe": found.generator.removeprefix("tippecanoe ")}
+            | {n: version(n) for n in ("pmtiles", "pyarrow", "shapely")},
+        )
+        # building takes a while: labels may have changed, or it was withdrawn
+        readable(ctx, f"{ref.dataset_id}@{ref.version_id}")
         world.data.create_all({f"{folder}/{made.file}": path, f"{folder}/tiles.json": pretty(made)})
     return made, _told(made)
 
 
 def _told(made: Tiles) -> str:
     left = made.features - made.zooms[-1].features
-    more = f"; {left:,} are too many or too small for zoom {made.maximum_zoom}, a higher maximum_zoom shows them" if left else ""
-    return f"{made.features:,} features of {made.rows:,} rows, zooms {made.minimum_zoom} to {made.maximum_zoom}{more}"
+    more = (
+        f"; {left:,} are too many or too small for zoom {made.maximum_zoom}, a higher maximum_zoom"
+        " shows them"
+        if left
+        else ""
+    )
+    return (
+        f"{made.features:,} features of {made.rows:,} rows, zooms {made.minimum_zoom} to"
+        f" {made.maximum_zoom}{more}"
+    )
 
 
-def _result(ref: Opened, folder: str, made: Tiles | None, reason: str, decision: PolicyDecision) -> JobResult:
-    source = ReceiptInput(kind="dataset", id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}", checksum=f"sha256:{ref.version_digest}")
+def _result(
+    ref: Opened, folder: str, made: Tiles | None, reason: str, decision: PolicyDecision
+) -> JobResult:
+    source = ReceiptInput(
+        kind="dataset",
+        id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}",
+        checksum=f"sha256:{ref.version_digest}",
+    )
     if made is None:
         return JobResult(status="skipped", reason=reason, inputs=(source,), decisions=(decision,))
     about = hashlib.sha256(pretty(made)).hexdigest()
-    files = {f"data/{folder}/{made.file}": made.checksum, f"data/{folder}/tiles.json": f"sha256:{about}"}
+    files = {
+        f"data/{folder}/{made.file}": made.checksum,
+        f"data/{folder}/tiles.json": f"sha256:{about}",
+    }
     return JobResult(
         reason=reason,
         inputs=(source,),
-        outputs=tuple(ReceiptOutput(kind="file", id=path, checksum=digest, zone="Work") for path, digest in files.items()),
+        outputs=tuple(
+            ReceiptOutput(kind="file", id=path, checksum=digest, zone="Work")
+            for path, digest in files.items()
+        ),
         transforms=({"id": JOB.name, "version": "1", **made.tools},),
         decisions=(decision,),
     )
@@ -102,7 +150,10 @@ JOB = JobType(
     inputs="the official version: GeoParquet, or a table with latitude and longitude",
     outputs="one PMTiles file, tiles.json with its counts and bounds, receipt",
     parameters=Options,
-    idempotency="tiles are named after the version and the options, written once, and the same bytes whenever they are built",
+    idempotency=(
+        "tiles are named after the version and the options, written once, and the same bytes"
+        " whenever they are built"
+    ),
     rules=(
         "labels and licence of now let the version out, asked before and after building",
         "every row is a feature, without geometry or off the map",

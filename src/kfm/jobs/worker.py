@@ -1,8 +1,9 @@
-"""A worker: takes jobs under its own lease, gives each a process of its own, and leaves nothing behind when it stops.
+"""A worker: takes jobs under its own lease, gives each a process of its own, and leaves nothing
+behind when it stops.
 
-The lease `worker/<name>` says that it lives. Jobs it has taken come back when the lease is lost, and whatever it writes about
-them afterwards is refused. Jobs of the pool `light` run inside the worker, many to a transaction: their ends, their keyed
-effects and the next claim are one commit.
+The lease `worker/<name>` says that it lives. Jobs it has taken come back when the lease is lost,
+and whatever it writes about them afterwards is refused. Jobs of the pool `light` run inside the
+worker, many to a transaction: their ends, their keyed effects and the next claim are one commit.
 """
 
 import contextlib
@@ -99,22 +100,42 @@ class Worker:
     """Works the job table until it is told to stop."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, name: str, slots: int, lease_seconds: float, command: Sequence[str] = (), tell: Tell = lambda *a, **k: None,
-        limits: Callable[[JobRow], Limits] = lambda job: Limits(), died: Callable[[JobRow, str, str], None] = lambda *a: None,
-        pools: Sequence[str] = (), order: dict[str, Any] | None = None, beat: Callable[[], None] = lambda: None, grace_s: float = 3600.0,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        name: str,
+        slots: int,
+        lease_seconds: float,
+        command: Sequence[str] = (),
+        tell: Tell = lambda *a, **k: None,
+        limits: Callable[[JobRow], Limits] = lambda job: Limits(),
+        died: Callable[[JobRow, str, str], None] = lambda *a: None,
+        pools: Sequence[str] = (),
+        order: dict[str, Any] | None = None,
+        beat: Callable[[], None] = lambda: None,
+        grace_s: float = 3600.0,
+    ) -> None:
         self._store, self._clock, self.name, self._slots = store, clock, name, slots
-        self._seconds = max(0.9 * lease_seconds, 0.5)  # others count a whole lease time from our death
+        # others count a whole lease time from our death
+        self._seconds = max(0.9 * lease_seconds, 0.5)
         self._command, self._tell, self._limits, self._died = list(command), tell, limits, died
         self._lights = not pools or LIGHT_POOL in pools
-        self._pools, self._order, self._on_beat, self._grace_s = tuple(pools), order or {}, beat, grace_s
+        self._pools, self._order, self._on_beat, self._grace_s = (
+            tuple(pools),
+            order or {},
+            beat,
+            grace_s,
+        )
         self._children: dict[int, _Child] = {}
-        self._done: list[tuple[JobRow, str, str, tuple[tuple[str, str], ...], float]] = []  # light jobs that ended: to be written down
+        # light jobs that ended: to be written down
+        self._done: list[tuple[JobRow, str, str, tuple[tuple[str, str], ...], float]] = []
         self._light: dict[str, Callable[[JobRow], tuple[tuple[str, str], ...]]] = {}
         self._batch, self._hungry, self._draining, self._drain_until = 8, True, 0, 0.0
         self._next_look = self._next_beat = 0.0
         self._left: dict[str, float] = {}  # datasets that a dead run left half promoted, since when
-        self._others = self._retries = False  # others' jobs may come back to us; a failed job waits for its next try
+        # others' jobs may come back to us; a failed job waits for its next try
+        self._others = self._retries = False
         self._due: float | None = None
         self.worked = 0
         self._held: Token | None = None  # while it has a name
@@ -123,9 +144,11 @@ class Worker:
         self._bell: Any = None
         self._wake = socket.socketpair()
 
-    # ---- life ------------------------------------------------------------------------------------------------------------
+    # ---- life ------------------------------------------------------------------------------------
     def run(self, *, until_idle: bool = False) -> int:
-        """Work until SIGTERM or SIGINT; with `until_idle` until nothing is left that is due. Returns the exit code."""
+        """Work until SIGTERM or SIGINT; with `until_idle` until nothing is left that is due.
+        Returns the exit code.
+        """
         self._join()
         before = self._listen()
         try:
@@ -146,7 +169,9 @@ class Worker:
         before: list[tuple[int, Any]] = []
         with contextlib.suppress(ValueError):  # not the main thread: whoever started us stops us
             signal.set_wakeup_fd(self._wake[1].fileno(), warn_on_full_buffer=False)
-            before = [(n, signal.signal(n, self._on_signal)) for n in (signal.SIGTERM, signal.SIGINT)]
+            before = [
+                (n, signal.signal(n, self._on_signal)) for n in (signal.SIGTERM, signal.SIGINT)
+            ]
         return before
 
     def _hear_bell(self) -> None:
@@ -162,7 +187,9 @@ class Worker:
         self.stop(number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """The first time: take nothing new and finish what runs. The second time: stop what runs, give it back."""
+        """The first time: take nothing new and finish what runs. The second time: stop what runs,
+        give it back.
+        """
         self._signal = number
         self._draining += 1
         self._drain_until = time.monotonic() + self._grace_s
@@ -180,15 +207,25 @@ class Worker:
     def _token(self) -> Token:
         """The lease in our hands: without one nothing may be written."""
         if self._held is None:
-            raise Fenced(f"The worker {self.name} has no lease.", expected="a lease", remedy="Start it again.")
+            raise Fenced(
+                f"The worker {self.name} has no lease.",
+                expected="a lease",
+                remedy="Start it again.",
+            )
         return self._held
 
     def _join(self) -> None:
         """Take the lease; a name that is still in use is refused."""
         lease = f"worker/{self.name}"
-        self._held = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
+        self._held = self._store.transaction(
+            lambda tx: tx.leases.take(lease, self.name, self._seconds)
+        )
         if self._held is None:
-            raise Fenced(f"A worker {self.name} is running.", expected="a name of its own", remedy="Pass another --name.")
+            raise Fenced(
+                f"A worker {self.name} is running.",
+                expected="a name of its own",
+                remedy="Pass another --name.",
+            )
         self._heart.add(self._held)
 
     def _leave(self, before: list[tuple[int, Any]]) -> None:
@@ -226,7 +263,7 @@ class Worker:
             _close_pipes(child)
         self._children.clear()
 
-    # ---- one turn --------------------------------------------------------------------------------------------------------
+    # ---- one turn --------------------------------------------------------------------------------
     def _turn(self, until_idle: bool) -> None:
         if self._draining:
             self._hungry = False
@@ -261,11 +298,21 @@ class Worker:
             self._write_down(tx)
             strays = []
             if self._lost_touch:  # a claim whose answer never reached us
-                known = {c.job.job_id for c in self._children.values()} | {job.job_id for job, *_ in self._done}
+                known = {c.job.job_id for c in self._children.values()} | {
+                    job.job_id for job, *_ in self._done
+                }
                 strays = [job for job in tx.queue.mine(self._token) if job.job_id not in known]
-            light = tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._lights else []
-            heavy = tx.queue.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
-            return strays + light + heavy, *((None, False) if light or heavy else tx.queue.next_at(self._pools))
+            light = (
+                tx.queue.claim(self._token, self._batch, (LIGHT_POOL,))
+                if not self._draining and self._lights
+                else []
+            )
+            heavy = (
+                tx.queue.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
+            )
+            return strays + light + heavy, *(
+                (None, False) if light or heavy else tx.queue.next_at(self._pools)
+            )
 
         jobs, due, self._retries = self._store.transaction(work)
         self._done.clear()
@@ -279,10 +326,14 @@ class Worker:
         self._hungry = bool(light) or (len(self._children) < self._slots and len(jobs) > len(light))
 
     def _took_light(self) -> bool:
-        """Begin with light jobs. Having taken them need not outlive a power cut: they are asked for, and only their end counts."""
+        """Begin with light jobs. Having taken them need not outlive a power cut: they are asked
+        for, and only their end counts.
+        """
         if self._draining or not self._lights:
             return False
-        jobs = self._store.transaction(lambda tx: tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
+        jobs = self._store.transaction(
+            lambda tx: tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False
+        )
         self._do_light(jobs)
         return bool(jobs)
 
@@ -292,9 +343,22 @@ class Worker:
             return
         counts: dict[tuple[str, str], int] = {}
         good = [done for done in self._done if done[1] != "failed"]
-        ours = tx.queue.finish_all(self._token, [job for job, *_ in good], "succeeded") if good else set()
-        ours |= {job.job_id for job, outcome, error, *_ in self._done if outcome == "failed" and tx.queue.fail(self._token, job, error)}
-        rows = [(key, job.job_id, digest) for job, _, _, effects, _ in good if job.job_id in ours for key, digest in effects]
+        ours = (
+            tx.queue.finish_all(self._token, [job for job, *_ in good], "succeeded")
+            if good
+            else set()
+        )
+        ours |= {
+            job.job_id
+            for job, outcome, error, *_ in self._done
+            if outcome == "failed" and tx.queue.fail(self._token, job, error)
+        }
+        rows = [
+            (key, job.job_id, digest)
+            for job, _, _, effects, _ in good
+            if job.job_id in ours
+            for key, digest in effects
+        ]
         if rows:
             tx.effects.put_all(rows)
         for job, outcome, *_ in self._done:
@@ -305,7 +369,7 @@ class Worker:
         for (job_type, name), value in counts.items():
             tx.jobs.tally(job_type, name, value)
 
-    # ---- light jobs ------------------------------------------------------------------------------------------------------
+    # ---- light jobs ------------------------------------------------------------------------------
     def _do_light(self, jobs: list[JobRow]) -> None:
         if not jobs:
             return
@@ -314,7 +378,8 @@ class Worker:
             try:
                 effects = self._light_run(job.job_type)(job)
                 self._done.append((job, "succeeded", "", effects, 0.0))
-            except Exception as error:  # of job code: whatever it is, the job failed and the worker goes on
+            except Exception as error:
+                # of job code: whatever it is, the job failed and the worker goes on
                 self._done.append((job, "failed", f"{type(error).__name__}: {error}", (), 0.0))
         each = (time.perf_counter() - began) / len(jobs)
         self.worked += len(jobs)
@@ -326,7 +391,7 @@ class Worker:
             found = self._light[job_type] = importlib.import_module(JOB_MODULES[job_type]).light
         return found
 
-    # ---- processes -------------------------------------------------------------------------------------------------------
+    # ---- processes -------------------------------------------------------------------------------
     def _begin(self, job: JobRow) -> None:
         """Start a job; one that cannot be started hurts no other."""
         try:
@@ -340,11 +405,22 @@ class Worker:
 
     def _start(self, job: JobRow) -> None:
         limits, run_id, now = self._limits(job), str(ids.new_run_id()), time.monotonic()
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
         child = _Child(job, run_id, process, now, now + limits.timeout_s, limits)
         assert process.stdin is not None
         assert process.stdout is not None
-        order = {**self._order, "job": msgspec.to_builtins(job), "run_id": run_id, "memory_mb": limits.memory_mb}
+        order = {
+            **self._order,
+            "job": msgspec.to_builtins(job),
+            "run_id": run_id,
+            "memory_mb": limits.memory_mb,
+        }
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(order) + b"\n")
         os.set_blocking(process.stdout.fileno(), False)
@@ -353,7 +429,9 @@ class Worker:
         self._tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
 
     def _finished(self, child: _Child) -> None:
-        """The process has closed its end: hear what it said, and write down what became of the job."""
+        """The process has closed its end: hear what it said, and write down what became of the
+        job.
+        """
         assert child.process.stdout is not None
         self._selector.unregister(child.process.stdout)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -381,7 +459,9 @@ class Worker:
                 tx.queue.release(self._token, [job], LATER_MS)
             elif ended.status == "failed":
                 why, denied = ended.error or ended.reason, ended.exit_code == 3
-                tx.queue.fail(self._token, job, why, retry=ended.retry, denied=denied, until_ms=ended.until_ms)
+                tx.queue.fail(
+                    self._token, job, why, retry=ended.retry, denied=denied, until_ms=ended.until_ms
+                )
             else:
                 tx.queue.finish(self._token, job, ended.status)
 
@@ -399,30 +479,52 @@ class Worker:
         self.worked += 1
         self._hungry = True
         if not ended.receipt and ended.status != "later":
-            with contextlib.suppress(KfmError, OSError):  # a receipt that cannot be written does not stop the others
+            # a receipt that cannot be written does not stop the others
+            with contextlib.suppress(KfmError, OSError):
                 self._died(job, child.run_id, ended.error or ended.reason)
         status = "skipped" if ended.status == "later" else ended.status
-        told = {"message": ended.error or ended.reason, "stack": ended.stack} if status == "failed" else None
+        told = (
+            {"message": ended.error or ended.reason, "stack": ended.stack}
+            if status == "failed"
+            else None
+        )
         self._tell(
-            job, child.run_id, status, duration_ms=took, error=told, reason=ended.reason, zone_in=ended.zone_in, zone_out=ended.zone_out,
-            policy_label=ended.policy_label, cancelled=child.stopped == "cancelled",
-        )  # fmt: skip
+            job,
+            child.run_id,
+            status,
+            duration_ms=took,
+            error=told,
+            reason=ended.reason,
+            zone_in=ended.zone_in,
+            zone_out=ended.zone_out,
+            policy_label=ended.policy_label,
+            cancelled=child.stopped == "cancelled",
+        )
 
-    # ---- waiting ---------------------------------------------------------------------------------------------------------
+    # ---- waiting ---------------------------------------------------------------------------------
     def _look(self) -> None:
         """Now and then: dead workers, cancelled jobs, deadlines, what is left half promoted."""
         now = time.monotonic()
         for child in self._children.values():
             if now > child.deadline:
                 child.stop("time", signal.SIGKILL)
-        for child in [c for c in self._children.values() if c.process.poll() is not None and now >= self._next_look]:
+        for child in [
+            c
+            for c in self._children.values()
+            if c.process.poll() is not None and now >= self._next_look
+        ]:
             self._finished(child)  # it is gone, whoever else holds its line
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
         token = self._token
         lost, cancelled, left, self._others = self._store.read(
-            lambda tx: (tx.queue.lost(), tx.queue.cancelling(token), tx.runs.left_promotable(), tx.queue.others(token))
+            lambda tx: (
+                tx.queue.lost(),
+                tx.queue.cancelling(token),
+                tx.runs.left_promotable(),
+                tx.queue.others(token),
+            )
         )
         if lost:
 
@@ -435,10 +537,14 @@ class Worker:
         for child in self._children.values():
             if child.job.job_id in cancelled:
                 child.stop("cancelled")
-                child.deadline = min(child.deadline, now + STOP_S)  # one that does not listen is killed then
-        self._left = {name: self._left.get(name, now) for name in left}  # since when: a run on its way to promote is not left
+                # one that does not listen is killed then
+                child.deadline = min(child.deadline, now + STOP_S)
+        # since when: a run on its way to promote is not left
+        self._left = {name: self._left.get(name, now) for name in left}
         for name in [n for n, since in self._left.items() if now - since > LEFT_S]:
-            self._store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
+            self._store.transaction(
+                lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name))
+            )
         if now >= self._next_beat:
             self._next_beat = now + 5 * LOOK_S
             self._bell.drain()  # one that lost its server tries another line
@@ -470,7 +576,8 @@ class Worker:
 
     def _heard(self, child: _Child) -> None:
         data = child.hear()
-        if not data or data.endswith(b"\n"):  # it has said all, even when something it started holds the line
+        # it has said all, even when something it started holds the line
+        if not data or data.endswith(b"\n"):
             self._finished(child)
 
     def _rejoin(self) -> None:
@@ -486,7 +593,9 @@ class Worker:
         lease, token = self._held.lease, None
         while token is None and self._draining < 2:
             try:
-                token = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
+                token = self._store.transaction(
+                    lambda tx: tx.leases.take(lease, self.name, self._seconds)
+                )
             except StoreUnavailable:
                 time.sleep(0.5)
                 continue
@@ -513,12 +622,17 @@ def _said(child: _Child, code: int) -> Ended:
         return Ended(
             status="failed",
             reason=said,
-            error=f"time limit: {said}" + (f"; {child.limits.key} gives it longer" if child.limits.key else ""),
+            error=f"time limit: {said}"
+            + (f"; {child.limits.key} gives it longer" if child.limits.key else ""),
         )
     try:
         return msgspec.json.decode(bytes(child.heard).rsplit(b"\n", 2)[-2], type=Ended)
     except (msgspec.DecodeError, IndexError):
-        why = f"its process was killed by signal {-code}" if code < 0 else f"its process ended with code {code} and said nothing"
+        why = (
+            f"its process was killed by signal {-code}"
+            if code < 0
+            else f"its process ended with code {code} and said nothing"
+        )
         return Ended(status="failed", reason=why, error=why)
 
 

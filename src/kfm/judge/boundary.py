@@ -1,4 +1,6 @@
-"""boundary: may this reader have these files? Every way out asks here, and nothing else opens official bytes for somebody."""
+"""boundary: may this reader have these files? Every way out asks here, and nothing else opens
+official bytes for somebody.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,43 +102,88 @@ class Opened:
 
 
 def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Refused:
-    """Labels and licence of now, then the rules of `kfm.serve` on every single file. Whatever is no clear yes is a no."""
-    evidence = evidence_of(world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=())
-    # What was public before releases said what they show stays readable; nothing new is made under such a release.
+    """Labels and licence of now, then the rules of `kfm.serve` on every single file. Whatever is no
+    clear yes is a no.
+    """
+    evidence = evidence_of(
+        world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=()
+    )
+    # What was public before releases said what they show stays readable; nothing new is made under
+    # such a release.
     passed = ("registry.retired", "labels.show", "labels.look")
-    no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code not in passed]
+    no = [
+        r
+        for gate in (registered, labels, licence)
+        for r in gate(evidence).reasons
+        if r.code not in passed
+    ]
     if asked.not_agreed is not None:
         no.append(
             reason(
-                "approvals.missing", f"Nobody can show that it was agreed to: {asked.not_agreed}.", "`kfm verify` lists what is missing."
+                "approvals.missing",
+                f"Nobody can show that it was agreed to: {asked.not_agreed}.",
+                "`kfm verify` lists what is missing.",
             )
         )
     if no:
         return Refused(reasons=tuple(no))
     if world.policy is None or not asked.paths:
-        return Refused(reasons=(reason("policy.missing", "Nobody asked the rules.", "`kfm policy check` looks at them."),))
+        return Refused(
+            reasons=(
+                reason(
+                    "policy.missing", "Nobody asked the rules.", "`kfm policy check` looks at them."
+                ),
+            )
+        )
     question = {
         "action": "read",
         "dataset": asked_dataset(asked.dataset_id, evidence),
-        "reader": {"name": reader.name, "roles": list(reader.roles), "grants": _grants(world, asked.dataset_id, reader)},
+        "reader": {
+            "name": reader.name,
+            "roles": list(reader.roles),
+            "grants": _grants(world, asked.dataset_id, reader),
+        },
         "withdrawn": asked.withdrawn,
     }
     decisions: list[Decision] = []
     for path in asked.paths:
         try:
-            decision = world.policy.decide("kfm.serve", {**question, "asset": {"zone": asked.zone, "path": path}})
+            decision = world.policy.decide(
+                "kfm.serve", {**question, "asset": {"zone": asked.zone, "path": path}}
+            )
         except (KfmError, OSError) as error:  # rules that cannot even be read
-            why = getattr(error, "happened", None) or getattr(error, "strerror", None) or type(error).__name__
-            return Refused(reasons=(reason("policy.error", f"The rules could not be asked: {why}", "`kfm policy check` looks at them."),))
+            why = (
+                getattr(error, "happened", None)
+                or getattr(error, "strerror", None)
+                or type(error).__name__
+            )
+            return Refused(
+                reasons=(
+                    reason(
+                        "policy.error",
+                        f"The rules could not be asked: {why}",
+                        "`kfm policy check` looks at them.",
+                    ),
+                )
+            )
         if decision.allow is not True or decision.deny:
             return Refused(reasons=_reasons(decision), decision_id=decision.decision_id)
         decisions.append(decision)
-    return Allowed(decision_ids=tuple(d.decision_id for d in decisions), policy_digest=decisions[0].policy_digest)
+    return Allowed(
+        decision_ids=tuple(d.decision_id for d in decisions),
+        policy_digest=decisions[0].policy_digest,
+    )
 
 
 def _reasons(decision: Decision) -> tuple[Reason, ...]:
     no = tuple(msgspec.convert(denial, Reason) for denial in decision.deny)
-    return no or (reason("policy.denied", "The policy does not allow it and gives no reason.", "`kfm policy eval` shows the decision."),)
+    return no or (
+        reason(
+            "policy.denied",
+            "The policy does not allow it and gives no reason.",
+            "`kfm policy eval` shows the decision.",
+        ),
+    )
 
 
 def _grants(world: World, dataset_id: str, reader: Reader) -> list[dict[str, Any]]:
@@ -144,21 +191,34 @@ def _grants(world: World, dataset_id: str, reader: Reader) -> list[dict[str, Any
     if reader.name is None:
         return []
     return [
-        {"dataset": grant.dataset_id, "purpose": grant.purpose, "steward": grant.steward, "expired": state != "valid"}
+        {
+            "dataset": grant.dataset_id,
+            "purpose": grant.purpose,
+            "steward": grant.steward,
+            "expired": state != "valid",
+        }
         for grant, state in grants_of(world, dataset_id)
         if state in ("valid", "expired") and grant.person == reader.name
     ]
 
 
-# ---- ways in for those who hand out --------------------------------------------------------------------------------------
+# ---- ways in for those who hand out --------------------------------------------------------------
 def folder_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
-    """Every file of the version a reference means, its records too. Raises `Denied`; the bytes are not looked at."""
+    """Every file of the version a reference means, its records too. Raises `Denied`; the bytes are
+    not looked at.
+    """
     return _of_version(world, text, reader, records=True)
 
 
 def located(world: World, text: str, reader: Reader = NOBODY) -> Opened:
-    """The data artifacts of the version or proposal a reference means, each checked against its digest. Raises `Denied`."""
-    opened = _of_proposal(world, text, reader) if text.startswith("proposal/") else data_of(world, text, reader)
+    """The data artifacts of the version or proposal a reference means, each checked against its
+    digest. Raises `Denied`.
+    """
+    opened = (
+        _of_proposal(world, text, reader)
+        if text.startswith("proposal/")
+        else data_of(world, text, reader)
+    )
     for name, path in opened.files.items():
         if not path.is_file() or hash_file(path).digest != opened.digests[name]:
             raise _damaged(name, text, opened.digests[name])
@@ -171,10 +231,14 @@ def data_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
 
 
 def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
-    """The version a reference means, when the reader may know what the catalog says of it. Raises `Denied`."""
+    """The version a reference means, when the reader may know what the catalog says of it. Raises
+    `Denied`.
+    """
     ref = resolve(world, text)
     path = dcat_path(ref.dataset_id).removeprefix("catalog/")
-    _require(decide(world, _asked(world, ref, "catalog", [path]), reader), ref.dataset_id, ref.version_id)
+    _require(
+        decide(world, _asked(world, ref, "catalog", [path]), reader), ref.dataset_id, ref.version_id
+    )
     return ref
 
 
@@ -189,12 +253,20 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
     ref = resolve(world, text)
     folder = f"{ref.dataset_id}/{ref.version_id}"
     try:
-        listed = parse_checksums(world.data.read(version_path(ref.dataset_id, ref.version_id, "checksums.sha256")))
+        listed = parse_checksums(
+            world.data.read(version_path(ref.dataset_id, ref.version_id, "checksums.sha256"))
+        )
     except (FileNotFoundError, UnicodeDecodeError, ValueError) as error:
-        raise _damaged("checksums.sha256", text, "the files of the version, each with its digest") from error
+        raise _damaged(
+            "checksums.sha256", text, "the files of the version, each with its digest"
+        ) from error
     digests = {path: digest for path, digest in listed.items() if records or not is_record(path)}
     allowed = _require(
-        decide(world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader), ref.dataset_id, ref.version_id
+        decide(
+            world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader
+        ),
+        ref.dataset_id,
+        ref.version_id,
     )
     entry = world.registry(ref.dataset_id)
     return Opened(
@@ -203,7 +275,10 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
         version_id=ref.version_id,
         version_digest=ref.version_digest,
         generation=ref.generation,
-        files={path: world.data.local(version_path(ref.dataset_id, ref.version_id, path)) for path in digests},
+        files={
+            path: world.data.local(version_path(ref.dataset_id, ref.version_id, path))
+            for path in digests
+        },
         digests=digests,
         business_key=entry.business_key if entry is not None else (),
         allowed=allowed,
@@ -215,11 +290,27 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     meant = next(g for g in rows if g.generation == ref.generation)
     try:
         candidate = official_candidate(world, ref.dataset_id, meant)
-    except (FileNotFoundError, KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
-        raise _damaged("version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version") from error
+    except (
+        FileNotFoundError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        msgspec.ValidationError,
+    ) as error:
+        raise _damaged(
+            "version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version"
+        ) from error
     out = version_kept_out(rows[-1], ref.version_id)
     gone = withdrawn(rows[-1], meant) is not None or (out is not None and out.how == "suppressed")
-    return Asked(ref.dataset_id, ref.version_id, candidate, zone, paths, gone, not_agreed(world, rows, ref.generation))
+    return Asked(
+        ref.dataset_id,
+        ref.version_id,
+        candidate,
+        zone,
+        paths,
+        gone,
+        not_agreed(world, rows, ref.generation),
+    )
 
 
 def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
@@ -228,21 +319,34 @@ def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
     for path, artifact in candidate.artifacts.items():
         if digest_of(world, artifact) != artifact["digest"]:
             raise _damaged(path, text, artifact["digest"])
-    return replace(opened, files={path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()})
+    return replace(
+        opened,
+        files={
+            path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()
+        },
+    )
 
 
 def _unsealed(world: World, dataset_id: str, artifact: Mapping[str, Any]) -> Path:
-    """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this world is."""
+    """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this
+    world is.
+    """
     if "at_rest" not in artifact:
         return world.data.local(artifact["from"])
     return open_table(world, dataset_id, artifact, world.opened.enter_context(world.data.scratch()))
 
 
 def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
-    """What a run made, official or not. Raises `Denied`; the bytes are not looked at, and what is not official is not opened."""
+    """What a run made, official or not. Raises `Denied`; the bytes are not looked at, and what is
+    not official is not opened.
+    """
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(run_id))
     if row is None or row.version_id is None:
-        raise Denied(f"Run {run_id} made no version.", expected="a run that did", remedy="`kfm runs` lists them.")
+        raise Denied(
+            f"Run {run_id} made no version.",
+            expected="a run that did",
+            remedy="`kfm runs` lists them.",
+        )
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
     if any(g.version_id == row.version_id for g in rows):
         return data_of(world, f"{row.dataset_id}@{row.version_id}", reader)
@@ -250,7 +354,9 @@ def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
 
 
 def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Opened, Candidate]:
-    """What a run proposed, and the candidate itself, once the reader may see it; no file is opened yet."""
+    """What a run proposed, and the candidate itself, once the reader may see it; no file is opened
+    yet.
+    """
     head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
     later = [by for _, by in rules_in(head.suppressed) if int(by) > (row.pinned or 0)]
     gone = withdrawn_by(head, row, str(row.version_id)) or next(iter(later), None)
@@ -263,14 +369,17 @@ def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Op
     candidate = candidate_of(world, row.dataset_id, row.run_id)
     if candidate is None:
         raise UsageError(
-            f"{text} has no candidate any more.", expected="one that can be read", remedy="`kfm review` lists those that wait."
+            f"{text} has no candidate any more.",
+            expected="one that can be read",
+            remedy="`kfm review` lists those that wait.",
         )
     version_id = candidate.version_id
     asked = Asked(
         dataset_id=row.dataset_id,
         version_id=version_id,
         candidate=candidate,
-        zone="processed",  # where it would be: what may not be read there may not be read before either
+        # where it would be: what may not be read there may not be read before either
+        zone="processed",
         paths=[f"{row.dataset_id}/{version_id}/{path}" for path in candidate.artifacts],
         withdrawn=False,
     )
@@ -298,9 +407,14 @@ def _require(answer: Allowed | Refused, dataset_id: str, version_id: str) -> All
     raise Denied(
         f"{dataset_id}@{version_id[:9]}… may not be handed out: {first.message}{said}",
         expected="a version that labels, licence and the rules of now let out",
-        remedy=first.remedy + (" `--for NAME` says who it is for." if first.code == "grant.missing" else ""),
+        remedy=first.remedy
+        + (" `--for NAME` says who it is for." if first.code == "grant.missing" else ""),
     )
 
 
 def _damaged(name: str, text: str, expected: str) -> IntegrityError:
-    return IntegrityError(f"{name} of {text} is damaged.", expected=expected, remedy="Run `kfm verify`; restore it from a backup.")
+    return IntegrityError(
+        f"{name} of {text} is damaged.",
+        expected=expected,
+        remedy="Run `kfm verify`; restore it from a backup.",
+    )

@@ -1,4 +1,6 @@
-"""candidate: gather the evidence on a candidate or an official version, and let every gate and the policy look at it."""
+"""candidate: gather the evidence on a candidate or an official version, and let every gate and the
+policy look at it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -59,17 +61,29 @@ def evidence_of(
     attestation_note: str = "",
     loosened: Sequence[str] = (),
 ) -> Evidence:
-    """What the gates look at: the registry as it is now, and the bytes as they are now. What is not given was not looked at."""
+    """What the gates look at: the registry as it is now, and the bytes as they are now. What is not
+    given was not looked at.
+    """
     dataset_id = candidate.dataset_id
     family = world.family(dataset_id)
     entry = world.registry(dataset_id)
     rows = candidate.rows
     facts = read_facts(world.data, dataset_id, before) if before is not None else None
-    structural = None if catalog is None else tuple(r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch")))
+    structural = (
+        None
+        if catalog is None
+        else tuple(
+            r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch"))
+        )
+    )
     releases = [e.release for e in family if e.release is not None]
     resolutions = [r.h3_resolution for r in releases if r.h3_resolution is not None]
     columns = [c.name for c in candidate.schema]
-    marks = release_marks(entry, columns) if entry is not None else [a.get("release") for a in candidate.artifacts.values()]
+    marks = (
+        release_marks(entry, columns)
+        if entry is not None
+        else [a.get("release") for a in candidate.artifacts.values()]
+    )
     return Evidence(
         entry=entry,
         expected=candidate.digests,
@@ -89,7 +103,9 @@ def evidence_of(
         older=candidate.older or (),
         change=candidate.change or None,
         obligations=labels.obligations(family),
-        other_release=tuple(p for p, a in candidate.artifacts.items() if a.get("release") not in marks),
+        other_release=tuple(
+            p for p, a in candidate.artifacts.items() if a.get("release") not in marks
+        ),
         sealed=tuple(p for p, a in candidate.artifacts.items() if is_withheld(a)),
         min_records=max((r.min_records for r in releases), default=1),
         min_area_km2=max((r.min_area_km2 for r in releases), default=0.0),
@@ -102,7 +118,11 @@ def evidence_of(
         leak_note="3 twins, 0 files differ" if leak is not None and not leak else "",
         catalog=structural,
         catalog_note="STAC, DCAT and PROV records, 0 errors" if structural == () else "",
-        lineage=None if catalog is None or structural is None else tuple(r for r in catalog if r not in structural),
+        lineage=(
+            None
+            if catalog is None or structural is None
+            else tuple(r for r in catalog if r not in structural)
+        ),
         attestation=None if attestation is None else tuple(attestation),
         attestation_note=attestation_note,
         licence_note=(entry.custodian or "") if entry is not None else "",
@@ -114,21 +134,32 @@ def evidence_of(
 
 
 def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns that may not appear: those not shown, and those of inputs under the names a join gives them."""
+    """Columns that may not appear: those not shown, and those of inputs under the names a join
+    gives them.
+    """
     found: set[str] = set()
     for number, entry in enumerate(family):
         if (release := entry.release) is None:
             continue
         private = {*release.withhold, *labels.unshown(release, entry.business_key)}
-        if number:  # an input: which of the other columns are its own, the leak check looks up in its table
+        # an input: which of the other columns are its own, the leak check looks up in its table
+        if number:
             found |= private | {f"{entry.dataset_id}_{c}" for c in private}
         else:
-            found |= private | {*labels.unshown(release, (c for c in columns if c not in labels.made_columns(release)))}
+            found |= private | {
+                *labels.unshown(
+                    release, (c for c in columns if c not in labels.made_columns(release))
+                )
+            }
     return tuple(sorted(found))
 
 
-def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candidate: Candidate) -> tuple[str, ...]:
-    """What the recorded steps of this very candidate did away with, and whether a steward granted publication."""
+def _discharged(
+    world: World, dataset_id: str, entry: DatasetEntry | None, candidate: Candidate
+) -> tuple[str, ...]:
+    """What the recorded steps of this very candidate did away with, and whether a steward granted
+    publication.
+    """
     done = {s["discharges"] for s in candidate.steps if s.get("discharges")}
     if entry is not None and granted(world, dataset_id, "publish") is not None:
         done.add("grant")
@@ -142,7 +173,9 @@ def judge(
     approvals: tuple[int, int] = (0, 0),
     heard: Callable[[Decision], None] | None = None,
 ) -> list[Verdict]:
-    """Every verdict; the policy reads those of the other gates, and its decision is told to `heard`."""
+    """Every verdict; the policy reads those of the other gates, and its decision is told to
+    `heard`.
+    """
     last = [g for g in world.gates if g.hears]
     if world.policy is None or not last:
         return list(judge_all(world.gates, evidence))
@@ -152,10 +185,17 @@ def judge(
     if heard is not None:
         heard(decision)
     said = {r.code for v in first for r in v.reasons}
-    said |= {"labels.obligation"} if "labels.grant" in said else set()  # the rules have one word for both
+    # the rules have one word for both
+    said |= {"labels.obligation"} if "labels.grant" in said else set()
     no = [msgspec.convert(d, Reason) for d in decision.deny]
     if not decision.allow and not no:
-        no = [reason("policy.denied", "The policy does not allow it and gives no reason.", "`kfm policy eval` shows the decision.")]
+        no = [
+            reason(
+                "policy.denied",
+                "The policy does not allow it and gives no reason.",
+                "`kfm policy eval` shows the decision.",
+            )
+        ]
     # What a gate has said already is not said twice: that gate denies in any case.
     own = [r for r in no if r.code not in said and not (r.code == "gates.denied" and said)]
     word = "allows" if decision.allow else "denies, for the reasons above" if not own else "denies"
@@ -191,7 +231,9 @@ def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
     }
 
 
-def policy_question(candidate: Candidate, e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+def policy_question(
+    candidate: Candidate, e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)
+) -> dict[str, Any]:
     """What the policy is asked about a candidate."""
     release = e.entry.release if e.entry is not None else None
     records = ["dcat", "prov", *(["stac"] if candidate.bbox else [])]
@@ -201,7 +243,10 @@ def policy_question(candidate: Candidate, e: Evidence, first: Sequence[Verdict],
         "candidate": {
             "version_id": candidate.version_id,
             "base_generation": candidate.base_generation,
-            "artifacts": [{"path": p, "digest": a["digest"], "size": a["size"]} for p, a in sorted(candidate.artifacts.items())],
+            "artifacts": [
+                {"path": p, "digest": a["digest"], "size": a["size"]}
+                for p, a in sorted(candidate.artifacts.items())
+            ],
             "columns": [c.name for c in candidate.schema],
             "withhold": list(e.withheld),
             "h3_resolution": release.h3_resolution if release else None,
@@ -214,9 +259,13 @@ def policy_question(candidate: Candidate, e: Evidence, first: Sequence[Verdict],
     }
 
 
-# ---- catalogs and attestations -----------------------------------------------------------------------------------------
-def catalog_reasons(world: World, described: Described, prov_path: str, prov: bytes | None, files: Mapping[str, str]) -> list[Reason]:
-    """What the catalogs will say once this candidate is official, checked before it is; `files` are those it will bring."""
+# ---- catalogs and attestations -------------------------------------------------------------------
+def catalog_reasons(
+    world: World, described: Described, prov_path: str, prov: bytes | None, files: Mapping[str, str]
+) -> list[Reason]:
+    """What the catalogs will say once this candidate is official, checked before it is; `files` are
+    those it will bring.
+    """
     dataset_id, version_id = described.dataset_id, str(described.version_id)
     kept = [v for v in described.previous if world.data.exists(item_path(dataset_id, v))]
     listed: dict[str, bytes] = {dcat_path(dataset_id): dcat(described)}
@@ -226,22 +275,39 @@ def catalog_reasons(world: World, described: Described, prov_path: str, prov: by
         listed[collection_path(dataset_id)] = stac_collection(described, [version_id, *kept])
         listed[item_path(dataset_id, version_id)] = stac_item(described)
     coming = {*listed, *(version_path(dataset_id, version_id, path) for path in files)}
-    leaving = collection_path(dataset_id) if described.bbox is None else ""  # a projection of the version before; it goes with it
-    return [reason(*r) for r in check_records(listed, described, lambda p: p in coming or (p != leaving and world.data.exists(p)))]
+    # a projection of the version before; it goes with it
+    leaving = collection_path(dataset_id) if described.bbox is None else ""
+    return [
+        reason(*r)
+        for r in check_records(
+            listed, described, lambda p: p in coming or (p != leaving and world.data.exists(p))
+        )
+    ]
 
 
 def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[Reason], str]:
-    """Whether a trusted builder signed exactly these files, and whether the trust root may still be relied on."""
+    """Whether a trusted builder signed exactly these files, and whether the trust root may still be
+    relied on.
+    """
     found: list[Reason] = []
     signer = ""
     try:
-        # What this workspace proposed it vouches for itself, also when its key was rotated since; a revoked key is refused.
+        # What this workspace proposed it vouches for itself, also when its key was rotated since; a
+        # revoked key is refused.
         raw = read(ATTESTATION)
         _, key = world.keys.verified_by(raw, named={listed.get(ATTESTATION)})
         signer, own = key.keyid, {listed.get(ATTESTATION)} if key.state == "retired" else ()
-        check_attestation(raw, world.keys, {p: d for p, d in listed.items() if p != ATTESTATION}, own)
+        check_attestation(
+            raw, world.keys, {p: d for p, d in listed.items() if p != ATTESTATION}, own
+        )
     except FileNotFoundError:
-        found.append(reason("attestation.missing", "The version is not signed.", "Run the dataset again with --force --reason."))
+        found.append(
+            reason(
+                "attestation.missing",
+                "The version is not signed.",
+                "Run the dataset again with --force --reason.",
+            )
+        )
     except Denied as error:
         found.append(reason("attestation.refused", error.happened, error.remedy))
     try:
@@ -249,13 +315,25 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
     except Denied as error:
         return [*found, reason("root.refused", error.happened, error.remedy)], ""
     if trust is None:
-        found.append(reason("root.missing", "This workspace has no trust root.", "`kfm keys renew` makes one."))
+        found.append(
+            reason(
+                "root.missing", "This workspace has no trust root.", "`kfm keys renew` makes one."
+            )
+        )
     elif trust.expired(world.clock.now()):
-        found.append(reason("root.expired", f"The trust root expired at {trust.expires}.", "`kfm keys renew` signs the next one."))
-    return found, f"signed by {signer[:8]}…, root {trust.fingerprint[7:15]}…" if trust is not None else ""
+        found.append(
+            reason(
+                "root.expired",
+                f"The trust root expired at {trust.expires}.",
+                "`kfm keys renew` signs the next one.",
+            )
+        )
+    return found, (
+        f"signed by {signer[:8]}…, root {trust.fingerprint[7:15]}…" if trust is not None else ""
+    )
 
 
-# ---- official versions -------------------------------------------------------------------------------------------------
+# ---- official versions ---------------------------------------------------------------------------
 def official_candidate(world: World, dataset_id: str, head: Generation) -> Candidate:
     """An official version in the shape of a candidate, from its own records."""
     facts = read_facts(world.data, dataset_id, str(head.version_id))
@@ -264,7 +342,9 @@ def official_candidate(world: World, dataset_id: str, head: Generation) -> Candi
     return msgspec.convert({**facts, "base_generation": head.generation - 1}, Candidate)
 
 
-def described_candidate(world: World, candidate: Candidate, head: Generation, modified: str | None) -> Described | None:
+def described_candidate(
+    world: World, candidate: Candidate, head: Generation, modified: str | None
+) -> Described | None:
     """A candidate as the catalogs would show it at the next generation."""
     entry = world.registry(candidate.dataset_id)
     if entry is None:

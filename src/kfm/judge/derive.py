@@ -1,4 +1,6 @@
-"""derive: datasets as the inputs of another; what is official of them, from the restricted side where they are private."""
+"""derive: datasets as the inputs of another; what is official of them, from the restricted side
+where they are private.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +8,13 @@ from typing import Any
 from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.version_records import read_facts
 from kfm.fetch.base import Fetched
-from kfm.judge.release import candidate_of, govern_job, open_table, records_of_version, suppress_rules
+from kfm.judge.release import (
+    candidate_of,
+    govern_job,
+    open_table,
+    records_of_version,
+    suppress_rules,
+)
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.ledger import Generation, LedgerRow, denial_codes
@@ -18,12 +26,18 @@ __all__ = ["fetch_table"]
 
 
 def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched:
-    """The records of a dataset as one table, without what was withdrawn; its strong validator says which records and which rules."""
+    """The records of a dataset as one table, without what was withdrawn; its strong validator says
+    which records and which rules.
+    """
     dataset_id = url.removeprefix("kfm://dataset/")
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     tables = _official(world, head) if head.version_id is not None else _owing(world, head)
     if len(tables) != 1:
-        raise StepFailed(f"{dataset_id} has {len(tables)} tables.", expected="one", remedy="Join datasets without partitions.")
+        raise StepFailed(
+            f"{dataset_id} has {len(tables)} tables.",
+            expected="one",
+            remedy="Join datasets without partitions.",
+        )
     ((name, stored),) = tables.items()
     withdrawn = sorted(str(rule) for rule, _ in rules_in(head.suppressed))
     validator = f'"{stored["digest"]}{"".join(w[-16:] for w in withdrawn)}"'
@@ -34,8 +48,12 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
         rules = suppress_rules(world, dataset_id, head.suppressed)
         entry = world.registry(dataset_id)
         if rules and entry is not None:
-            shape = TransformResult(artifact=name, books=Books(), schema=(), content_id="", profile={})
-            job = govern_job(entry, table, name, shape.schema, rules, stored["digest"], released=False)
+            shape = TransformResult(
+                artifact=name, books=Books(), schema=(), content_id="", profile={}
+            )
+            job = govern_job(
+                entry, table, name, shape.schema, rules, stored["digest"], released=False
+            )
             world.transform(job, room(scratch, "left"), None)
             table = scratch / "left" / name
         copied(table, into)
@@ -44,20 +62,33 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
 
 
 def _official(world: World, head: Generation) -> dict[str, Any]:
-    """The records the official version was released from, or the version itself where nothing was."""
+    """The records the official version was released from, or the version itself where nothing
+    was.
+    """
     dataset_id, version_id = head.dataset_id, str(head.version_id)
     facts = read_facts(world.data, dataset_id, version_id)
-    kept = {p: {**a, "from": version_path(dataset_id, version_id, p)} for p, a in facts["artifacts"].items()}
-    found = records_of_version(world, dataset_id, version_id, kept) if world.is_private(dataset_id) else kept
+    kept = {
+        p: {**a, "from": version_path(dataset_id, version_id, p)}
+        for p, a in facts["artifacts"].items()
+    }
+    found = (
+        records_of_version(world, dataset_id, version_id, kept)
+        if world.is_private(dataset_id)
+        else kept
+    )
     if set(found) != set(kept):
         raise StepFailed(
-            f"The records of {dataset_id} are not here any more.", expected="its sealed records", remedy=f"Run `kfm run {dataset_id}`."
+            f"The records of {dataset_id} are not here any more.",
+            expected="its sealed records",
+            remedy=f"Run `kfm run {dataset_id}`.",
         )
     return found
 
 
 def _owing(world: World, head: Generation) -> dict[str, Any]:
-    """An input that never was official counts when nothing but an obligation kept it from being shown; a withdrawn one never does."""
+    """An input that never was official counts when nothing but an obligation kept it from being
+    shown; a withdrawn one never does.
+    """
     dataset_id = head.dataset_id
     if head.generation:
         raise Denied(
@@ -67,7 +98,11 @@ def _owing(world: World, head: Generation) -> dict[str, Any]:
         )
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
     last = next((r for r in rows if r.state not in ("NOOP", "SUPERSEDED", "FAILED")), None)
-    owed = last is not None and last.state == "REJECTED" and {*denial_codes(last.reason)} <= {"labels.obligation", "labels.sealed"}
+    owed = (
+        last is not None
+        and last.state == "REJECTED"
+        and {*denial_codes(last.reason)} <= {"labels.obligation", "labels.sealed"}
+    )
     candidate = candidate_of(world, dataset_id, last.run_id) if last is not None and owed else None
     if candidate is None:
         raise StepFailed(

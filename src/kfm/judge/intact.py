@@ -1,4 +1,6 @@
-"""intact: is everything a promotion relies on there, unchanged and signed? Asked before each one, and by who judges again."""
+"""intact: is everything a promotion relies on there, unchanged and signed? Asked before each one,
+and by who judges again.
+"""
 
 from collections.abc import Mapping
 
@@ -27,9 +29,11 @@ __all__ = ["check_files", "check_version_folder", "inputs_changed"]
 
 
 def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reason]:
-    """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
+    """Every file the proposal names is there and unchanged; a missing one is a reason, a changed
+    one raises.
 
-    The journal says what proposal.json must be and which capture it came from; None once it is archived.
+    The journal says what proposal.json must be and which capture it came from; None once it is
+    archived.
     """
     again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
     try:
@@ -39,7 +43,8 @@ def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reaso
     listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal.files.items()}
     there = {p: ids.digest(world.kept(p)) for p in listed if world.data.exists(world.lies(p))}
     receipts = {run_path(row.dataset_id, row.run_id, n): d for n, d in proposal.receipts.items()}
-    if wal is not None and proposal.approvals:  # it waited for people: what it was made from must still be what they relied on
+    # it waited for people: what it was made from must still be what they relied on
+    if wal is not None and proposal.approvals:
         receipts |= _capture_files(world, row, wal)
     there |= {p: found for p in receipts if (found := world.named(p)) is not None}
     listed |= receipts
@@ -47,18 +52,36 @@ def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reaso
     judged = wal.payload("assemble", Assembled) if wal is not None else None
     if changed or (judged is not None and judged.proposal not in (UNSET, digest)):
         what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
-        raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
-    return [Reason(code=_missing(p), message=f"{p} is missing.", remedy=again) for p in listed if p not in there]
+        raise IntegrityError(
+            f"{what} was changed after it was proposed.", expected="what was judged", remedy=again
+        )
+    return [
+        Reason(code=_missing(p), message=f"{p} is missing.", remedy=again)
+        for p in listed
+        if p not in there
+    ]
 
 
 def inputs_changed(world: World, row: LedgerRow) -> bool:
-    """Whether a dataset this one is joined from has other records, or other withdrawals, than when it was made."""
-    joined = [s for s in msgspec.json.decode(row.source_metadata) if s["source_url"].startswith("kfm://dataset/")]
+    """Whether a dataset this one is joined from has other records, or other withdrawals, than when
+    it was made.
+    """
+    joined = [
+        s
+        for s in msgspec.json.decode(row.source_metadata)
+        if s["source_url"].startswith("kfm://dataset/")
+    ]
     if not joined:
         return False
     with world.data.scratch() as scratch:
         veil = world.veil(row.dataset_id)
-        return any(fetch_table(world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]).status != 304 for s in joined)
+        return any(
+            fetch_table(
+                world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]
+            ).status
+            != 304
+            for s in joined
+        )
 
 
 def _capture_files(world: World, row: LedgerRow, wal: Journal) -> dict[str, str]:
@@ -75,18 +98,26 @@ def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> d
     folder = capture_folder(row.dataset_id, str(capture_id))
     if not world.data.exists(f"{folder}/checksums.sha256"):
         return {f"{folder}/checksums.sha256": ""}
-    return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}
+    return {
+        f"{folder}/{n}": d
+        for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()
+    }
 
 
 def _missing(path: str) -> str:
     """The code of a missing file: what kind of evidence it is."""
     if path.endswith("attestation.json"):
         return "attestation.missing"
-    return "catalog.missing" if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json")) else "receipts.missing"
+    return (
+        "catalog.missing"
+        if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json"))
+        else "receipts.missing"
+    )
 
 
 def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, str]) -> None:
-    """A version folder is accepted only when it is whole: the same data, every byte, no other file, signed by a builder.
+    """A version folder is accepted only when it is whole: the same data, every byte, no other file,
+    signed by a builder.
 
     Its records are those of its first promotion; they speak of the same bytes.
     """
@@ -97,11 +128,20 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
         found.wrong(where, "it holds other data under the same version id")
     if not found.problems:
         try:
-            raw, named = world.data.read(f"{where}/{ATTESTATION}"), {p: d for p, d in listed.items() if p != ATTESTATION}
+            raw, named = (
+                world.data.read(f"{where}/{ATTESTATION}"),
+                {p: d for p, d in listed.items() if p != ATTESTATION},
+            )
             try:
                 check_attestation(raw, world.keys, named)
-            except Denied:  # by a key that is out of use since; the gate has judged what was proposed
-                check_attestation(raw, world.keys, named, {load(world, row)[0].files.get(ATTESTATION), *_vouched_for(world, row)})
+            except Denied:
+                # by a key that is out of use since; the gate has judged what was proposed
+                check_attestation(
+                    raw,
+                    world.keys,
+                    named,
+                    {load(world, row)[0].files.get(ATTESTATION), *_vouched_for(world, row)},
+                )
         except (KfmError, OSError) as error:
             found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
     if found.problems:
@@ -109,7 +149,10 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
         raise IntegrityError(
             f"{problem['where']} cannot be published: {problem['what']}.",
             expected="a version folder exactly as it was promoted",
-            remedy="Restore it from a backup, or move the folder away; `kfm verify` lists what is wrong.",
+            remedy=(
+                "Restore it from a backup, or move the folder away; `kfm verify` lists what is"
+                " wrong."
+            ),
         )
 
 

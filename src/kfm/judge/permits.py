@@ -1,4 +1,6 @@
-"""Permits: a person's signed word that a dataset may be public although its licence, or some of its records, say less."""
+"""Permits: a person's signed word that a dataset may be public although its licence, or some of its
+records, say less.
+"""
 
 from typing import Any, Literal
 
@@ -15,8 +17,9 @@ __all__ = ["Permit", "permits_of", "permitted", "reconsider", "shown_despite", "
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The predicate of `permits/<dataset_id>/<n>.json`: about one licence, the records with one value in one column, or a column that is
-    shown although it looks like, or holds, what is private (`value` says what)."""
+    """The predicate of `permits/<dataset_id>/<n>.json`: about one licence, the records with one
+    value in one column, or a column that is shown although it looks like, or holds, what is private
+    (`value` says what)."""
 
     dataset_id: str
     about: Literal["licence", "records", "column"]
@@ -31,7 +34,11 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def token(self) -> str:
         """What it permits, as gates compare it."""
-        return f"licence\n{self.licence}" if self.about == "licence" else f"{self.about}\n{self.column}\n{self.value}"
+        return (
+            f"licence\n{self.licence}"
+            if self.about == "licence"
+            else f"{self.about}\n{self.column}\n{self.value}"
+        )
 
 
 def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
@@ -43,19 +50,25 @@ def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
             found.append((blank, f"not valid: {wrong}"))
             continue
         mine = permit.dataset_id == dataset_id and permit.person == key.name
-        found.append((permit, "valid" if mine else "not valid: it speaks of another dataset or person"))
+        found.append(
+            (permit, "valid" if mine else "not valid: it speaks of another dataset or person")
+        )
     return found
 
 
 def permitted(world: World, dataset_id: str) -> tuple[str, ...]:
     """The tokens of the valid permits of a dataset."""
-    return tuple(permit.token for permit, state in permits_of(world, dataset_id) if state == "valid")
+    return tuple(
+        permit.token for permit, state in permits_of(world, dataset_id) if state == "valid"
+    )
 
 
 def shown_despite(world: World, dataset_id: str) -> tuple[tuple[str, str], ...]:
     """(column, what was found) of every column that a steward shows all the same."""
     return tuple(
-        (p.column, p.value) for p, state in permits_of(world, dataset_id) if state == "valid" and p.about == "column" and p.reason.strip()
+        (p.column, p.value)
+        for p, state in permits_of(world, dataset_id)
+        if state == "valid" and p.about == "column" and p.reason.strip()
     )
 
 
@@ -65,10 +78,16 @@ def write_permit(world: World, permit: Permit, signer: Any) -> str:
 
 
 def reconsider(world: World, dataset_id: str) -> int:
-    """Close the proposals that wait for a person, so that the next run is judged with what was permitted; how many there were."""
+    """Close the proposals that wait for a person, so that the next run is judged with what was
+    permitted; how many there were.
+    """
 
     def close(tx: Tx) -> int:
-        rows: list[LedgerRow] = [r for r in tx.runs.open_runs(dataset_id) if r.state == "PROPOSED" and r.intent is None and not r.promo]
+        rows: list[LedgerRow] = [
+            r
+            for r in tx.runs.open_runs(dataset_id)
+            if r.state == "PROPOSED" and r.intent is None and not r.promo
+        ]
         close_runs(tx, world, rows, "a person decided what it waited for; it is judged again")
         for row in rows:
             if not is_assembly(row):

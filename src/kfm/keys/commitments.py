@@ -1,4 +1,6 @@
-"""The restricted side: records sealed at rest with a key per dataset, and commitments that stand for them in public."""
+"""The restricted side: records sealed at rest with a key per dataset, and commitments that stand
+for them in public.
+"""
 
 import base64
 import binascii
@@ -31,9 +33,11 @@ _TAG = 16
 class Vaults:
     """`keys/data/<id>` (a 256-bit key) and `keys/data/<id>.salt`, made when first needed, 0600.
 
-    AES-256-GCM-SIV in chunks, over the length, the bytes and zeros: how long a sealed file is tells its size to about a tenth. Nonces come from HMAC(key, digest), so the same bytes are sealed to the same bytes: a resumed run
-    stores what it stored before. Destroying the key destroys every copy of what it sealed, in backups too; the salt stays for
-    an auditor, who can show that a commitment stands for bytes they hold.
+    AES-256-GCM-SIV in chunks, over the length, the bytes and zeros: how long a sealed file is tells
+    its size to about a tenth. Nonces come from HMAC(key, digest), so the same bytes are sealed to
+    the same bytes: a resumed run stores what it stored before. Destroying the key destroys every
+    copy of what it sealed, in backups too; the salt stays for an auditor, who can show that a
+    commitment stands for bytes they hold.
     """
 
     def __init__(self, folder: Path, throw_away: Path | None = None) -> None:
@@ -53,7 +57,10 @@ class Vaults:
             raise Denied(
                 f"The data key keys/data/{name} is missing: what it sealed cannot be read.",
                 expected="the key that sealed it",
-                remedy="Restore it with `kfm keys restore`; if it was erased on purpose, the bytes are gone for good.",
+                remedy=(
+                    "Restore it with `kfm keys restore`; if it was erased on purpose, the bytes are"
+                    " gone for good."
+                ),
             ) from error
         except ValueError as error:
             raise _damaged(f"keys/data/{name}") from error
@@ -67,14 +74,18 @@ class Vaults:
         self._secret(f"{dataset_id}.salt", make=True)
 
     def commit(self, dataset_id: str, value: str) -> str:
-        """What stands in public for a digest, count, size or time of a non-public input; a commitment stands for itself."""
+        """What stands in public for a digest, count, size or time of a non-public input; a
+        commitment stands for itself.
+        """
         if value.startswith(COMMITTED):
             return value
         salt = self._secret(f"{dataset_id}.salt", make=True)
         return COMMITTED + hmac.new(salt, value.encode(), hashlib.sha256).hexdigest()
 
     def seal(self, dataset_id: str, source: Path, into: Path, like: Path | None = None) -> None:
-        """Write `source` sealed; equal bytes give equal bytes, in the form of `like` where that lies there already."""
+        """Write `source` sealed; equal bytes give equal bytes, in the form of `like` where that
+        lies there already.
+        """
         with source.open("rb") as plain:
             digest = hashlib.file_digest(plain, "sha256").digest()
         with source.open("rb") as plain, into.open("wb") as out:
@@ -97,16 +108,32 @@ class Vaults:
         self._unseal(dataset_id, name, len(raw), io.BytesIO(raw), out)
         return out.getvalue()
 
-    def _seal(self, dataset_id: str, digest: bytes, size: int, plain: BinaryIO, out: BinaryIO, least: int, form: bytes = _MAGIC) -> None:
+    def _seal(
+        self,
+        dataset_id: str,
+        digest: bytes,
+        size: int,
+        plain: BinaryIO,
+        out: BinaryIO,
+        least: int,
+        form: bytes = _MAGIC,
+    ) -> None:
         key = self._secret(dataset_id, make=True)
         base = hmac.new(key, digest, hashlib.sha256).digest()[:16]
         out.write(form + base)
         source: _Reads = plain
         if form != _AS_LONG:
-            source, size = _Padded(plain, size, total := _rounded(max(_LENGTH + size, least))), total
-        self._chunks(key, form, base, source, out, (size + _CHUNK - 1) // _CHUNK or 1, _CHUNK, "encrypt")
+            source, size = (
+                _Padded(plain, size, total := _rounded(max(_LENGTH + size, least))),
+                total,
+            )
+        self._chunks(
+            key, form, base, source, out, (size + _CHUNK - 1) // _CHUNK or 1, _CHUNK, "encrypt"
+        )
 
-    def _unseal(self, dataset_id: str, name: str, size: int, sealed: BinaryIO, out: BinaryIO) -> None:
+    def _unseal(
+        self, dataset_id: str, name: str, size: int, sealed: BinaryIO, out: BinaryIO
+    ) -> None:
         from cryptography.exceptions import InvalidTag
 
         key, size = self._secret(dataset_id, make=False), size - len(_MAGIC) - 16
@@ -116,19 +143,42 @@ class Vaults:
             raise _damaged(name)
         inner = _Unpadded(out) if form != _AS_LONG else None
         try:
-            self._chunks(key, form, base, sealed, inner or out, -(-size // (_CHUNK + _TAG)), _CHUNK + _TAG, "decrypt")
+            self._chunks(
+                key,
+                form,
+                base,
+                sealed,
+                inner or out,
+                -(-size // (_CHUNK + _TAG)),
+                _CHUNK + _TAG,
+                "decrypt",
+            )
         except InvalidTag as error:
             raise _damaged(name) from error
         if inner is not None and inner.left:
             raise _damaged(name)
 
-    def _chunks(self, key: bytes, form: bytes, base: bytes, source: "_Reads", out: "_Writes", count: int, length: int, verb: str) -> None:
+    def _chunks(
+        self,
+        key: bytes,
+        form: bytes,
+        base: bytes,
+        source: "_Reads",
+        out: "_Writes",
+        count: int,
+        length: int,
+        verb: str,
+    ) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
-        purpose = b"seal" if form == _AS_LONG else form  # a key of its own: bytes of one form cannot be passed off as the other
-        work: Callable[[bytes, bytes, bytes], Any] = getattr(AESGCMSIV(hmac.new(key, purpose, hashlib.sha256).digest()), verb)
+        # a key of its own: bytes of one form cannot be passed off as the other
+        purpose = b"seal" if form == _AS_LONG else form
+        work: Callable[[bytes, bytes, bytes], Any] = getattr(
+            AESGCMSIV(hmac.new(key, purpose, hashlib.sha256).digest()), verb
+        )
         for number in range(count):
-            place = number.to_bytes(8) + (b"\x01" if number == count - 1 else b"\x00")  # a cut file lacks its last chunk
+            # a cut file lacks its last chunk
+            place = number.to_bytes(8) + (b"\x01" if number == count - 1 else b"\x00")
             nonce = hmac.new(key, base + place, hashlib.sha256).digest()[:12]
             out.write(work(nonce, source.read(length), place))
 
@@ -136,12 +186,18 @@ class Vaults:
         return (self._kept / dataset_id).is_file()
 
     def has_salt(self, dataset_id: str) -> bool:
-        return any((folder / f"{dataset_id}.salt").is_file() for folder in (self._kept, self._folder))
+        return any(
+            (folder / f"{dataset_id}.salt").is_file() for folder in (self._kept, self._folder)
+        )
 
     def rule_keys(self, dataset_id: str) -> dict[str, str]:
-        """What the rules of withdrawals are read and checked by, as it lies in `keys/data`: an erasure leaves it."""
+        """What the rules of withdrawals are read and checked by, as it lies in `keys/data`: an
+        erasure leaves it.
+        """
         names = (f"{dataset_id}.rules", f"{dataset_id}.salt")
-        return {name: (self._kept / name).read_text() for name in names if (self._kept / name).is_file()}
+        return {
+            name: (self._kept / name).read_text() for name in names if (self._kept / name).is_file()
+        }
 
     def bring(self, keys: Mapping[str, str]) -> None:
         """Put keys in place that are not here; one that is stays as it is."""
@@ -200,7 +256,9 @@ class _Unpadded:
 
 
 def _rounded(size: int) -> int:
-    """The next length by the rule of PADMÉ (Nikitin et al., 2019): at most 12 % more, and few different ones."""
+    """The next length by the rule of PADMÉ (Nikitin et al., 2019): at most 12 % more, and few
+    different ones.
+    """
     exponent = size.bit_length() - 1
     free = (1 << (exponent - exponent.bit_length())) - 1  # so many of the last bits are zero
     return (size + free) & ~free
@@ -216,9 +274,11 @@ def _form_of(path: Path | None) -> bytes:
 
 @dataclass(frozen=True)
 class Veil:
-    """Texts of one dataset as they may be written down: of a private one sealed with its key, of a public one as they are.
+    """Texts of one dataset as they may be written down: of a private one sealed with its key, of a
+    public one as they are.
 
-    What was covered once is uncovered wherever the key is, whatever the dataset is called by now; plain text is its own meaning.
+    What was covered once is uncovered wherever the key is, whatever the dataset is called by now;
+    plain text is its own meaning.
     """
 
     vaults: Vaults | None = None
@@ -230,7 +290,10 @@ class Veil:
         if self.vaults is None or not self.hides:
             return text
         self.check()
-        return _COVERED + base64.b64encode(self.vaults.sealed(self.dataset_id, text.encode(), _TEXT)).decode()
+        return (
+            _COVERED
+            + base64.b64encode(self.vaults.sealed(self.dataset_id, text.encode(), _TEXT)).decode()
+        )
 
     def uncover(self, text: str) -> str:
         """Raises `Denied` where the key is missing, `IntegrityError` where the text was changed."""
@@ -241,12 +304,22 @@ class Veil:
         except binascii.Error as error:
             raise _damaged(f"a sealed text of {self.dataset_id}") from error
         if self.vaults is None:
-            raise Denied(f"A text of {self.dataset_id} is sealed.", expected="its data key", remedy="Read it where the workspace is.")
-        return self.vaults.unsealed(self.dataset_id, raw, f"a sealed text of {self.dataset_id}").decode()
+            raise Denied(
+                f"A text of {self.dataset_id} is sealed.",
+                expected="its data key",
+                remedy="Read it where the workspace is.",
+            )
+        return self.vaults.unsealed(
+            self.dataset_id, raw, f"a sealed text of {self.dataset_id}"
+        ).decode()
 
 
 OPEN = Veil()  # nothing is hidden
 
 
 def _damaged(name: str) -> IntegrityError:
-    return IntegrityError(f"{name} is damaged.", expected="the bytes that were sealed", remedy="Restore it from a backup.")
+    return IntegrityError(
+        f"{name} is damaged.",
+        expected="the bytes that were sealed",
+        remedy="Restore it from a backup.",
+    )

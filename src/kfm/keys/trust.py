@@ -1,4 +1,6 @@
-"""Who may sign what: DSSE envelopes verified over raw bytes, and the versioned root that lists the keys. Nothing here writes."""
+"""Who may sign what: DSSE envelopes verified over raw bytes, and the versioned root that lists the
+keys. Nothing here writes.
+"""
 
 import base64
 import datetime as dt
@@ -16,10 +18,35 @@ from kfm.model.channel import RootAt
 from kfm.model.errors import Denied, IntegrityError
 
 __all__ = [
-    "PAYLOAD_TYPE", "RETIRED", "ROLES", "BadRoot", "Enrolled", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
-    "UnfitRoot", "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "named_signers", "out_of_step", "pae", "statement",
-    "strict_b64", "unwrap",
-]  # fmt: skip
+    "PAYLOAD_TYPE",
+    "RETIRED",
+    "ROLES",
+    "BadRoot",
+    "Enrolled",
+    "Envelope",
+    "Head",
+    "Past",
+    "Revocation",
+    "Root",
+    "RootKey",
+    "Signature",
+    "Trust",
+    "TrustedKey",
+    "UnfitRoot",
+    "UnknownSigner",
+    "acceptable",
+    "broken",
+    "ed25519_verify",
+    "keyid_of",
+    "led_to",
+    "load_root",
+    "named_signers",
+    "out_of_step",
+    "pae",
+    "statement",
+    "strict_b64",
+    "unwrap",
+]
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -28,11 +55,13 @@ ROLES = ("root", "builder", "approver", "steward", "witness")
 RETIRED = "retired-builder"  # signs no new generation; what leads to its pinned heads stays good
 
 _P, _ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
-_EIGHT = 2707385501144840649318225287225658788936804267575313519463743609750303402022  # y of a point of order 8
-_SMALL_ORDER = frozenset({0, 1, _P - 1, _EIGHT, _P - _EIGHT})  # y of the eight points; the sign bit makes no difference
+# y of a point of order 8
+_EIGHT = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+# y of the eight points; the sign bit makes no difference
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _EIGHT, _P - _EIGHT})
 
 
-# ---- envelopes -------------------------------------------------------------------------------------------------------
+# ---- envelopes -----------------------------------------------------------------------------------
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     keyid: str
     sig: str
@@ -100,13 +129,19 @@ def _statement(body: bytes) -> dict[str, Any]:
         document = canonical.loads(body)
     except canonical.NotIJson as error:
         raise broken("its payload is not I-JSON") from error
-    if not isinstance(document, dict) or document.get("_type") != STATEMENT_TYPE or not isinstance(document.get("predicate"), dict):
+    if (
+        not isinstance(document, dict)
+        or document.get("_type") != STATEMENT_TYPE
+        or not isinstance(document.get("predicate"), dict)
+    ):
         raise broken("its payload is not a Statement v1")
     return document
 
 
 def unwrap(raw: bytes) -> dict[str, Any]:
-    """The statement inside an envelope, not verified: only for bytes whose digest is already known to be good."""
+    """The statement inside an envelope, not verified: only for bytes whose digest is already known
+    to be good.
+    """
     return _statement(_opened(raw)[1])
 
 
@@ -115,7 +150,7 @@ def named_signers(raw: bytes) -> frozenset[str]:
     return frozenset(s.keyid for s in _opened(raw)[0].signatures)
 
 
-# ---- Ed25519 ---------------------------------------------------------------------------------------------------------
+# ---- Ed25519 -------------------------------------------------------------------------------------
 def keyid_of(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()[:32]
 
@@ -130,7 +165,11 @@ def _key(public: bytes) -> Any:
 def _fits(public: bytes, message: bytes, signature: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
-    if len(public) != 32 or len(signature) != 64 or int.from_bytes(signature[32:], "little") >= _ORDER:
+    if (
+        len(public) != 32
+        or len(signature) != 64
+        or int.from_bytes(signature[32:], "little") >= _ORDER
+    ):
         return False
     try:
         _key(public).verify(signature, message)
@@ -141,7 +180,9 @@ def _fits(public: bytes, message: bytes, signature: bytes) -> bool:
 
 @lru_cache(512)
 def acceptable(public: bytes) -> bool:
-    """Whether `public` is one key and one spelling of it: no point of small order, no coordinate beyond the field."""
+    """Whether `public` is one key and one spelling of it: no point of small order, no coordinate
+    beyond the field.
+    """
     y = int.from_bytes(public, "little") & (2**255 - 1)
     return len(public) == 32 and y < _P and y not in _SMALL_ORDER
 
@@ -151,7 +192,7 @@ def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> bool:
     return acceptable(public) and _fits(public, message, signature)
 
 
-# ---- the root --------------------------------------------------------------------------------------------------------
+# ---- the root ------------------------------------------------------------------------------------
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a dataset was when a key was taken out of use."""
 
@@ -192,7 +233,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[RootKey, ...]
     revoked: tuple[Revocation, ...] = ()
     floor: dict[str, int] | UnsetType = (
-        UNSET  # dataset -> its last generation from before approvals were recorded; every later one names its own
+        # dataset -> its last generation from before approvals were recorded; every later one names
+        # its own
+        UNSET
     )
 
 
@@ -207,18 +250,26 @@ class TrustedKey:
 
     @property
     def state(self) -> str:
-        return "active" if self.revoked is None else "retired" if RETIRED in self.roles else "revoked"
+        return (
+            "active" if self.revoked is None else "retired" if RETIRED in self.roles else "revoked"
+        )
 
     def signed_as(self, role: str) -> bool:
         return role in self.roles or (role == "builder" and RETIRED in self.roles)
 
-    def excused(self, raw: bytes, document: Mapping[str, Any], past: "Past", named: Container[str | None]) -> bool:
-        """Whether `raw` was there before this key was taken out of use: a number is no proof of that, only its digest is."""
+    def excused(
+        self, raw: bytes, document: Mapping[str, Any], past: "Past", named: Container[str | None]
+    ) -> bool:
+        """Whether `raw` was there before this key was taken out of use: a number is no proof of
+        that, only its digest is.
+        """
         if self.revoked is None:
             return True
         digest = ids.digest(raw)
         if document.get("predicateType") != _GENERATION:
-            return digest in named or any(digest in head.attested for head in self.revoked.heads.values())
+            return digest in named or any(
+                digest in head.attested for head in self.revoked.heads.values()
+            )
         head = self.revoked.heads.get(str(document["predicate"].get("dataset_id")))
         return head is not None and (digest == head.digest or digest in past(head))
 
@@ -231,7 +282,9 @@ def _nothing_leads(head: Head) -> Container[str]:
 
 
 def led_to(head: Head, read: Callable[[int], bytes | None]) -> set[str]:
-    """The digests of a pinned head and of what lies before it, each named by the one after; from a gap or another file on, none."""
+    """The digests of a pinned head and of what lies before it, each named by the one after; from a
+    gap or another file on, none.
+    """
     found: set[str] = set()
     number, wanted = head.generation, head.digest
     while number > 0 and (raw := read(number)) is not None and ids.digest(raw) == wanted:
@@ -255,14 +308,26 @@ class Trust:
     @property
     def at(self) -> RootAt | None:
         """What is made under this root names it so; None in an older folder."""
-        return RootAt(fingerprint=self.fingerprint, version=self.version, digest=self.digests[self.version]) if self.digests else None
+        return (
+            RootAt(
+                fingerprint=self.fingerprint,
+                version=self.version,
+                digest=self.digests[self.version],
+            )
+            if self.digests
+            else None
+        )
 
     def expired(self, now: dt.datetime) -> bool:
         return now >= self.expires
 
     def pinned(self, dataset_id: str) -> list[int]:
         """The generations of a dataset at which keys of builders were taken out of use."""
-        gone = [k.revoked for k in self.keys.values() if k.revoked is not None and k.signed_as("builder")]
+        gone = [
+            k.revoked
+            for k in self.keys.values()
+            if k.revoked is not None and k.signed_as("builder")
+        ]
         return [r.heads[dataset_id].generation for r in gone if dataset_id in r.heads]
 
     def holders(self, role: str) -> list[TrustedKey]:
@@ -270,32 +335,55 @@ class Trust:
         return [k for k in self.keys.values() if role in k.roles and k.revoked is None]
 
     def floor_of(self, dataset_id: str) -> int | None:
-        """The last generation that may name no approvals; None: nobody recorded since when they all do."""
+        """The last generation that may name no approvals; None: nobody recorded since when they all
+        do.
+        """
         floor = self.document.floor if self.document is not None else UNSET
         return None if floor is UNSET else floor.get(dataset_id, 0)
 
     def as_of(self, dataset_id: str, generation: int) -> "Trust":
-        """The keys as they were when a generation was made: who was taken out of use after it could still sign."""
-        keys = {k.keyid: replace(k, revoked=None) if _gone_later(k, dataset_id, generation) else k for k in self.keys.values()}
+        """The keys as they were when a generation was made: who was taken out of use after it could
+        still sign.
+        """
+        keys = {
+            k.keyid: replace(k, revoked=None) if _gone_later(k, dataset_id, generation) else k
+            for k in self.keys.values()
+        }
         return replace(self, keys=keys)
 
     def verified_by(
-        self, raw: bytes, role: str = "builder", past: Past = _nothing_leads, named: Container[str | None] = ()
+        self,
+        raw: bytes,
+        role: str = "builder",
+        past: Past = _nothing_leads,
+        named: Container[str | None] = (),
     ) -> tuple[dict[str, Any], TrustedKey]:
-        """The statement inside `raw` and its first signer, once enough keys with `role` have signed exactly those bytes.
+        """The statement inside `raw` and its first signer, once enough keys with `role` have signed
+        exactly those bytes.
 
-        A key that was taken out of use counts for what was there before: a generation that `past` says leads to the head pinned then, and
-        whatever else has a digest that was listed then or is in `named`, i.e. that a generation which verifies vouches for.
-        Raises `IntegrityError` for damage and unknown signers, `Denied` for what is unsigned, revoked or signed by too few.
+        A key that was taken out of use counts for what was there before: a generation that `past`
+        says leads to the head pinned then, and whatever else has a digest that was listed then or
+        is in `named`, i.e. that a generation which verifies vouches for. Raises `IntegrityError`
+        for damage and unknown signers, `Denied` for what is unsigned, revoked or signed by too few.
         """
         envelope, body = _opened(raw)
         if not envelope.signatures:
-            raise _refused("It is unsigned.", f"a signature by a {role}", "Sign it again: `kfm keys list` shows who may.")
+            raise _refused(
+                "It is unsigned.",
+                f"a signature by a {role}",
+                "Sign it again: `kfm keys list` shows who may.",
+            )
         message = pae(envelope.payloadType, body)
         known = [(self.keys[s.keyid], s) for s in envelope.signatures if s.keyid in self.keys]
-        good = {key.public: key for key, s in known if _fits(key.public, message, strict_b64(s.sig))}
+        good = {
+            key.public: key for key, s in known if _fits(key.public, message, strict_b64(s.sig))
+        }
         if not good:
-            raise broken("its signature does not fit its bytes") if known else broken("no key of this workspace signed it", UnknownSigner)
+            raise (
+                broken("its signature does not fit its bytes")
+                if known
+                else broken("no key of this workspace signed it", UnknownSigner)
+            )
         document = _statement(body)
         holders = [key for key in good.values() if key.signed_as(role)]
         counted = [key for key in holders if key.excused(raw, document, past, named)]
@@ -313,20 +401,31 @@ def _refused(happened: str, expected: str, remedy: str) -> Denied:
     return Denied(happened, expected=expected, remedy=remedy)
 
 
-def _too_few(role: str, good: list[TrustedKey], holders: list[TrustedKey], counted: list[TrustedKey], threshold: int) -> Denied:
+def _too_few(
+    role: str,
+    good: list[TrustedKey],
+    holders: list[TrustedKey],
+    counted: list[TrustedKey],
+    threshold: int,
+) -> Denied:
     gone = next((key for key in holders if key not in counted), None)
     if gone is not None and gone.revoked is not None:
         return _refused(
             f"The key {gone.keyid[:8]}… of {gone.name} is {gone.state}: {gone.revoked.reason}.",
             "a key in use, or what was there before and leads to the generation it was pinned at",
-            "Sign it with a key in use: `kfm keys list` shows them, `kfm keys rotate` makes a new one.",
+            "Sign it with a key in use: `kfm keys list` shows them, `kfm keys rotate` makes a new"
+            " one.",
         )
     if not holders:
         return _refused(
-            f"{good[0].name} signed it and is no {role}.", f"a signature by a {role}", f"`kfm keys list` shows who may sign as {role}."
+            f"{good[0].name} signed it and is no {role}.",
+            f"a signature by a {role}",
+            f"`kfm keys list` shows who may sign as {role}.",
         )
     return _refused(
-        f"{len(counted)} of {threshold} signatures by a {role} are there.", f"{threshold} different keys", "`kfm keys list` shows who may."
+        f"{len(counted)} of {threshold} signatures by a {role} are there.",
+        f"{threshold} different keys",
+        "`kfm keys list` shows who may.",
     )
 
 
@@ -352,24 +451,35 @@ class UnfitRoot(Denied):
         remedy: str = "Restore that root file from a backup, or remove it; `kfm keys list` then shows what is left.",
     ) -> None:
         self.path = f"root/{number:04}.json"
-        super().__init__(f"{self.path} is not acceptable: {why}.", expected="distinct, sound keys and thresholds they meet", remedy=remedy)
+        super().__init__(
+            f"{self.path} is not acceptable: {why}.",
+            expected="distinct, sound keys and thresholds they meet",
+            remedy=remedy,
+        )
 
 
-def _signed_by(candidates: Iterable[bytes], threshold: int, envelope: Envelope, body: bytes) -> bool:
+def _signed_by(
+    candidates: Iterable[bytes], threshold: int, envelope: Envelope, body: bytes
+) -> bool:
     """Whether enough different keys signed; keyids are hints only."""
     message, publics = pae(envelope.payloadType, body), set(candidates)
     sigs = [strict_b64(s.sig) for s in envelope.signatures]
-    return sum(any(_fits(p, message, sig) for sig in sigs) for p in publics) >= max(1, min(threshold, len(publics)))
+    return sum(any(_fits(p, message, sig) for sig in sigs) for p in publics) >= max(
+        1, min(threshold, len(publics))
+    )
 
 
 def load_root(files: Mapping[int, bytes]) -> Trust:
     """The newest version of a root, its whole chain verified over raw bytes.
 
-    Raises `IntegrityError` for damage and gaps, `Denied` for a root that is missing, or well signed and not acceptable.
+    Raises `IntegrityError` for damage and gaps, `Denied` for a root that is missing, or well signed
+    and not acceptable.
     """
     if not files:
         raise _refused(
-            "There is no trust root.", "keys/root/0001.json", "Run `kfm keys renew` to make one from the keys of this workspace."
+            "There is no trust root.",
+            "keys/root/0001.json",
+            "Run `kfm keys renew` to make one from the keys of this workspace.",
         )
     trust: Trust | None = None
     for expected, number in enumerate(sorted(files), 1):
@@ -386,17 +496,26 @@ def load_root(files: Mapping[int, bytes]) -> Trust:
 
 
 def out_of_step(trust: Trust | None, named: RootAt | None, before: RootAt | None) -> str | None:
-    """Why what was made under the root `named` cannot follow what was made under `before`, as `trust` sees it; None: it can.
+    """Why what was made under the root `named` cannot follow what was made under `before`, as
+    `trust` sees it; None: it can.
 
-    Roots only go forward. What names none was made before they were recorded, so nothing that names one comes before it.
+    Roots only go forward. What names none was made before they were recorded, so nothing that names
+    one comes before it.
     """
     if named is None:
         return None if before is None else "it names no root version, and what is before it does"
     if trust is None:
         return f"root version {named.version}, which it was made under, is not here"
     own = trust.fingerprint
-    if before is not None and named.fingerprint == before.fingerprint and named.version < before.version:
-        return f"it was made under root version {named.version}, and what is before it under version {before.version}"
+    if (
+        before is not None
+        and named.fingerprint == before.fingerprint
+        and named.version < before.version
+    ):
+        return (
+            f"it was made under root version {named.version}, and what is before it under version"
+            f" {before.version}"
+        )
     if before is not None and before.fingerprint == own != named.fingerprint:
         return "it was made under another root than what is before it"
     if named.fingerprint == own and trust.digests.get(named.version) != named.digest:
@@ -407,7 +526,9 @@ def out_of_step(trust: Trust | None, named: RootAt | None, before: RootAt | None
 
 def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) -> Trust:
     envelope, body = _opened(raw)
-    if before and not _signed_by((k.public for k in before.holders("root")), before.threshold["root"], envelope, body):
+    if before and not _signed_by(
+        (k.public for k in before.holders("root")), before.threshold["root"], envelope, body
+    ):
         raise BadRoot(number, "the root keys of the version before did not sign it")
     try:
         found = _statement(body)
@@ -416,10 +537,14 @@ def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) 
         raise BadRoot(number, f"it is not a root ({error})") from error
     gone = {r.keyid for r in root.revoked}
     own = [_loose_b64(k.public) for k in root.keys if "root" in k.roles and k.keyid not in gone]
-    if (own or before is None) and not _signed_by(own, root.threshold.get("root", 1), envelope, body):
+    if (own or before is None) and not _signed_by(
+        own, root.threshold.get("root", 1), envelope, body
+    ):
         raise BadRoot(number, "its own root keys did not sign it")
     if found.get("predicateType") != _ROOT or root.version != number:
-        raise BadRoot(number, f"it is signed as {found.get('predicateType')}, version {root.version}")
+        raise BadRoot(
+            number, f"it is signed as {found.get('predicateType')}, version {root.version}"
+        )
     floor = before.document.floor if before is not None and before.document is not None else UNSET
     if floor is not UNSET and root.floor != floor:
         raise BadRoot(number, "it moves the generation from which approvals are on record")
@@ -427,7 +552,9 @@ def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) 
 
 
 def _loose_b64(text: str) -> bytes:
-    """For the first look at a root; whether its spelling is right is asked once its signature is."""
+    """For the first look at a root; whether its spelling is right is asked once its signature
+    is.
+    """
     try:
         return base64.b64decode(text)
     except ValueError:
@@ -441,15 +568,22 @@ def _checked(root: Root, fingerprint: str) -> Trust:
     for key in root.keys:
         public = _loose_b64(key.public)
         if base64.b64encode(public).decode() != key.public or not acceptable(public):
-            raise UnfitRoot(root.version, f"the key of {key.name} is of small order or not canonical")
+            raise UnfitRoot(
+                root.version, f"the key of {key.name} is of small order or not canonical"
+            )
         if key.keyid in keys or any(k.public == public for k in keys.values()):
             raise UnfitRoot(root.version, f"the key of {key.name} is listed twice")
         if key.keyid != keyid_of(public):
             raise UnfitRoot(root.version, f"the key of {key.name} is listed under another id")
         if not set(key.roles) <= {*ROLES, RETIRED}:
-            raise UnfitRoot(root.version, f"{key.name} has the unknown role {sorted({*key.roles} - {*ROLES, RETIRED})[0]}")
+            raise UnfitRoot(
+                root.version,
+                f"{key.name} has the unknown role {sorted({*key.roles} - {*ROLES, RETIRED})[0]}",
+            )
         custodians = () if key.custodians is UNSET else key.custodians
-        keys[key.keyid] = TrustedKey(key.keyid, public, key.name, key.roles, gone.get(key.keyid), custodians)
+        keys[key.keyid] = TrustedKey(
+            key.keyid, public, key.name, key.roles, gone.get(key.keyid), custodians
+        )
     try:
         expires = dt.datetime.fromisoformat(root.expires)
     except ValueError as error:
@@ -460,5 +594,9 @@ def _checked(root: Root, fingerprint: str) -> Trust:
     for role in {"root", "builder", *root.threshold}:
         wanted, there = root.threshold.get(role, 0), len(trust.holders(role))
         if not 1 <= wanted <= there:
-            raise UnfitRoot(root.version, f"{wanted} keys must sign as {role} and {there} may", "Run `kfm keys rotate` first.")
+            raise UnfitRoot(
+                root.version,
+                f"{wanted} keys must sign as {role} and {there} may",
+                "Run `kfm keys rotate` first.",
+            )
     return trust

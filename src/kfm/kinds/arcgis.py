@@ -1,4 +1,6 @@
-"""A layer of an ArcGIS server: asked for page by page with proof that nothing is missing, its shapes brought to WGS 84."""
+"""A layer of an ArcGIS server: asked for page by page with proof that nothing is missing, its
+shapes brought to WGS 84.
+"""
 
 import datetime as dt
 import math
@@ -16,7 +18,15 @@ import shapely
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.crs import Bounds, ToWgs84, fits, to_wgs84
 from kfm.connectors.geojson import duplicate
-from kfm.connectors.geometry import LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon, Problem
+from kfm.connectors.geometry import (
+    LineString,
+    MultiLineString,
+    MultiPoint,
+    MultiPolygon,
+    Point,
+    Polygon,
+    Problem,
+)
 from kfm.connectors.kind import Ask, RowReader, options_of
 from kfm.connectors.members import Twice, decode_once, twice_around
 from kfm.connectors.operations import Read
@@ -38,7 +48,12 @@ _TYPES = {
     **dict.fromkeys(("Date", "TimestampOffset"), "timestamp"),
     "DateOnly": "date",
 }
-_SHAPES = {"esriGeometryPoint", "esriGeometryMultipoint", "esriGeometryPolyline", "esriGeometryPolygon"}
+_SHAPES = {
+    "esriGeometryPoint",
+    "esriGeometryMultipoint",
+    "esriGeometryPolyline",
+    "esriGeometryPolygon",
+}
 _SLACK = 0.5  # degrees by which features may stick out of what a layer says of itself
 _PLAIN = "*',()"  # not escaped in a query
 _TEXT_DATE = "%m/%d/%Y %I:%M:%S %p"
@@ -51,15 +66,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     where: str = "1=1"  # which records, as the server's SQL
     out_fields: str = "*"  # or names with commas between them; the object id must be among them
-    page_size: Annotated[int, msgspec.Meta(ge=1)] | None = None  # never more than the layer's maxRecordCount
-    positions: Literal["move", "keep"] = "move"  # keep: points stay numbers in their own coordinate system, and there is no geometry
+    # never more than the layer's maxRecordCount
+    page_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    # keep: points stay numbers in their own coordinate system, and there is no geometry
+    positions: Literal["move", "keep"] = "move"
 
 
 # -- asking
 
 
 class _PageFailed(Exception):
-    """The server answered the question for a page with an error, or with more than can be read; fewer records may help."""
+    """The server answered the question for a page with an error, or with more than can be read;
+    fewer records may help.
+    """
 
     def __init__(self, rule: str, why: str, expected: str, code: Any = None) -> None:
         super().__init__(why)
@@ -67,12 +86,18 @@ class _PageFailed(Exception):
 
 
 class _Layer:
-    """The layer while it is asked: what it says of itself, what was counted, which ids have come."""
+    """The layer while it is asked: what it says of itself, what was counted, which ids have
+    come.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self._ask, self._options = ask, options_of(ask.options, Options)
         if len(ask.urls) != 1 or "?" in ask.urls[0]:
-            _refuse("layer", "its address is not that of one layer", "one address such as …/FeatureServer/0, without a question mark")
+            _refuse(
+                "layer",
+                "its address is not that of one layer",
+                "one address such as …/FeatureServer/0, without a question mark",
+            )
         self._url = ask.urls[0].rstrip("/")
         self.about = _document(ask.get(f"{self._url}?f=json", "layer"))
         self.oid = _object_id(self.about)
@@ -93,31 +118,59 @@ class _Layer:
     def shrink(self, failed: _PageFailed) -> None:
         """Ask for half as many records from now on; refused when one alone is too many."""
         if self.size == 1 or failed.code in _FINAL:
-            less = "" if failed.code in _FINAL or self._asked_first == 1 else ", even for one record at a time"
+            less = (
+                ""
+                if failed.code in _FINAL or self._asked_first == 1
+                else ", even for one record at a time"
+            )
             _refuse(failed.rule, failed.why + less, failed.expected, error=failed.code)
         self.size //= 2
         self._ask.log("page.smaller", records=self.size, why=failed.why)
 
-    def page(self, prefix: str, *, where: str | None = None, **fields: Any) -> tuple[list[int], bool]:
+    def page(
+        self, prefix: str, *, where: str | None = None, **fields: Any
+    ) -> tuple[list[int], bool]:
         """(ids of one page, whether the server says there is more). Raises `_PageFailed`."""
         self._pages += 1
         if self._pages > 2 * self.count // self.size + 100:
-            _refuse("pages", f"after {self._pages - 1} pages there is still more", f"about {self.count // self.size + 1} pages")
-        found = _answer(self._get(f"{prefix}-{self._pages:04}", where, {"outFields": self._options.out_fields, **fields}))
+            _refuse(
+                "pages",
+                f"after {self._pages - 1} pages there is still more",
+                f"about {self.count // self.size + 1} pages",
+            )
+        found = _answer(
+            self._get(
+                f"{prefix}-{self._pages:04}",
+                where,
+                {"outFields": self._options.out_fields, **fields},
+            )
+        )
         features = found.get("features")
         if not isinstance(features, list):
             _refuse("page", "the answer to a query has no features", "a list of features")
-        return [_whole(_attributes(f).get(self.oid), self.oid) for f in features], found.get("exceededTransferLimit") is True
+        return [_whole(_attributes(f).get(self.oid), self.oid) for f in features], found.get(
+            "exceededTransferLimit"
+        ) is True
 
     def narrowed(self, condition: str) -> str:
         """The registered condition and one more."""
-        return condition if self._options.where == "1=1" else f"({self._options.where}) AND {condition}"
+        return (
+            condition
+            if self._options.where == "1=1"
+            else f"({self._options.where}) AND {condition}"
+        )
 
     def take(self, ids: list[int]) -> None:
-        """Note what has come; nothing may come twice, unless the registry says what becomes of such records."""
+        """Note what has come; nothing may come twice, unless the registry says what becomes of such
+        records.
+        """
         again = self.seen.intersection(ids)
         if self._ask.conflicts == "refuse" and (again or len(set(ids)) != len(ids)):
-            _refuse("duplicate", f"object id {min(again, default=ids[0])} came twice", f"each {self.oid} once")
+            _refuse(
+                "duplicate",
+                f"object id {min(again, default=ids[0])} came twice",
+                f"each {self.oid} once",
+            )
         self.seen.update(ids)
 
     def ids(self) -> list[int] | None:
@@ -128,7 +181,9 @@ class _Layer:
 
 
 def acquire(ask: Ask) -> None:
-    """The layer's description, its count, then every record; refused unless as many distinct ones came as were counted."""
+    """The layer's description, its count, then every record; refused unless as many distinct ones
+    came as were counted.
+    """
     layer = _Layer(ask)
     capable = _dict(layer.about.get("advancedQueryCapabilities"))
     version = layer.about.get("currentVersion")
@@ -140,11 +195,15 @@ def acquire(ask: Ask) -> None:
 
 
 def _by_offset(layer: _Layer) -> bool:
-    """Page by page; False when the server sends the first page again and again, as those before 10.3 do."""
+    """Page by page; False when the server sends the first page again and again, as those before
+    10.3 do.
+    """
     offset, more = 0, True
     while more:
         try:
-            ids, limited = layer.page("page", orderByFields=layer.oid, resultOffset=offset, resultRecordCount=layer.size)
+            ids, limited = layer.page(
+                "page", orderByFields=layer.oid, resultOffset=offset, resultRecordCount=layer.size
+            )
         except _PageFailed as failed:
             layer.shrink(failed)
             continue
@@ -168,7 +227,11 @@ def _by_ids(layer: _Layer) -> None:
     while batch := ids[at : at + layer.size]:
         low, high = batch[0], batch[-1]
         try:
-            layer.take(layer.page("part", where=layer.narrowed(f"{layer.oid}>={low} AND {layer.oid}<={high}"))[0])
+            layer.take(
+                layer.page(
+                    "part", where=layer.narrowed(f"{layer.oid}>={low} AND {layer.oid}<={high}")
+                )[0]
+            )
         except _PageFailed as failed:
             layer.shrink(failed)
             continue
@@ -177,7 +240,9 @@ def _by_ids(layer: _Layer) -> None:
 
 
 def _by_last_id(layer: _Layer) -> None:
-    """For a server that will not list ids: what comes after the greatest so far. The order is a hope, the count is the proof."""
+    """For a server that will not list ids: what comes after the greatest so far. The order is a
+    hope, the count is the proof.
+    """
     last = -1
     fewer: dict[str, Any] = {}
     while len(layer.seen) < layer.count:
@@ -198,13 +263,22 @@ def _refuse(rule: str, why: str, expected: str, **detail: Any) -> NoReturn:
         f"arcgis.{rule}",
         f"The layer was not taken: {why}.",
         expected=expected,
-        remedy="Nothing is published from it; look at what the server sends, and run again when it is well.",
+        remedy=(
+            "Nothing is published from it; look at what the server sends, and run again when it is"
+            " well."
+        ),
         **detail,
     )
 
 
 def _refuse_count(layer: _Layer, found: int, what: str = "records came") -> NoReturn:
-    _refuse("count", f"the server counts {layer.count} records, {found} {what}", "as many as it counts", count=layer.count, found=found)
+    _refuse(
+        "count",
+        f"the server counts {layer.count} records, {found} {what}",
+        "as many as it counts",
+        count=layer.count,
+        found=found,
+    )
 
 
 def _document(path: Path) -> Json:
@@ -212,14 +286,23 @@ def _document(path: Path) -> Json:
     try:
         return _answer(path)
     except _PageFailed as failed:
-        _refuse(failed.rule, failed.why, failed.expected, **({"error": failed.code} if failed.rule == "error" else {}))
+        _refuse(
+            failed.rule,
+            failed.why,
+            failed.expected,
+            **({"error": failed.code} if failed.rule == "error" else {}),
+        )
 
 
 def _answer(path: Path) -> Json:
     """One answer that is no error. Raises `_PageFailed` where asking for fewer records may help."""
     size = path.stat().st_size
     if size > _MAX_PAGE:
-        raise _PageFailed("size", f"an answer is {size} bytes long", f"at most {_MAX_PAGE}; a smaller page_size helps")
+        raise _PageFailed(
+            "size",
+            f"an answer is {size} bytes long",
+            f"at most {_MAX_PAGE}; a smaller page_size helps",
+        )
     data = path.read_bytes()
     try:
         found = decode_once(data)
@@ -232,8 +315,21 @@ def _answer(path: Path) -> Json:
     if wrong := found.get("error"):
         said = wrong if isinstance(wrong, dict) else {"message": wrong}
         details = said.get("details") or []
-        text = " ".join(map(str, [said.get("message") or "no message", *(details if isinstance(details, list) else [details])]))
-        raise _PageFailed("error", f"the server answers with error {said.get('code')}: {text[:300]}", "no error", said.get("code"))
+        text = " ".join(
+            map(
+                str,
+                [
+                    said.get("message") or "no message",
+                    *(details if isinstance(details, list) else [details]),
+                ],
+            )
+        )
+        raise _PageFailed(
+            "error",
+            f"the server answers with error {said.get('code')}: {text[:300]}",
+            "no error",
+            said.get("code"),
+        )
     return found
 
 
@@ -250,7 +346,9 @@ class _Spoilt(dict[str, Any]):
 
 
 def _once_but_for_features(text: bytes) -> Any:
-    """An answer with a member that is there twice. In a feature that is the feature's own fault; elsewhere the answer cannot be read."""
+    """An answer with a member that is there twice. In a feature that is the feature's own fault;
+    elsewhere the answer cannot be read.
+    """
     page = msgspec.json.decode(text)
     try:
         raws = msgspec.json.decode(text, type=_Page).features
@@ -271,14 +369,24 @@ def _object_id(about: Json) -> str:
     names = [f.get("name") for f in _fields(about) if f.get("type") == "esriFieldTypeOID"]
     name = about.get("objectIdField") or (names[0] if names else None)
     if not isinstance(name, str) or not name.replace("_", "").replace(".", "").isalnum():
-        _refuse("layer", "it names no object id, so nothing can prove that every record came once", "a field of type esriFieldTypeOID")
+        _refuse(
+            "layer",
+            "it names no object id, so nothing can prove that every record came once",
+            "a field of type esriFieldTypeOID",
+        )
     return name
 
 
 def _fields(about: Json) -> list[Json]:
     fields = about.get("fields")
-    if not isinstance(fields, list) or not all(isinstance(_dict(f).get("name"), str) for f in fields):
-        _refuse("layer", "its description lists no fields", "the address of a layer or table, such as …/FeatureServer/0")
+    if not isinstance(fields, list) or not all(
+        isinstance(_dict(f).get("name"), str) for f in fields
+    ):
+        _refuse(
+            "layer",
+            "its description lists no fields",
+            "the address of a layer or table, such as …/FeatureServer/0",
+        )
     return fields
 
 
@@ -312,7 +420,9 @@ class _Shape(NamedTuple):
     kind: str | None
     to: ToWgs84 | None
     kept: str = ""  # the coordinate system of points that stay where they are
-    within: Bounds | None = None  # degrees: where the layer says its features are, when it says so in another system than the pages
+    # degrees: where the layer says its features are, when it says so in another system than the
+    # pages
+    within: Bounds | None = None
 
 
 def columns(job: Read) -> tuple[Column, ...]:
@@ -326,18 +436,26 @@ def columns(job: Read) -> tuple[Column, ...]:
         if _domain(field):
             found.append(Column(name=named[_label(field["name"])], type="string"))
     if shape.kept:
-        found += [Column(name="source_crs", type="string"), *(Column(name=n, type="number") for n in ("source_x", "source_y"))]
+        found += [
+            Column(name="source_crs", type="string"),
+            *(Column(name=n, type="number") for n in ("source_x", "source_y")),
+        ]
     if shape.to is not None:
         if not shape.to.same:
             found.append(Column(name="source_crs", type="string"))
             if shape.kind == "esriGeometryPoint":
-                found += [Column(name="source_x", type="number"), Column(name="source_y", type="number")]
+                found += [
+                    Column(name="source_x", type="number"),
+                    Column(name="source_y", type="number"),
+                ]
         found.append(Column(name="geometry", type="geometry"))
     return tuple(found)
 
 
 def sanity(job: Read) -> tuple[Sane, ...]:
-    """A layer does not say what its dates mean; but they are whole minutes, and one of early 1970 that is none was sent in seconds."""
+    """A layer does not say what its dates mean; but they are whole minutes, and one of early 1970
+    that is none was sent in seconds.
+    """
     return tuple(Sane(c.name, seconds="minute") for c in job.schema if c.type == "timestamp")
 
 
@@ -366,9 +484,15 @@ def _path(job: Read, name: str) -> Path:
 
 
 def _pages(job: Read) -> list[InputFile]:
-    """The pages that count: parts by id replace offset pages, which were a mistake then, and smaller pages those that failed."""
+    """The pages that count: parts by id replace offset pages, which were a mistake then, and
+    smaller pages those that failed.
+    """
     for prefix in ("part-", "page-"):
-        if found := [i for i in job.inputs if i.source_id.startswith(prefix) and not _has_failed(Path(i.path))]:
+        if found := [
+            i
+            for i in job.inputs
+            if i.source_id.startswith(prefix) and not _has_failed(Path(i.path))
+        ]:
             return found
     return []
 
@@ -390,19 +514,33 @@ def _shape(job: Read) -> _Shape:
     if kind is None or not pages:
         return _Shape(layer, None, None)
     if not isinstance(kind, str) or kind not in _SHAPES:
-        _refuse("geometry", f"its features are of type {str(kind)[:80]}", "points, lines or polygons")
+        _refuse(
+            "geometry", f"its features are of type {str(kind)[:80]}", "points, lines or polygons"
+        )
     extent = _dict(layer.get("extent"))
-    declared = _document(Path(pages[0].path)).get("spatialReference") or extent.get("spatialReference")
+    declared = _document(Path(pages[0].path)).get("spatialReference") or extent.get(
+        "spatialReference"
+    )
     if options_of(job.options, Options).positions == "keep":
         if kind != "esriGeometryPoint":
-            _refuse("geometry", "only points can stay as numbers", "a layer of points, or `positions: move`")
+            _refuse(
+                "geometry",
+                "only points can stay as numbers",
+                "a layer of points, or `positions: move`",
+            )
         return _Shape(layer, kind, None, _code(_dict(declared)))
     to = _system(_dict(declared), extent)
     return _Shape(layer, kind, to, within=_stated_extent(to, extent))
 
 
 def _reference(said: Json) -> Any:
-    return said.get("latestWkid") or said.get("wkid") or said.get("wkt2") or said.get("wkt") or "none stated"
+    return (
+        said.get("latestWkid")
+        or said.get("wkid")
+        or said.get("wkt2")
+        or said.get("wkt")
+        or "none stated"
+    )
 
 
 def _code(said: Json) -> str:
@@ -418,10 +556,16 @@ def _system(reference: Json, extent: Json) -> ToWgs84:
 
 
 def _stated_extent(to: ToWgs84, extent: Json) -> Bounds | None:
-    """Nothing was asked for in another system, so a page in one is held against what the layer says of itself."""
+    """Nothing was asked for in another system, so a page in one is held against what the layer says
+    of itself.
+    """
     corners = [extent.get(k) for k in ("xmin", "ymin", "xmax", "ymax")]
     try:
-        own = _system(_dict(extent.get("spatialReference")), extent) if all(_is_number(c) for c in corners) else to
+        own = (
+            _system(_dict(extent.get("spatialReference")), extent)
+            if all(_is_number(c) for c in corners)
+            else to
+        )
     except Refused:  # a system nobody can work with says nothing
         return None
     if own.name == to.name:
@@ -429,7 +573,12 @@ def _stated_extent(to: ToWgs84, extent: Json) -> Bounds | None:
     lon, lat = own([corners[0], corners[2]] * 2, [corners[1], corners[1], corners[3], corners[3]])
     if np.isnan(lon).any():
         return None
-    return float(lon.min()) - _SLACK, float(lat.min()) - _SLACK, float(lon.max()) + _SLACK, float(lat.max()) + _SLACK
+    return (
+        float(lon.min()) - _SLACK,
+        float(lat.min()) - _SLACK,
+        float(lon.max()) + _SLACK,
+        float(lat.max()) + _SLACK,
+    )
 
 
 @lru_cache(maxsize=8)
@@ -440,11 +589,17 @@ def _to_wgs84(crs: str | int, bounds: Bounds | None) -> ToWgs84:
 def _kept(job: Read, layer: Json) -> list[Json]:
     wanted = options_of(job.options, Options).out_fields
     names = {n.strip().casefold() for n in wanted.split(",")}
-    return [f for f in _fields(layer) if _kind(f) in _TYPES and (wanted == "*" or str(f.get("name")).casefold() in names)]
+    return [
+        f
+        for f in _fields(layer)
+        if _kind(f) in _TYPES and (wanted == "*" or str(f.get("name")).casefold() in names)
+    ]
 
 
 def _names(fields: list[Json]) -> dict[str, str]:
-    return column_names(n for f in fields for n in ((f["name"], _label(f["name"])) if _domain(f) else (f["name"],)))
+    return column_names(
+        n for f in fields for n in ((f["name"], _label(f["name"])) if _domain(f) else (f["name"],))
+    )
 
 
 def _label(name: str) -> str:
@@ -463,7 +618,9 @@ def _domain(field: Json) -> dict[Any, str]:
     """Codes and what they mean."""
     values = _dict(field.get("domain")).get("codedValues")
     pairs = [_dict(v) for v in values] if isinstance(values, list) else []
-    return {v["code"]: str(v.get("name")) for v in pairs if isinstance(v.get("code"), str | int | float)}
+    return {
+        v["code"]: str(v.get("name")) for v in pairs if isinstance(v.get("code"), str | int | float)
+    }
 
 
 class _PageReader(RowReader):
@@ -483,13 +640,23 @@ class _PageReader(RowReader):
         if not isinstance(features, list):
             _refuse("page", f"{self.source_id} has no features", "a list of features")
         declared = page.get("spatialReference")
-        if shape.to is not None and declared and _system(_dict(declared), _dict(shape.layer.get("extent"))).name != shape.to.name:
-            _refuse("page", f"{self.source_id} is in another coordinate system than the first page", f"{shape.to.name} throughout")
+        if (
+            shape.to is not None
+            and declared
+            and _system(_dict(declared), _dict(shape.layer.get("extent"))).name != shape.to.name
+        ):
+            _refuse(
+                "page",
+                f"{self.source_id} is in another coordinate system than the first page",
+                f"{shape.to.name} throughout",
+            )
         placed = _placed([_dict(f).get("geometry") for f in features], shape)
         for line, (feature, (place, problem)) in enumerate(zip(features, placed), 1):
             raw = partial(_text, feature)
             if isinstance(feature, _Spoilt):
-                yield Loose(line, partial(feature.text.decode, "utf-8", "replace"), None, feature.problem)
+                yield Loose(
+                    line, partial(feature.text.decode, "utf-8", "replace"), None, feature.problem
+                )
                 continue
             if problem is not None:
                 yield Loose(line, raw, None, problem, self._row(_attributes(feature)))
@@ -501,15 +668,20 @@ class _PageReader(RowReader):
     def _row(self, attributes: Json) -> Json:
         row: Json = {}
         for name, value in attributes.items():
-            column = self._names.get(name, name)  # a field the layer does not list is named to the engine, which refuses it
+            # a field the layer does not list is named to the engine, which refuses it
+            column = self._names.get(name, name)
             row[column] = self._value(name, value)
             if name in self._domains:
-                row[self._names[_label(name)]] = self._domains[name].get(value) if isinstance(value, str | int | float) else None
+                row[self._names[_label(name)]] = (
+                    self._domains[name].get(value) if isinstance(value, str | int | float) else None
+                )
         return row
 
     def _value(self, name: str, value: Any) -> Any:
         kind = self._types.get(name, "string")
-        if isinstance(value, str) and (not value.strip() or (kind == "number" and value.strip().lower() == "nan")):
+        if isinstance(value, str) and (
+            not value.strip() or (kind == "number" and value.strip().lower() == "nan")
+        ):
             return None
         if kind == "timestamp":
             return self._moment(value)
@@ -524,7 +696,10 @@ class _PageReader(RowReader):
                 found = dt.datetime.strptime(value, _TEXT_DATE).replace(tzinfo=dt.UTC)
             except ValueError:
                 return value
-            self.warnings.add(f"Times in {self.source_id} are written as text without a zone; they are read as UTC.")
+            self.warnings.add(
+                f"Times in {self.source_id} are written as text without a zone; they are read as"
+                " UTC."
+            )
             return found
         return value
 
@@ -567,20 +742,37 @@ def _fits(crs: str, x: float, y: float) -> bool:
         return True
 
 
-def _place(parts: "list[Ring] | Problem", moved: Iterator[tuple[float, float]], shape: _Shape) -> tuple[Json, Problem | None]:
+def _place(
+    parts: "list[Ring] | Problem", moved: Iterator[tuple[float, float]], shape: _Shape
+) -> tuple[Json, Problem | None]:
     assert shape.to is not None
     if isinstance(parts, tuple):
         return {}, parts
     lines = [[list(p) for p in islice(moved, len(line))] for line in parts]
     if any(math.isnan(p[0]) for line in lines for p in line):
-        return {}, ("crs.range", f"a position cannot be in {shape.to.name}: {str(parts[0][0])[:80]}")
-    if shape.within is not None and not all(_inside(p, shape.within) for line in lines for p in line):
-        return {}, ("crs.contradiction", f"in {shape.to.name}, as the page says, it lies outside the extent that the layer states")
+        return {}, (
+            "crs.range",
+            f"a position cannot be in {shape.to.name}: {str(parts[0][0])[:80]}",
+        )
+    if shape.within is not None and not all(
+        _inside(p, shape.within) for line in lines for p in line
+    ):
+        return {}, (
+            "crs.contradiction",
+            (
+                f"in {shape.to.name}, as the page says, it lies outside the extent that the layer"
+                " states"
+            ),
+        )
     columns: Json = {"geometry": _BUILD[str(shape.kind)](lines) if lines else None}
     if not shape.to.same:
         columns["source_crs"] = shape.to.name
         if shape.kind == "esriGeometryPoint":
-            columns |= {"source_x": parts[0][0][0], "source_y": parts[0][0][1]} if lines else {"source_x": None, "source_y": None}
+            columns |= (
+                {"source_x": parts[0][0][0], "source_y": parts[0][0][1]}
+                if lines
+                else {"source_x": None, "source_y": None}
+            )
     return columns, None
 
 
@@ -622,10 +814,19 @@ def _polygons(rings: list[Ring]) -> Polygon | MultiPolygon:
     holes = [r for r in closed if _area(r) > 0] if len(outlines) < len(closed) else []
     owned: list[list[Ring]] = [[r] for r in outlines]
     if holes:
-        around = sorted(((shapely.Polygon(r), i) for i, r in enumerate(outlines)), key=lambda pair: pair[0].area)
+        around = sorted(
+            ((shapely.Polygon(r), i) for i, r in enumerate(outlines)), key=lambda pair: pair[0].area
+        )
         for hole in holes:
             inside = shapely.Polygon(hole).representative_point()
-            owner = next((i for shape, i in around if shape.contains(inside) and shape.area > abs(_area(hole))), None)
+            owner = next(
+                (
+                    i
+                    for shape, i in around
+                    if shape.contains(inside) and shape.area > abs(_area(hole))
+                ),
+                None,
+            )
             owned.append([hole]) if owner is None else owned[owner].append(hole)
     found = [[_turned(ring, outline=at == 0) for at, ring in enumerate(rings)] for rings in owned]
     return Polygon(found[0]) if len(found) == 1 else MultiPolygon(found)
@@ -637,7 +838,9 @@ def _turned(ring: Ring, *, outline: bool) -> Ring:
 
 
 def _area(ring: Ring) -> float:
-    """Twice the area, positive against the clock; from the first corner, so that small rings far from zero keep their digits."""
+    """Twice the area, positive against the clock; from the first corner, so that small rings far
+    from zero keep their digits.
+    """
     x0, y0 = ring[0]
     return sum((a[0] - x0) * (b[1] - y0) - (b[0] - x0) * (a[1] - y0) for a, b in pairwise(ring))
 
@@ -645,6 +848,8 @@ def _area(ring: Ring) -> float:
 _BUILD: dict[str, Callable[[list[Ring]], Any]] = {
     "esriGeometryPoint": lambda lines: Point(lines[0][0]),
     "esriGeometryMultipoint": lambda lines: MultiPoint(lines[0]),
-    "esriGeometryPolyline": lambda lines: LineString(lines[0]) if len(lines) == 1 else MultiLineString(lines),
+    "esriGeometryPolyline": lambda lines: (
+        LineString(lines[0]) if len(lines) == 1 else MultiLineString(lines)
+    ),
     "esriGeometryPolygon": _polygons,
 }

@@ -1,18 +1,23 @@
 """Text documents: one row per paragraph, with an anchor to cite it by and its place in the text.
 
-Paragraphs are blocks between blank lines; a text without a blank line, such as raw OCR, is taken line by line. `char_start` and `char_end`
-count characters of the decoded text without its byte order mark: text[char_start:char_end] is the paragraph as it was written, `text` is
-the same with every run of white space as one blank. Noise stays: what a machine misread is what the document says.
+Paragraphs are blocks between blank lines; a text without a blank line, such as raw OCR, is taken
+line by line. `char_start` and `char_end` count characters of the decoded text without its byte
+order mark: text[char_start:char_end] is the paragraph as it was written, `text` is the same with
+every run of white space as one blank. Noise stays: what a machine misread is what the document
+says.
 
-A web page is refused, for it may be an error message, unless the registry says `html: true`. Then its text is taken as html.parser reads
-it: blocks are paragraphs, `<br>` ends a line, character references are decoded, scripts, styles and the title are left out, links and
-other furniture stay. Characters are counted in that text, not in the page.
+A web page is refused, for it may be an error message, unless the registry says `html: true`. Then
+its text is taken as html.parser reads it: blocks are paragraphs, `<br>` ends a line, character
+references are decoded, scripts, styles and the title are left out, links and other furniture stay.
+Characters are counted in that text, not in the page.
 
-A document that falls below half of the words it has in the official version is refused, and so is a page that asks for a password or is
-little more than a form: what upstream shows instead of a document is no new version of it.
+A document that falls below half of the words it has in the official version is refused, and so is a
+page that asks for a password or is little more than a form: what upstream shows instead of a
+document is no new version of it.
 
-The anchor is `<document>#p<number>-<hash>`, with eight hex digits of the SHA-256 of `text`: while neither the number nor the words change
-it is the same in every version, and a paragraph that was corrected is never cited by the anchor of its old words.
+The anchor is `<document>#p<number>-<hash>`, with eight hex digits of the SHA-256 of `text`: while
+neither the number nor the words change it is the same in every version, and a paragraph that was
+corrected is never cited by the anchor of its old words.
 """
 
 import codecs
@@ -57,15 +62,22 @@ KEY = ("anchor",)
 SANITY = (Sane("date", high="+2d"),)
 _LARGEST = 64 << 20  # characters; a book is one or two million
 _SMALL = 100  # words: a document that had fewer may change as it likes
-_FORM, _LOGIN = 200, 1000  # words: a page with a form, or a password field, and fewer is no document
+# words: a page with a form, or a password field, and fewer is no document
+_FORM, _LOGIN = 200, 1000
 _LARGEST_PAGE = 8 << 20  # bytes of a web page
 _END = re.compile(r"\r\n|\r|\n")
 _WORD = re.compile(r"\S+")
 _BLANK = re.compile(r"(?:\n|\r(?!\n))[^\S\r\n]*[\r\n]\s*")
-_HEADING = re.compile(r"(?:article|section|chapter|part) (?:[0-9]+[a-z]{0,2}|[ivxlc]+)\b.{0,40}", re.IGNORECASE)
-_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+_HEADING = re.compile(
+    r"(?:article|section|chapter|part) (?:[0-9]+[a-z]{0,2}|[ivxlc]+)\b.{0,40}", re.IGNORECASE
+)
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-_HIDDEN = re.compile(r"<!--.*?-->|<!\[[^>]*>", re.DOTALL)  # comments, and the sections of some editors
+# comments, and the sections of some editors
+_HIDDEN = re.compile(r"<!--.*?-->|<!\[[^>]*>", re.DOTALL)
 _UNSEEN = {"script", "style", "title", "template"}
 _BLOCK = re.compile(
     "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6r]|header|html"
@@ -89,23 +101,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     documents: dict[str, About] = {}  # by source id
     html: bool = False  # web pages are read too; else one is refused
-    min_words: Annotated[int, msgspec.Meta(ge=1)] = 50  # of a web page: one with fewer is taken for an error message
+    # of a web page: one with fewer is taken for an error message
+    min_words: Annotated[int, msgspec.Meta(ge=1)] = 50
 
 
 def readers(job: Read) -> list["_DocumentReader"]:
     """One per document."""
     options = options_of(job.options, Options)
-    return [_DocumentReader(source, options, job.encoding, job.known_words) for source in job.inputs]
+    return [
+        _DocumentReader(source, options, job.encoding, job.known_words) for source in job.inputs
+    ]
 
 
 class _DocumentReader(RowReader):
-    def __init__(self, source: InputFile, options: Options, encoding: str | None, known: dict[str, int]) -> None:
+    def __init__(
+        self, source: InputFile, options: Options, encoding: str | None, known: dict[str, int]
+    ) -> None:
         super().__init__(source)
         self._source, self._options, self._encoding = source, options, encoding
         about = options.documents.get(source.source_id, About())
         self._id = about.id or source.source_id
         self._known = known.get(self._id, 0)
-        self._about = {name: getattr(about, name) for name in ("title", "date", "nations", "place", "url")}
+        self._about = {
+            name: getattr(about, name) for name in ("title", "date", "nations", "place", "url")
+        }
 
     def rows(self) -> Iterator[Loose]:
         """Every paragraph, headings included; the record number is the paragraph's."""
@@ -113,7 +132,10 @@ class _DocumentReader(RowReader):
         words = sum(1 for _ in _WORD.finditer(document))
         if self._known >= _SMALL and words * 2 < self._known:
             happened = f"has {words:,} words, and {self._known:,} in the official version"
-            remedy = "open the address to see what upstream says; if it really shrank, accept the capture with `kfm quarantine accept`"
+            remedy = (
+                "open the address to see what upstream says; if it really shrank, accept the"
+                " capture with `kfm quarantine accept`"
+            )
             self._refuse("document.shrunk", happened, "at least half of them", remedy)
         for number, (start, end) in enumerate(_paragraphs(document), 1):
             text = " ".join(document[start:end].split())
@@ -146,7 +168,12 @@ class _DocumentReader(RowReader):
             parts.append(block)
         text = "".join(parts)
         if not text.strip():
-            self._refuse("empty", "holds nothing but white space", "at least one paragraph", "look at what upstream sends and run again")
+            self._refuse(
+                "empty",
+                "holds nothing but white space",
+                "at least one paragraph",
+                "look at what upstream sends and run again",
+            )
         return text
 
     def _page(self, data: bytes) -> str:
@@ -157,15 +184,26 @@ class _DocumentReader(RowReader):
             page = data.decode(self._encoding or _encoding(data))
         except (UnicodeError, LookupError) as error:
             self._refuse(
-                "encoding", f"cannot be decoded: {error}", "the encoding it states", "state `encoding` under `source` and run again"
+                "encoding",
+                f"cannot be decoded: {error}",
+                "the encoding it states",
+                "state `encoding` under `source` and run again",
             )
         if page.startswith("\ufeff"):
-            self.warnings.add(f"Source {self.source_id} begins with a byte order mark, which is left out.")
+            self.warnings.add(
+                f"Source {self.source_id} begins with a byte order mark, which is left out."
+            )
             page = page[1:]
         if "\0" in page:
             self._refuse("encoding", "holds a NUL", "text", "look at the captured bytes")
-        if "<" in page.rpartition(">")[2] or page.rfind("<!--") > page.rfind("-->"):  # the parser would look for the end again and again
-            self._refuse("document.html", "ends inside a tag or a comment", "a whole web page", "fetch it again")
+        # the parser would look for the end again and again
+        if "<" in page.rpartition(">")[2] or page.rfind("<!--") > page.rfind("-->"):
+            self._refuse(
+                "document.html",
+                "ends inside a tag or a comment",
+                "a whole web page",
+                "fetch it again",
+            )
         shown = _Text.of(_HIDDEN.sub("", page))
         text = shown.text
         for there, most, what in (
@@ -173,11 +211,27 @@ class _DocumentReader(RowReader):
             (shown.has_form, _FORM, "is little more than a form"),
         ):
             if there and (words := len(text.split())) < most:
-                remedy = "open the address in a browser: it may want you to log in, and then another address is needed"
-                self._refuse("document.form", f"{what}, with {words} words beside it", f"a document, with {most} words or more", remedy)
+                remedy = (
+                    "open the address in a browser: it may want you to log in, and then another"
+                    " address is needed"
+                )
+                self._refuse(
+                    "document.form",
+                    f"{what}, with {words} words beside it",
+                    f"a document, with {most} words or more",
+                    remedy,
+                )
         if (words := len(text.split())) < (least := self._options.min_words):
-            happened, remedy = f"is a web page of {words} words, perhaps an error message", "open the address in a browser, then run again"
-            self._refuse("document.short", happened, f"`min_words` in source.options, {least}, or more", remedy)
+            happened, remedy = (
+                f"is a web page of {words} words, perhaps an error message",
+                "open the address in a browser, then run again",
+            )
+            self._refuse(
+                "document.short",
+                happened,
+                f"`min_words` in source.options, {least}, or more",
+                remedy,
+            )
         return text
 
     def _refuse_size(self, limit: str) -> NoReturn:
@@ -186,11 +240,19 @@ class _DocumentReader(RowReader):
 
     def _refuse(self, code: str, happened: str, expected: str, remedy: str) -> NoReturn:
         remedy = f"Nothing is published from it; {remedy}."
-        raise Refused(code, f"Source {self.source_id} {happened}.", expected=expected, remedy=remedy, source_id=self.source_id)
+        raise Refused(
+            code,
+            f"Source {self.source_id} {happened}.",
+            expected=expected,
+            remedy=remedy,
+            source_id=self.source_id,
+        )
 
 
 def _encoding(page: bytes) -> str:
-    """What the page states; browsers read Latin-1 as the code page 1252, and so did those who wrote it."""
+    """What the page states; browsers read Latin-1 as the code page 1252, and so did those who wrote
+    it.
+    """
     stated = None if page.startswith(codecs.BOM_UTF8) else _CHARSET.search(page[:4096])
     name = codecs.lookup(stated[1].decode("ascii", "replace")).name if stated else "utf-8"
     if not re.fullmatch(r"utf-8|ascii|iso8859-\d+|cp125\d", name):
@@ -199,7 +261,9 @@ def _encoding(page: bytes) -> str:
 
 
 class _Text(HTMLParser):
-    """Collects what a page shows; white space of the source, line ends too, is one blank except in `<pre>`."""
+    """Collects what a page shows; white space of the source, line ends too, is one blank except in
+    `<pre>`.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -222,7 +286,9 @@ class _Text(HTMLParser):
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self._unseen = self._unseen or (tag if tag in _UNSEEN else "")
         self.has_form = self.has_form or tag == "form"
-        self.asks_password |= tag == "input" and any(k == "type" and (v or "").strip().lower() == "password" for k, v in attrs)
+        self.asks_password |= tag == "input" and any(
+            k == "type" and (v or "").strip().lower() == "password" for k, v in attrs
+        )
         self._as_is = self._as_is or tag == "pre"
         self._parts.append("\n\n" if _BLOCK.fullmatch(tag) else "\n" if tag == "br" else "")
 

@@ -1,9 +1,11 @@
 """NOAA GHCN-Daily: station files (.dly), the Access Data Service's CSV, and the station list.
 
-A record of a station file is a value that is present: a slot of -9999 is padding or a missing day and no record, 0 is a true zero. A line
-that cannot be read is one record and set aside whole; so is a value on a day that does not exist; a line of an element that is not
-registered is one record, dropped, and one of an element that NOAA does not know is set aside. A value that failed a check of NOAA's stays,
-with `good` false; one that passed and cannot be true is set aside. The layout is that of NOAA's readme.txt.
+A record of a station file is a value that is present: a slot of -9999 is padding or a missing day
+and no record, 0 is a true zero. A line that cannot be read is one record and set aside whole; so is
+a value on a day that does not exist; a line of an element that is not registered is one record,
+dropped, and one of an element that NOAA does not know is set aside. A value that failed a check of
+NOAA's stays, with `good` false; one that passed and cannot be true is set aside. The layout is that
+of NOAA's readme.txt.
 """
 
 import datetime as dt
@@ -32,14 +34,27 @@ from kfm.connectors.values import ARROW
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "STATION_COLUMNS", "Options", "acquire", "change_token", "columns", "key", "readers", "sanity"]
+__all__ = [
+    "COLUMNS",
+    "KEY",
+    "STATION_COLUMNS",
+    "Options",
+    "acquire",
+    "change_token",
+    "columns",
+    "key",
+    "readers",
+    "sanity",
+]
 
 COLUMNS = (
     Column(name="station_id", type="string", nullable=False),
-    Column(name="observed_on", type="date", nullable=False),  # the observer's day, which for many stations is not the calendar day
+    # the observer's day, which for many stations is not the calendar day
+    Column(name="observed_on", type="date", nullable=False),
     Column(name="element", type="string", nullable=False),
     Column(name="value", type="number", nullable=False),
-    Column(name="unit", type="string"),  # null: a code or a count, or an element the readme does not give a unit for
+    # null: a code or a count, or an element the readme does not give a unit for
+    Column(name="unit", type="string"),
     Column(name="measurement_flag", type="string"),
     Column(name="quality_flag", type="string"),
     Column(name="source_flag", type="string"),
@@ -60,7 +75,8 @@ STATION_COLUMNS = (
     Column(name="geometry", type="geometry"),
 )
 _AIR = ("TMAX", "TMIN", "TAVG", "TOBS", "TAXN", "MDTN", "MDTX")
-_FILLER = (999.9, 9999, 9999.9, 99999)  # nines with the wrong sign, in tenths and in whole units; -9999 is a gap
+# nines with the wrong sign, in tenths and in whole units; -9999 is a gap
+_FILLER = (999.9, 9999, 9999.9, 99999)
 _FLAGGED = ("quality_flag", ())
 _VALUES: tuple[Sane, ...] = tuple(  # by element, or by unit; a value that NOAA flagged itself stays
     Sane("value", low, high, _FILLER, where, _FLAGGED)
@@ -104,7 +120,8 @@ _UNITS: tuple[tuple[str, str, bool], ...] = (  # elements, unit, whether the fil
     (r"DA(?:EV|PR|SF|TN|TX|WM)|DWPR", "d", False),
 )
 _KNOWN = re.compile(  # every element of the readme
-    "|".join(names for names, _, _ in _UNITS) + r"|ADPT|ASLP|ASTP|AWBT|FMTM|MDSF|PGTM|RHAV|RHMN|RHMX|TAXN|DASF|W[TV]\d\d"
+    "|".join(names for names, _, _ in _UNITS)
+    + r"|ADPT|ASLP|ASTP|AWBT|FMTM|MDSF|PGTM|RHAV|RHMN|RHMX|TAXN|DASF|W[TV]\d\d"
 )
 # the character of a flag -> its text; a blank says nothing
 _FLAGS = pa.array([chr(c) if 32 < c < 127 else None for c in range(256)], pa.string())
@@ -113,7 +130,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`source.options`; the address is the tree that holds ghcnd-stations.txt and all/, or with format csv each file itself."""
+    """`source.options`; the address is the tree that holds ghcnd-stations.txt and all/, or with
+    format csv each file itself.
+    """
 
     stations: tuple[str, ...] = ()  # ids, in the order they are read; empty: by state and prefix
     state: str = ""  # all of this state's stations, from the list
@@ -141,7 +160,9 @@ def key(job: Read) -> tuple[str, ...]:
 
 
 def sanity(job: Read) -> tuple[Sane, ...]:
-    """What can be true of them; values of station files are judged as they are read, by the same table."""
+    """What can be true of them; values of station files are judged as they are read, by the same
+    table.
+    """
     if job.format == "txt":
         return _STATIONS
     return (_DAYS_OF,) if job.format == "dly" else (_DAYS_OF, *_VALUES)
@@ -151,22 +172,31 @@ def sanity(job: Read) -> tuple[Sane, ...]:
 
 
 def change_token(ask: Ask) -> str | None:
-    """Both stamps of ghcnd-version.txt: of the daily update and of the last full rebuild; None for CSV, which has none."""
+    """Both stamps of ghcnd-version.txt: of the daily update and of the last full rebuild; None for
+    CSV, which has none.
+    """
     if ask.format == "csv" or _is_file(ask.urls[0]):
         return None
     path = ask.get(_below(ask, "ghcnd-version.txt"), "version", keep=False)
     with path.open("rb") as file:
         stamps = _VERSION.findall(file.read(4096).decode("ascii", "replace"))
-    return " ".join(stamps) if len(stamps) == 2 else None  # not the sentence we know: everything is asked for
+    # not the sentence we know: everything is asked for
+    return " ".join(stamps) if len(stamps) == 2 else None
 
 
 def stamp(token: str) -> str | None:
-    """When the daily update of a release was made: 3.32-upd-2026110918 is of 18 o'clock on 9 November."""
+    """When the daily update of a release was made: 3.32-upd-2026110918 is of 18 o'clock on 9
+    November.
+    """
     made = re.search(r"-upd-(\d{8})(\d{2})?(\d{2})?", token)
     if made is None:
         return None
     try:
-        return rfc3339(dt.datetime.strptime(made[1] + (made[2] or "00") + (made[3] or "00"), "%Y%m%d%H%M").replace(tzinfo=dt.UTC))
+        return rfc3339(
+            dt.datetime.strptime(
+                made[1] + (made[2] or "00") + (made[3] or "00"), "%Y%m%d%H%M"
+            ).replace(tzinfo=dt.UTC)
+        )
     except ValueError:
         return None
 
@@ -187,13 +217,18 @@ def acquire(ask: Ask) -> None:
     size = 1 if options.allow_missing else AT_ONCE
     for at in range(0, len(wanted), size):
         try:
-            ask.get_many({s: _below(ask, f"all/{s}.dly") for s in wanted[at : at + size]}, accept="text/plain")
+            ask.get_many(
+                {s: _below(ask, f"all/{s}.dly") for s in wanted[at : at + size]},
+                accept="text/plain",
+            )
         except NotFetched as error:
             _absent(ask, error, options)
 
 
 def _absent(ask: Ask, error: NotFetched, options: Options) -> None:
-    """A listed station without a file is left out or refused; anything else is trouble on the way."""
+    """A listed station without a file is left out or refused; anything else is trouble on the
+    way.
+    """
     found = _ABSENT.search(str(error))
     if not found:
         raise error
@@ -211,23 +246,36 @@ def _absent(ask: Ask, error: NotFetched, options: Options) -> None:
 
 def _chosen(listed: InputFile, options: Options) -> list[str]:
     if not (options.stations or options.state or options.prefix):
-        _refuse_choice("names no station, no state and no prefix", "one of them: the whole world is 100,000 files")
+        _refuse_choice(
+            "names no station, no state and no prefix",
+            "one of them: the whole world is 100,000 files",
+        )
     found = []
     for record in _StationReader(listed, options, None).rows():
         if record.row is not None:
             found.append(str(record.row["station_id"]))
         elif record.problem is not None and record.problem[0] == "ghcnd.width":
             raise Refused.cut(
-                listed.source_id, f"it ends without a line break inside line {record.line}: {record.problem[1]}", line=record.line
+                listed.source_id,
+                f"it ends without a line break inside line {record.line}: {record.problem[1]}",
+                line=record.line,
             )
     unlisted = [s for s in options.stations if s not in set(found)]
     if unlisted or not found:
-        _refuse_choice(f"asks for {', '.join(unlisted[:5]) or 'stations'} not in the list", "stations of ghcnd-stations.txt")
+        _refuse_choice(
+            f"asks for {', '.join(unlisted[:5]) or 'stations'} not in the list",
+            "stations of ghcnd-stations.txt",
+        )
     return (list(options.stations) or found)[: options.limit]
 
 
 def _refuse_choice(happened: str, expected: str) -> None:
-    raise Refused("ghcnd.stations", f"source.options {happened}.", expected=expected, remedy="Correct them in the registry entry.")
+    raise Refused(
+        "ghcnd.stations",
+        f"source.options {happened}.",
+        expected=expected,
+        remedy="Correct them in the registry entry.",
+    )
 
 
 def _refuse_units(url: str) -> None:
@@ -254,7 +302,9 @@ def _below(ask: Ask, name: str) -> str:
 
 
 def readers(job: Read) -> list[RowReader]:
-    """One per data file; the list that is captured beside station files is evidence of what was asked for, not data."""
+    """One per data file; the list that is captured beside station files is evidence of what was
+    asked for, not data.
+    """
     options = options_of(job.options, Options)
     if job.format == "txt":
         return [_StationReader(source, options, job.encoding) for source in job.inputs]
@@ -271,16 +321,37 @@ def _unit(element: str) -> tuple[str | None, float]:
     return None, 1.0
 
 
-def _row(station: str, day: str, element: str, value: float, unit: str | None, flags: Sequence[str] | None) -> dict[str, Any]:
-    """One observation; `flags` are those of measurement, quality and source, None where the source does not give them."""
+def _row(
+    station: str,
+    day: str,
+    element: str,
+    value: float,
+    unit: str | None,
+    flags: Sequence[str] | None,
+) -> dict[str, Any]:
+    """One observation; `flags` are those of measurement, quality and source, None where the source
+    does not give them.
+    """
     m, q, s = (f.strip() or None for f in flags) if flags is not None else (None, None, None)
-    judged = {"good": q is None, "trace": m == "T" and value == 0} if flags is not None else {"good": None, "trace": None}
-    about = {"station_id": station, "observed_on": day, "element": element, "value": value, "unit": unit}
+    judged = (
+        {"good": q is None, "trace": m == "T" and value == 0}
+        if flags is not None
+        else {"good": None, "trace": None}
+    )
+    about = {
+        "station_id": station,
+        "observed_on": day,
+        "element": element,
+        "value": value,
+        "unit": unit,
+    }
     return about | {"measurement_flag": m, "quality_flag": q, "source_flag": s} | judged
 
 
 class _Part(NamedTuple):
-    """Some consecutive lines of a file: those of the right width as a table of characters, and the others."""
+    """Some consecutive lines of a file: those of the right width as a table of characters, and the
+    others.
+    """
 
     lines: Array  # (n, 269)
     numbers: Array  # of those lines in the file, from 1
@@ -303,26 +374,50 @@ class _DlyReader(RowReader):
         for batch in self.batches(tuple(c.name for c in COLUMNS)):
             for i, row in enumerate(pa.table(dict(batch.columns)).to_pylist()):
                 row["observed_on"] = str(row["observed_on"])
-                yield Loose(batch.line(i), partial(batch.raw, i), None if batch.bad else row, batch.bad.get(i))
+                yield Loose(
+                    batch.line(i),
+                    partial(batch.raw, i),
+                    None if batch.bad else row,
+                    batch.bad.get(i),
+                )
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
-        """Some thousand lines at a time, every column typed already; what is set aside follows its block."""
+        """Some thousand lines at a time, every column typed already; what is set aside follows its
+        block.
+        """
         for part in self._parts():
             made, rows, aside = self._columns(part)
             if len(rows):
-                yield self._batch(names, made, part.numbers[rows], partial(_line_at, part, rows), {})
+                yield self._batch(
+                    names, made, part.numbers[rows], partial(_line_at, part, rows), {}
+                )
             if aside:
                 nothing = {c.name: pa.nulls(len(aside), ARROW[c.type]) for c in COLUMNS}
                 bad = {i: problem for i, (_, _, problem) in enumerate(aside)}
-                yield self._batch(names, nothing, [n for n, _, _ in aside], [line for _, line, _ in aside].__getitem__, bad)
+                yield self._batch(
+                    names,
+                    nothing,
+                    [n for n, _, _ in aside],
+                    [line for _, line, _ in aside].__getitem__,
+                    bad,
+                )
 
-    def _batch(self, names: tuple[str, ...], made: Any, numbers: Any, line: Callable[[int], bytes], bad: dict[int, Problem]) -> Batch:
+    def _batch(
+        self,
+        names: tuple[str, ...],
+        made: Any,
+        numbers: Any,
+        line: Callable[[int], bytes],
+        bad: dict[int, Problem],
+    ) -> Batch:
         unknown = tuple(name for name in made if name not in names)
         number, raw = (lambda i: int(numbers[i])), (lambda i: line(i).decode("ascii", "replace"))
         return Batch(self.source_id, len(numbers), made, number, raw, bad, unknown)
 
     def _parts(self) -> Iterator[_Part]:
-        """The file in blocks of whole lines. Raises `Refused` when not one of its lines is of this station."""
+        """The file in blocks of whole lines. Raises `Refused` when not one of its lines is of this
+        station.
+        """
         held, number, ours = b"", 1, False
         for block in chain(utf8_blocks(self._source, "dly", None, self.warnings), (None,)):
             held += block or b""
@@ -331,7 +426,11 @@ class _DlyReader(RowReader):
             if not cut:
                 continue
             part, count = _part(held[:cut], number)
-            ours = ours or bool(self._own(part.lines).any()) or any(line.startswith(self._station.tobytes()) for _, line in part.odd)
+            ours = (
+                ours
+                or bool(self._own(part.lines).any())
+                or any(line.startswith(self._station.tobytes()) for _, line in part.odd)
+            )
             yield part
             number, held = number + count, held[cut:]
         if not ours:
@@ -339,7 +438,10 @@ class _DlyReader(RowReader):
                 "ghcnd.station",
                 f"No line of source {self.source_id} is one of that station.",
                 expected="lines that begin with the id of the station",
-                remedy="Look at the captured bytes: it may be another station's file or an error message.",
+                remedy=(
+                    "Look at the captured bytes: it may be another station's file or an error"
+                    " message."
+                ),
                 source_id=self.source_id,
             )
 
@@ -352,23 +454,36 @@ class _DlyReader(RowReader):
         if len(line) != _WIDTH:
             return "ghcnd.width", f"the line is {len(line)} characters wide, not {_WIDTH}"
         if not _HEAD.match(line):
-            return "ghcnd.line", "the line does not begin with a station, a year, a month and an element"
+            return (
+                "ghcnd.line",
+                "the line does not begin with a station, a year, a month and an element",
+            )
         if line[:11] != self._station.tobytes():
             return "ghcnd.station", f"the line is of another station than {self.source_id}"
         if (problem := _unwanted(line[17:21].decode(), self._wanted)) is not None:
             return problem
-        day = next(d for d in range(1, _DAYS + 1) if not _SLOT.fullmatch(line, 13 + 8 * d, 21 + 8 * d))
+        day = next(
+            d for d in range(1, _DAYS + 1) if not _SLOT.fullmatch(line, 13 + 8 * d, 21 + 8 * d)
+        )
         return "ghcnd.value", f"day {day} is not a value and three flags"
 
-    def _columns(self, part: _Part) -> tuple[dict[str, "pa.Array"], Array, list[tuple[int, bytes, Problem]]]:
+    def _columns(
+        self, part: _Part
+    ) -> tuple[dict[str, "pa.Array"], Array, list[tuple[int, bytes, Problem]]]:
         """The values of a block as columns, the line of each, and what is none."""
         lines = part.lines
         first, length, dated = _months(lines[:, 11:17])
-        codes, which = np.unique(np.ascontiguousarray(lines[:, 17:21]).view("S4").ravel(), return_inverse=True)
+        codes, which = np.unique(
+            np.ascontiguousarray(lines[:, 17:21]).view("S4").ravel(), return_inverse=True
+        )
         elements = [c.decode("ascii", "replace") for c in codes.tolist()]
-        wanted = np.array([bool(_ELEMENT.fullmatch(e)) and _unwanted(e, self._wanted) is None for e in elements], np.bool_)
+        wanted = np.array(
+            [bool(_ELEMENT.fullmatch(e)) and _unwanted(e, self._wanted) is None for e in elements],
+            np.bool_,
+        )
         fine = dated & wanted[which] & self._own(lines)
-        planes = np.ascontiguousarray(np.moveaxis(lines[:, 21:].reshape(-1, _DAYS, 8), 2, 0))  # one per character of a slot
+        # one per character of a slot
+        planes = np.ascontiguousarray(np.moveaxis(lines[:, 21:].reshape(-1, _DAYS, 8), 2, 0))
         values, whole = _integers(planes[:5])
         printable = planes[5:] - np.uint8(32) < 95  # flags are
         if not (whole.all() and printable.all()):
@@ -378,18 +493,30 @@ class _DlyReader(RowReader):
         units = [_unit(e) for e in elements]
         untrue = present & ~late & (planes[6] == ord(" ")) & _untrue(values, which, elements, units)
         aside = [(n, line, self._problem(line)) for n, line in part.odd]
-        aside += [(int(part.numbers[i]), part.text(i), self._problem(part.text(i))) for i in np.flatnonzero(~fine).tolist()]
         aside += [
-            (int(part.numbers[i]), part.text(i), _no_value(elements[which[i]], day + 1, int(values[i, day])))
+            (int(part.numbers[i]), part.text(i), self._problem(part.text(i)))
+            for i in np.flatnonzero(~fine).tolist()
+        ]
+        aside += [
+            (
+                int(part.numbers[i]),
+                part.text(i),
+                _no_value(elements[which[i]], day + 1, int(values[i, day])),
+            )
             for i, day in np.argwhere(untrue).tolist()
         ]
-        aside += [(int(part.numbers[i]), part.text(i), _no_day(day + 1)) for i, day in np.argwhere(late).tolist()]
+        aside += [
+            (int(part.numbers[i]), part.text(i), _no_day(day + 1))
+            for i, day in np.argwhere(late).tolist()
+        ]
         taken = present & ~late & ~untrue
         at, count = np.flatnonzero(taken), taken.sum(axis=1)
         rows = np.repeat(
             np.arange(len(lines)), count
         )  # the values of a line follow one another, so that what is the same for all is repeated
-        value = values.take(at) / np.repeat(np.array([divisor for _, divisor in units])[which], count)
+        value = values.take(at) / np.repeat(
+            np.array([divisor for _, divisor in units])[which], count
+        )
         m, q, s = (planes[i].take(at) for i in (5, 6, 7))
         made = {
             "station_id": pa.repeat(self.source_id, len(at)),
@@ -409,7 +536,9 @@ class _DlyReader(RowReader):
 def _part(data: bytes, first: int) -> tuple[_Part, int]:
     """Whole lines as a table, and how many they are."""
     table = np.frombuffer(data, np.uint8)
-    if len(data) % (_WIDTH + 1) == 0 and np.count_nonzero(table == ord("\n")) == len(data) // (_WIDTH + 1):
+    if len(data) % (_WIDTH + 1) == 0 and np.count_nonzero(table == ord("\n")) == len(data) // (
+        _WIDTH + 1
+    ):
         table = table.reshape(-1, _WIDTH + 1)
         if (table[:, _WIDTH] == ord("\n")).all():
             return _Part(table[:, :_WIDTH], np.arange(first, first + len(table)), []), len(table)
@@ -418,12 +547,16 @@ def _part(data: bytes, first: int) -> tuple[_Part, int]:
         lines[-1] = data.rpartition(b"\n")[2].removesuffix(b"\r")
     wide = [i for i, line in enumerate(lines) if len(line) == _WIDTH]
     table = np.frombuffer(b"".join(lines[i] for i in wide), np.uint8).reshape(-1, _WIDTH)
-    odd = [(first + i, line) for i, line in enumerate(lines) if len(line) != _WIDTH and line.strip()]
+    odd = [
+        (first + i, line) for i, line in enumerate(lines) if len(line) != _WIDTH and line.strip()
+    ]
     return _Part(table, first + np.array(wide, np.int64), odd), len(lines)
 
 
 def _padded(line: bytes) -> bytes:
-    """A line from which someone took the blanks at its end, that is flags of the last day, with them."""
+    """A line from which someone took the blanks at its end, that is flags of the last day, with
+    them.
+    """
     return line.ljust(_WIDTH) if len(line) >= _WIDTH - 3 else line
 
 
@@ -435,7 +568,11 @@ def _repeated(texts: Sequence[str | None], which: Array, count: Array) -> "pa.Ar
     """One text for each line, as often as the line has values."""
     some = np.flatnonzero(count)
     ends = pa.array(np.cumsum(count[some]), pa.int64())
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(texts, pa.string()).take(pa.array(which[some]))))
+    return pc.run_end_decode(
+        pa.RunEndEncodedArray.from_arrays(
+            ends, pa.array(texts, pa.string()).take(pa.array(which[some]))
+        )
+    )
 
 
 def _flag(characters: Array) -> "pa.Array":
@@ -445,7 +582,9 @@ def _flag(characters: Array) -> "pa.Array":
 
 
 def _months(digits: Array) -> tuple[Array, Array, Array]:
-    """Of YYYYMM: the first day as days since 1970, how many days there are, and whether it is a month at all."""
+    """Of YYYYMM: the first day as days since 1970, how many days there are, and whether it is a
+    month at all.
+    """
     figures = digits - np.uint8(ord("0"))
     year, month = figures[:, :4] @ np.array([1000, 100, 10, 1]), figures[:, 4:] @ np.array([10, 1])
     good = (figures < 10).all(axis=1) & (year > 0) & (month > 0) & (month < 13)
@@ -455,7 +594,9 @@ def _months(digits: Array) -> tuple[Array, Array, Array]:
 
 
 def _integers(text: Array) -> tuple[Array, Array]:
-    """Right-justified integers of five characters, given as five planes, and whether each is one."""
+    """Right-justified integers of five characters, given as five planes, and whether each is
+    one.
+    """
     figures = text - np.uint8(ord("0"))
     digit, minus, blank = figures < 10, text == ord("-"), text == ord(" ")
     figures *= digit
@@ -464,20 +605,31 @@ def _integers(text: Array) -> tuple[Array, Array]:
     for i in range(1, 5):
         number *= 10
         number += figures[i]
-        good &= digit[i] | (blank[i - 1] & (minus[i] | blank[i]))  # after a minus or a digit only a digit
+        # after a minus or a digit only a digit
+        good &= digit[i] | (blank[i - 1] & (minus[i] | blank[i]))
     return np.where(minus.any(axis=0), -number, number), good
 
 
 def _unwanted(element: str, wanted: frozenset[str]) -> Problem | None:
-    """Why an element is not taken: nobody knows it, or nobody asked for it. One that the registry names is known."""
+    """Why an element is not taken: nobody knows it, or nobody asked for it. One that the registry
+    names is known.
+    """
     if element in wanted or (not wanted and _KNOWN.fullmatch(element)):
         return None
     if not _KNOWN.fullmatch(element):
-        return "ghcnd.element", f"{element} is no element that NOAA's readme lists; register it under `elements` if it is one"
+        return (
+            "ghcnd.element",
+            (
+                f"{element} is no element that NOAA's readme lists; register it under `elements` if"
+                " it is one"
+            ),
+        )
     return "drop:element", "the element is not a registered one"
 
 
-def _untrue(values: Array, which: Array, elements: list[str], units: list[tuple[str | None, float]]) -> Array:
+def _untrue(
+    values: Array, which: Array, elements: list[str], units: list[tuple[str | None, float]]
+) -> Array:
     """Which figures cannot be true values of their element."""
     limits = [_limits(element, unit, by) for element, (unit, by) in zip(elements, units)]
     low, high = (np.array([ends[n] for ends in limits], np.int32)[which, None] for n in (0, 1))
@@ -493,15 +645,26 @@ def _untrue(values: Array, which: Array, elements: list[str], units: list[tuple[
 def _limits(element: str, unit: str | None, by: float) -> tuple[int, int, tuple[int, ...]]:
     """(least, greatest, sentinels) as the figures of the file."""
     low, high, filler = limits_for(_VALUES, "value", element=element, unit=unit)
-    figures = {round(s * by) for s in filler if isinstance(s, int | float) and float(s * by).is_integer() and abs(s * by) < 10**5}
-    return max(-(10**6), round(max(low, -(10.0**6)) * by)), min(10**6, round(min(high, 10.0**6) * by)), tuple(sorted(figures))
+    figures = {
+        round(s * by)
+        for s in filler
+        if isinstance(s, int | float) and float(s * by).is_integer() and abs(s * by) < 10**5
+    }
+    return (
+        max(-(10**6), round(max(low, -(10.0**6)) * by)),
+        min(10**6, round(min(high, 10.0**6) * by)),
+        tuple(sorted(figures)),
+    )
 
 
 def _no_value(element: str, day: int, figure: int) -> Problem:
     unit, by = _unit(element)
     low, high, filler = _limits(element, unit, by)
     if figure in filler:
-        return "value.sentinel", f"{element} of day {day}: {figure} is what stands where there is no value, not a value"
+        return (
+            "value.sentinel",
+            f"{element} of day {day}: {figure} is what stands where there is no value, not a value",
+        )
     shown = f"{low / by:g}..{high / by:g}{f' {unit}' if unit else ''}"
     return "value.range", f"{element} of day {day}: {figure / by:g} lies outside {shown}"
 
@@ -522,7 +685,9 @@ def _refuse_endless(size: int, source_id: str) -> None:
 
 
 class _DailyCsvReader(RowReader):
-    """What the Access Data Service sends with units=metric: a row per station and day, a column per element, empty where missing."""
+    """What the Access Data Service sends with units=metric: a row per station and day, a column per
+    element, empty where missing.
+    """
 
     def __init__(self, source: InputFile, options: Options, encoding: str | None) -> None:
         super().__init__(source)
@@ -536,7 +701,9 @@ class _DailyCsvReader(RowReader):
                 yield record
                 continue
             cells = {name: (cell or "").strip() for name, cell in record.row.items()}
-            elements = [name for name in cells if _ELEMENT.fullmatch(name) and name not in ("DATE", "NAME")]
+            elements = [
+                name for name in cells if _ELEMENT.fullmatch(name) and name not in ("DATE", "NAME")
+            ]
             if not {"STATION", "DATE"} <= cells.keys() or not elements:
                 self._refuse_header(list(cells))
             for element in elements:
@@ -546,12 +713,21 @@ class _DailyCsvReader(RowReader):
     def _observed(self, cells: dict[str, str], element: str) -> dict[str, Any]:
         """The row or the problem of one value."""
         station, day, text = cells["STATION"], cells["DATE"], cells[element]
-        attributes = cells.get(f"{element}_ATTRIBUTES")  # measurement, quality and source flag, perhaps a time
+        # measurement, quality and source flag, perhaps a time
+        attributes = cells.get(f"{element}_ATTRIBUTES")
         flags = None if attributes is None else [*attributes.split(","), "", ""][:3]
         if (unwanted := _unwanted(element, self._wanted)) is not None:
             return {"row": None, "problem": unwanted}
-        if not _STATION.fullmatch(station) or not _DATE.fullmatch(day) or not _NUMBER.fullmatch(text) or float(text) == _MISSING:
-            reason = f"{element}: {text!r} of station {station!r} on {day!r} is not a value with its place and day"
+        if (
+            not _STATION.fullmatch(station)
+            or not _DATE.fullmatch(day)
+            or not _NUMBER.fullmatch(text)
+            or float(text) == _MISSING
+        ):
+            reason = (
+                f"{element}: {text!r} of station {station!r} on {day!r} is not a value with its"
+                " place and day"
+            )
             return {"row": None, "problem": ("ghcnd.value", reason)}
         return {"row": _row(station, day, element, float(text), _unit(element)[0], flags)}
 
@@ -567,7 +743,9 @@ class _DailyCsvReader(RowReader):
 
 
 class _StationReader(RowReader):
-    """ghcnd-stations.txt: a line per station in fixed columns; an elevation of -999.9 is missing."""
+    """ghcnd-stations.txt: a line per station in fixed columns; an elevation of -999.9 is
+    missing.
+    """
 
     def __init__(self, source: InputFile, options: Options, encoding: str | None) -> None:
         super().__init__(source)
@@ -589,16 +767,30 @@ class _StationReader(RowReader):
             yield self._last(number + 1, held.rstrip("\r"), widths or {_STATION_WIDTH})
 
     def _last(self, number: int, line: str, widths: set[int]) -> Loose:
-        """A line without an end: where all others are of one width, a narrower one was cut, and with it a name or a state."""
+        """A line without an end: where all others are of one width, a narrower one was cut, and
+        with it a name or a state.
+        """
         if len(widths) == 1 and len(line) < (width := min(widths)):
-            return Loose(number, partial(str, line), None, ("ghcnd.width", f"the line is {len(line)} characters wide, not {width}"))
+            return Loose(
+                number,
+                partial(str, line),
+                None,
+                ("ghcnd.width", f"the line is {len(line)} characters wide, not {width}"),
+            )
         return self._station(number, line)
 
     def _station(self, number: int, line: str) -> Loose:
-        latitude, longitude, elevation = (line[a:b].strip() for a, b in ((12, 20), (21, 30), (31, 37)))
+        latitude, longitude, elevation = (
+            line[a:b].strip() for a, b in ((12, 20), (21, 30), (31, 37))
+        )
         station, state = line[:11], line[38:40].strip()
-        if not _STATION.fullmatch(station) or not all(map(_NUMBER.fullmatch, (latitude, longitude, elevation))):
-            problem: Problem | None = ("ghcnd.line", "the line is not an id, a latitude, a longitude and an elevation in their columns")
+        if not _STATION.fullmatch(station) or not all(
+            map(_NUMBER.fullmatch, (latitude, longitude, elevation))
+        ):
+            problem: Problem | None = (
+                "ghcnd.line",
+                "the line is not an id, a latitude, a longitude and an elevation in their columns",
+            )
         else:
             problem = self._unwanted(station, state)
         if problem is not None:
@@ -620,7 +812,15 @@ class _StationReader(RowReader):
     def _unwanted(self, station: str, state: str) -> Problem | None:
         """Why a listed station is not one of those asked for."""
         if self._named:
-            return None if station in self._named else ("drop:station", "the registry names other stations")
+            return (
+                None
+                if station in self._named
+                else ("drop:station", "the registry names other stations")
+            )
         if self._options.state and state != self._options.state:
             return "drop:state", f"the registry asks for {self._options.state}"
-        return None if station.startswith(self._options.prefix) else ("drop:station", f"the registry asks for {self._options.prefix}…")
+        return (
+            None
+            if station.startswith(self._options.prefix)
+            else ("drop:station", f"the registry asks for {self._options.prefix}…")
+        )

@@ -1,4 +1,6 @@
-"""USGS NWIS as archives keep it, RDB tables and WaterML in JSON: a true zero, an estimate and a gap stay three things."""
+"""USGS NWIS as archives keep it, RDB tables and WaterML in JSON: a true zero, an estimate and a gap
+stay three things.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,13 +30,17 @@ Service = Literal["dv", "iv", "site", "peak"]
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the registry may say of an NWIS source."""
 
-    service: Service | None = None  # which service the files came from; None: the first file itself shows it
+    # which service the files came from; None: the first file itself shows it
+    service: Service | None = None
 
 
 def _table(*rows: str) -> tuple[Column, ...]:
     """Columns from `name type [unit]`; a type ending in `!` may not be null."""
     parts = [(*row.split(), "")[:3] for row in rows]
-    return tuple(Column(name=n, type=t.rstrip("!"), nullable=not t.endswith("!"), unit=u or None) for n, t, u in parts)  # type: ignore[arg-type]
+    return tuple(
+        Column(name=n, type=t.rstrip("!"), nullable=not t.endswith("!"), unit=u or None)  # type: ignore[arg-type]
+        for n, t, u in parts
+    )
 
 
 # The cells of a site or peak line, and the columns they become.
@@ -69,7 +75,14 @@ _PEAK = {
 }
 _SERIES = ("agency", "site_no", "parameter_code", "statistic_code", "ts_id")
 # `status` is measured, estimated or missing; `condition` says what the agency gave as the reason.
-_VALUE = ("value number", "unit string", "status string!", "estimated boolean!", "approval_status string", "condition string")
+_VALUE = (
+    "value number",
+    "unit string",
+    "status string!",
+    "estimated boolean!",
+    "approval_status string",
+    "condition string",
+)
 
 
 def _values(time: str) -> tuple[Column, ...]:
@@ -77,16 +90,24 @@ def _values(time: str) -> tuple[Column, ...]:
 
 
 _TABLES: dict[Service, tuple[tuple[Column, ...], tuple[str, ...]]] = {
-    "dv": (_values("observed_on date!"), (*_SERIES, "observed_on")),  # a day at the site is no moment in UTC
+    # a day at the site is no moment in UTC
+    "dv": (_values("observed_on date!"), (*_SERIES, "observed_on")),
     "iv": (_values("observed_at timestamp!"), (*_SERIES, "observed_at")),
     "site": (_table(*_SITE.values(), "geometry geometry"), ("agency", "site_no")),
-    "peak": (_table(*_PEAK.values(), "peak_on date", "max_gage_on date", "estimated boolean!"), ("agency", "site_no", "peak_date")),
+    "peak": (
+        _table(*_PEAK.values(), "peak_on date", "max_gage_on date", "estimated boolean!"),
+        ("agency", "site_no", "peak_date"),
+    ),
 }
 COLUMNS, KEY = _TABLES["dv"]
 
-# Figures that stand for "no value" beside -999999, which is read as missing; flows are rounded to three digits, so none of them is one.
-_FILLER = tuple(sign * n for n in (9999, 9999.9, 99999, 99999.9, 999999, 9999999) for sign in (1, -1))
-_FLOW, _STAGE, _HEIGHT = (-1e6, 1e7), (-500, 30_000), (-1700, 30_000)  # ft3/s (the tide turns some rivers), ft of water, ft of land
+# Figures that stand for "no value" beside -999999, which is read as missing; flows are rounded to
+# three digits, so none of them is one.
+_FILLER = tuple(
+    sign * n for n in (9999, 9999.9, 99999, 99999.9, 999999, 9999999) for sign in (1, -1)
+)
+# ft3/s (the tide turns some rivers), ft of water, ft of land
+_FLOW, _STAGE, _HEIGHT = (-1e6, 1e7), (-500, 30_000), (-1700, 30_000)
 SANITY = (
     Sane("observed_on", "1800-01-01", "+2d"),
     Sane("observed_at", "1980-01-01", "+1d"),  # before, nothing was sent more often than daily
@@ -104,23 +125,72 @@ SANITY = (
     Sane("highest_since", 1000, 2100),
 )
 
-_UNITS = {"00060": "ft3/s", "00065": "ft"}  # by parameter; others as the document says, in these words
-_UNIT_WORDS = {"cubic feet per second": "ft3/s", "feet": "ft", "degrees Celsius": "Cel", "deg C": "Cel", "inches": "in"}
-_UNITS_KNOWN = {*_UNIT_WORDS.values(), "cubic meters per second", "meters", "centimeters", "millimeters", "liters per second", "deg F"}
-# The documented words that stand where a number should. Dry and ZFl mean no flow, but no number was published: none is made up.
-_WORDS = ("Ssn", "Bkw", "Ice", "Pr", "Rat", "Eqp", "Fld", "Dry", "Dis", "Mnt", "ZFl", "Pmp", "Tst", "Nd", "--", "***")
+# by parameter; others as the document says, in these words
+_UNITS = {"00060": "ft3/s", "00065": "ft"}
+_UNIT_WORDS = {
+    "cubic feet per second": "ft3/s",
+    "feet": "ft",
+    "degrees Celsius": "Cel",
+    "deg C": "Cel",
+    "inches": "in",
+}
+_UNITS_KNOWN = {
+    *_UNIT_WORDS.values(),
+    "cubic meters per second",
+    "meters",
+    "centimeters",
+    "millimeters",
+    "liters per second",
+    "deg F",
+}
+# The documented words that stand where a number should. Dry and ZFl mean no flow, but no number was
+# published: none is made up.
+_WORDS = (
+    "Ssn",
+    "Bkw",
+    "Ice",
+    "Pr",
+    "Rat",
+    "Eqp",
+    "Fld",
+    "Dry",
+    "Dis",
+    "Mnt",
+    "ZFl",
+    "Pmp",
+    "Tst",
+    "Nd",
+    "--",
+    "***",
+)
 _CONDITIONS = {word.lower(): word for word in _WORDS}
 _APPROVAL = {"A": "Approved", "P": "Provisional"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NO_DATA = -999999.0
-_ZONES = {"UTC": 0, "GMT": 0, "AST": -4, "ADT": -3, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6}
+_ZONES = {
+    "UTC": 0,
+    "GMT": 0,
+    "AST": -4,
+    "ADT": -3,
+    "EST": -5,
+    "EDT": -4,
+    "CST": -6,
+    "CDT": -5,
+    "MST": -7,
+    "MDT": -6,
+}
 _ZONES |= {"PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10, "HDT": -9}
-_COLUMN = re.compile(r"(\d+)_(\d{5})(?:_(\d{5}))?", re.ASCII)  # series, parameter, statistic (dv only)
+# series, parameter, statistic (dv only)
+_COLUMN = re.compile(r"(\d+)_(\d{5})(?:_(\d{5}))?", re.ASCII)
 _DESCRIBED = re.compile(r"#\s+\d+\s+(\d{5})\s+(?:\d{5}\s+)?(\S.*)", re.ASCII)
-_RETRIEVED = re.compile(r"#\s+[Rr]etrieved: (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) ([A-Z]{3,4}|[+-]\d\d:\d\d)(?:\s|$)", re.ASCII)
+_RETRIEVED = re.compile(
+    r"#\s+[Rr]etrieved: (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) ([A-Z]{3,4}|[+-]\d\d:\d\d)(?:\s|$)",
+    re.ASCII,
+)
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)T00:00:00(?:\.0+)?", re.ASCII)
 _LONGEST = 1 << 20  # characters in a line
-# NAD83 and WGS 84 agree to the metre or two these positions are good for; other datums need grids, so they are not taken.
+# NAD83 and WGS 84 agree to the metre or two these positions are good for; other datums need grids,
+# so they are not taken.
 _DATUMS = {"NAD83": "EPSG:4269", "WGS84": "EPSG:4326"}
 
 
@@ -144,14 +214,26 @@ def _service(job: Read) -> Service:
     """The option, or what the first file shows."""
     given, first = options_of(job.options, Options).service, job.inputs[0]
     if given or job.format != "json":
-        return given or _kind_of(first.source_id, next((x.split("\t") for _, x in _lines(first) if x.strip() and x[0] != "#"), []))
-    return "iv" if next(filter(None, (_statistic(s.row) for s in _series_of(_Document(first)))), "00000") == "00000" else "dv"
+        return given or _kind_of(
+            first.source_id,
+            next((x.split("\t") for _, x in _lines(first) if x.strip() and x[0] != "#"), []),
+        )
+    return (
+        "iv"
+        if next(filter(None, (_statistic(s.row) for s in _series_of(_Document(first)))), "00000")
+        == "00000"
+        else "dv"
+    )
 
 
 def _reading(text: str, codes: list[str], no_data: float = _NO_DATA) -> tuple[Row, Problem | None]:
-    """What a cell with its codes says: empty, the sentinel or a documented word is missing, never zero."""
+    """What a cell with its codes says: empty, the sentinel or a documented word is missing, never
+    zero.
+    """
     word, number = _CONDITIONS.get(text.lower()), _NUMBER.fullmatch(text)
-    missing = not text or word is not None or (number is not None and float(text) in (no_data, _NO_DATA))
+    missing = (
+        not text or word is not None or (number is not None and float(text) in (no_data, _NO_DATA))
+    )
     if not missing and not number:
         return {}, ("nwis.value", f"{text[:40]!r} is neither a number nor a documented code")
     conditions = {c for c in (word, *(_CONDITIONS.get(c.lower()) for c in codes)) if c}
@@ -168,11 +250,16 @@ def _reading(text: str, codes: list[str], no_data: float = _NO_DATA) -> tuple[Ro
 
 
 def _contradiction(parameter: str, stated: str | None) -> Problem | None:
-    """A document that states another unit than its parameter has: one of them is wrong, and nobody can say which."""
+    """A document that states another unit than its parameter has: one of them is wrong, and nobody
+    can say which.
+    """
     due = _UNITS.get(parameter)
     if due is None or not stated or stated == due:
         return None
-    return "unit.contradiction", f"parameter {parameter} is in {due}, the document says {stated[:40]!r}"
+    return (
+        "unit.contradiction",
+        f"parameter {parameter} is in {due}, the document says {stated[:40]!r}",
+    )
 
 
 # -- RDB
@@ -187,15 +274,32 @@ def _lines(source: InputFile, said: set[str] | None = None) -> Iterator[tuple[in
             number += 1
             yield number, line.rstrip("\r")
         if len(held) > _LONGEST:
-            raise _refusal(source.source_id, "rdb.line", f"line {number + 1} is longer than {_LONGEST} characters")
+            raise _refusal(
+                source.source_id,
+                "rdb.line",
+                f"line {number + 1} is longer than {_LONGEST} characters",
+            )
 
 
 def _kind_of(source_id: str, header: list[str]) -> Service:
     """The service whose header this is."""
-    shows: dict[str, Service] = {"peak_dt": "peak", "tz_cd": "iv", "datetime": "dv", "station_nm": "site"}
+    shows: dict[str, Service] = {
+        "peak_dt": "peak",
+        "tz_cd": "iv",
+        "datetime": "dv",
+        "station_nm": "site",
+    }
     service = next((shows[name] for name in shows if name in header), None)
-    if service is None or not {"agency_cd", "site_no"} <= set(header) or len(set(header)) < len(header):
-        what = f"its header is {' '.join(header)[:120]!r}" if header else "it holds nothing but comments"
+    if (
+        service is None
+        or not {"agency_cd", "site_no"} <= set(header)
+        or len(set(header)) < len(header)
+    ):
+        what = (
+            f"its header is {' '.join(header)[:120]!r}"
+            if header
+            else "it holds nothing but comments"
+        )
         raise _refusal(source_id, "rdb.header" if header else "empty", what)
     return service
 
@@ -204,8 +308,14 @@ def _refusal(source_id: str, code: str, what: str) -> Refused:
     return Refused(
         code,
         f"Source {source_id} cannot be read: {what}.",
-        expected="what the dv, iv, site or peak service sends: series with values, or RDB (comments, a header, a line of types, data)",
-        remedy="Look at the captured bytes (it may be a message such as 'No sites found'); correct the address or `options.service`.",
+        expected=(
+            "what the dv, iv, site or peak service sends: series with values, or RDB (comments, a"
+            " header, a line of types, data)"
+        ),
+        remedy=(
+            "Look at the captured bytes (it may be a message such as 'No sites found'); correct the"
+            " address or `options.service`."
+        ),
         source_id=source_id,
     )
 
@@ -229,11 +339,20 @@ class _Rdb(RowReader):
             elif not header or cells[0] == header[0]:
                 header, typed = self._header(cells), False
             elif not typed:
-                typed = len(cells) == len(header) and all(re.fullmatch(r"\d+[sdn]", c.strip()) for c in cells)
+                typed = len(cells) == len(header) and all(
+                    re.fullmatch(r"\d+[sdn]", c.strip()) for c in cells
+                )
                 if not typed:
-                    raise _refusal(self.source_id, "rdb.types", f"line {number} should give a type such as 5s or 14n for each column")
+                    raise _refusal(
+                        self.source_id,
+                        "rdb.types",
+                        f"line {number} should give a type such as 5s or 14n for each column",
+                    )
             elif len(cells) != len(header):
-                problem = ("rdb.columns", f"the line has {len(cells)} cells, the header has {len(header)}")
+                problem = (
+                    "rdb.columns",
+                    f"the line has {len(cells)} cells, the header has {len(header)}",
+                )
                 yield Loose(number, partial(str, line), None, problem)
             else:
                 for row, found in self._records(dict(zip(header, (c.strip() for c in cells)))):
@@ -242,8 +361,11 @@ class _Rdb(RowReader):
     def _describe(self, line: str) -> None:
         if (made := _RETRIEVED.match(line)) is not None:
             hours = _ZONES.get(made[3])
-            stamp = utc(f"{made[1]}T{made[2]}{made[3] if made[3][0] in '+-' else f'{hours:+03d}:00' if hours is not None else ''}")
-            self.stamp = min(filter(None, (self.stamp, stamp)), default="")  # files may be put together: the oldest counts
+            stamp = utc(
+                f"{made[1]}T{made[2]}{made[3] if made[3][0] in '+-' else f'{hours:+03d}:00' if hours is not None else ''}"
+            )
+            # files may be put together: the oldest counts
+            self.stamp = min(filter(None, (self.stamp, stamp)), default="")
         if match := _DESCRIBED.match(line):
             words = match[2].split("(")[0].rpartition(",")[2].strip()
             self._units[match[1]] = _UNIT_WORDS.get(words, words)
@@ -251,11 +373,16 @@ class _Rdb(RowReader):
     def _header(self, cells: list[str]) -> list[str]:
         if _kind_of(self.source_id, cells) != self._service:
             raise _refusal(
-                self.source_id, "rdb.header", f"it is no table of the {self._service} service, its header is {' '.join(cells)[:120]!r}"
+                self.source_id,
+                "rdb.header",
+                f"it is no table of the {self._service} service, its header is"
+                f" {' '.join(cells)[:120]!r}",
             )
         known = {"site": _SITE, "peak": _PEAK}.get(self._service, {})
         if known and (more := [c for c in cells if c not in known]):
-            self.warnings.add(f"{self.source_id} also has the columns {', '.join(more)}; they are left out.")
+            self.warnings.add(
+                f"{self.source_id} also has the columns {', '.join(more)}; they are left out."
+            )
         return cells
 
     def _records(self, cells: dict[str, str]) -> Iterator[tuple[Row, Problem | None]]:
@@ -267,10 +394,16 @@ class _Rdb(RowReader):
             when, fault = self._when(cells)
             for name, text in cells.items():
                 if match := _COLUMN.fullmatch(name):
-                    row, problem = _reading(text, [c for c in re.split(r"[:\s,]+", cells.get(f"{name}_cd", "")) if c])
-                    stated = self._units.get(match[2], "")  # what stands last in a description is not always a unit
+                    row, problem = _reading(
+                        text, [c for c in re.split(r"[:\s,]+", cells.get(f"{name}_cd", "")) if c]
+                    )
+                    # what stands last in a description is not always a unit
+                    stated = self._units.get(match[2], "")
                     other = _contradiction(match[2], stated if stated in _UNITS_KNOWN else None)
-                    yield self._series(cells, *match.groups()) | when | row, fault or problem or other
+                    yield (
+                        self._series(cells, *match.groups()) | when | row,
+                        fault or problem or other,
+                    )
 
     def _when(self, cells: dict[str, str]) -> tuple[Row, Problem | None]:
         if self._service == "dv":
@@ -280,10 +413,20 @@ class _Rdb(RowReader):
             return {}, ("nwis.zone", f"the time zone {cells['tz_cd'][:12]!r} is not known")
         return {"observed_at": f"{cells['datetime'].replace(' ', 'T')}{hours:+03d}:00"}, None
 
-    def _series(self, cells: dict[str, str], ts_id: str, parameter: str, statistic: str | None) -> Row:
-        site = {"agency": cells["agency_cd"] or None, "site_no": cells["site_no"] or None, "ts_id": ts_id}
+    def _series(
+        self, cells: dict[str, str], ts_id: str, parameter: str, statistic: str | None
+    ) -> Row:
+        site = {
+            "agency": cells["agency_cd"] or None,
+            "site_no": cells["site_no"] or None,
+            "ts_id": ts_id,
+        }
         unit = _UNITS.get(parameter) or self._units.get(parameter)
-        return site | {"parameter_code": parameter, "statistic_code": statistic or "00000", "unit": unit}
+        return site | {
+            "parameter_code": parameter,
+            "statistic_code": statistic or "00000",
+            "unit": unit,
+        }
 
 
 def _renamed(cells: dict[str, str], names: dict[str, str]) -> Row:
@@ -296,7 +439,13 @@ def _site(row: Row) -> tuple[Row, Problem | None]:
     if None in place:
         return row, None
     if datum not in _DATUMS:
-        return row, ("nwis.datum", f"the position is on {datum or 'no stated datum'}; only NAD83 and WGS84 can be taken as they are")
+        return row, (
+            "nwis.datum",
+            (
+                f"the position is on {datum or 'no stated datum'}; only NAD83 and WGS84 can be"
+                " taken as they are"
+            ),
+        )
     if all(_NUMBER.fullmatch(p) for p in place):  # else the columns themselves condemn the row
         row["geometry"] = Point(coordinates=[float(p) for p in place])
     return row, None
@@ -304,7 +453,8 @@ def _site(row: Row) -> tuple[Row, Problem | None]:
 
 def _peak(row: Row) -> Row:
     for text, day in (("peak_date", "peak_on"), ("max_gage_date", "max_gage_on")):
-        row[day] = None if re.fullmatch(r"\d{4}-(0\d|1[0-2])-00", row[text] or "") else row[text]  # only year or month is known
+        # only year or month is known
+        row[day] = None if re.fullmatch(r"\d{4}-(0\d|1[0-2])-00", row[text] or "") else row[text]
     return row | {"estimated": "2" in (row["peak_codes"] or "").split(",")}
 
 
@@ -321,7 +471,11 @@ class _Document(JsonReader):
     def _finish(self, records: Records) -> None:
         info = records.member("queryInfo")
         notes = info.get("note") if isinstance(info, dict) else None
-        made = [n.get("value") for n in notes if isinstance(n, dict) and n.get("title") == "requestDT"] if isinstance(notes, list) else []
+        made = (
+            [n.get("value") for n in notes if isinstance(n, dict) and n.get("title") == "requestDT"]
+            if isinstance(notes, list)
+            else []
+        )
         self.stamp = utc(made[0]) if made else ""
 
 
@@ -332,7 +486,9 @@ def _series_of(reader: _Document) -> Iterator[Loose]:
         found = True
         yield series
     if not found:
-        raise _refusal(reader.source_id, "empty", "it holds no time series, so nothing matched the request")
+        raise _refusal(
+            reader.source_id, "empty", "it holds no time series, so nothing matched the request"
+        )
 
 
 def _statistic(series: Any) -> str:
@@ -379,17 +535,30 @@ class _WaterMl(RowReader):
 
     def _values(self, series: Any) -> Iterator[_Found]:
         site, variable = series["sourceInfo"]["siteCode"][0], series["variable"]
-        parameter, unit = variable["variableCode"][0]["value"], (variable.get("unit") or {}).get("unitCode")
-        fixed = {"agency": site["agencyCode"], "site_no": site["value"], "parameter_code": parameter}
-        fixed |= {"statistic_code": _statistic(series) or "00000", "unit": _UNITS.get(parameter) or _UNIT_WORDS.get(unit or "", unit)}
+        parameter, unit = (
+            variable["variableCode"][0]["value"],
+            (variable.get("unit") or {}).get("unitCode"),
+        )
+        fixed = {
+            "agency": site["agencyCode"],
+            "site_no": site["value"],
+            "parameter_code": parameter,
+        }
+        fixed |= {
+            "statistic_code": _statistic(series) or "00000",
+            "unit": _UNITS.get(parameter) or _UNIT_WORDS.get(unit or "", unit),
+        }
         no_data = float(variable.get("noDataValue") or _NO_DATA)
         other = _contradiction(parameter, _UNIT_WORDS.get(unit or "", unit))
-        for block in series["values"]:  # one per method, whose number is the one its series has in RDB
+        # one per method, whose number is the one its series has in RDB
+        for block in series["values"]:
             here = fixed | {"ts_id": str(block["method"][0]["methodID"])}
             for when, points in groupby(block["value"], key=itemgetter("dateTime")):
                 time, fault = self._when(when)
                 for point, text, codes in _joined(list(points), no_data):
-                    row, problem = _reading(text, codes, no_data) if text is not None else ({}, _AGAIN)
+                    row, problem = (
+                        _reading(text, codes, no_data) if text is not None else ({}, _AGAIN)
+                    )
                     yield partial(_shown, here, point), here | time | row, fault or problem or other
 
     def _when(self, text: str) -> tuple[Row, Problem | None]:
@@ -401,12 +570,20 @@ class _WaterMl(RowReader):
 
 
 def _joined(points: list[Row], no_data: float) -> Iterator[tuple[Row, str | None, list[str]]]:
-    """Points of one moment with text and codes; where a gap is listed once per reason, the first has all reasons and the rest no text."""
+    """Points of one moment with text and codes; where a gap is listed once per reason, the first
+    has all reasons and the rest no text.
+    """
     texts = ["" if p["value"] is None else str(p["value"]).strip() for p in points]
-    gap = len(points) > 1 and all(_reading(t, [], no_data)[0].get("status") == "missing" for t in texts)
+    gap = len(points) > 1 and all(
+        _reading(t, [], no_data)[0].get("status") == "missing" for t in texts
+    )
     codes = [p.get("qualifiers") or [] for p in points]
     for i, point in enumerate(points):
-        yield point, None if gap and i else texts[i], sorted(set(chain(*codes))) if gap else codes[i]
+        yield (
+            point,
+            None if gap and i else texts[i],
+            sorted(set(chain(*codes))) if gap else codes[i],
+        )
 
 
 def _shown(series: Row, point: Row) -> str:

@@ -1,4 +1,6 @@
-"""National Weather Service API: alerts, stations and observations; an alert without a shape of its own gets that of its counties."""
+"""National Weather Service API: alerts, stations and observations; an alert without a shape of its
+own gets that of its counties.
+"""
 
 import contextlib
 import re
@@ -31,17 +33,26 @@ _ACCEPT = "application/geo+json"  # without it, nodes of the CDN have served ans
 _WHOLE = 64 << 20  # a file of outlines that is decoded at once
 
 _USPS = (
-    "AL01 AK02 AZ04 AR05 CA06 CO08 CT09 DE10 DC11 FL12 GA13 HI15 ID16 IL17 IN18 IA19 KS20 KY21 LA22 ME23 MD24 MA25 MI26 MN27 MS28 MO29 MT30"
-    " NE31 NV32 NH33 NJ34 NM35 NY36 NC37 ND38 OH39 OK40 OR41 PA42 RI44 SC45 SD46 TN47 TX48 UT49 VT50 VA51 WA53 WV54 WI55 WY56 AS60 GU66"
-    " MP69 PR72 VI78"
+    "AL01 AK02 AZ04 AR05 CA06 CO08 CT09 DE10 DC11 FL12 GA13 HI15 ID16 IL17 IN18 IA19 KS20 KY21 LA22"
+    " ME23 MD24 MA25 MI26 MN27 MS28 MO29 MT30 NE31 NV32 NH33 NJ34 NM35 NY36 NC37 ND38 OH39 OK40"
+    " OR41 PA42 RI44 SC45 SD46 TN47 TX48 UT49 VT50 VA51 WA53 WV54 WI55 WY56 AS60 GU66 MP69 PR72"
+    " VI78"
 )
 _STATES = {word[:2]: word[2:] for word in _USPS.split()}
 _FIPS = frozenset(_STATES.values())  # SAME codes of waters begin with numbers no state has
 
-# What a value is multiplied by, by the unit it is declared in and the one it is sent in: WMO's codes and UCUM's, upstream uses both.
+# What a value is multiplied by, by the unit it is declared in and the one it is sent in: WMO's
+# codes and UCUM's, upstream uses both.
 _UNITS: dict[str, dict[str, float]] = {
     "Cel": {"degC": 1, "Cel": 1, "degF": 5 / 9, "[degF]": 5 / 9, "K": 1},
-    "m/s": {"m_s-1": 1, "m/s": 1, "km_h-1": 1 / 3.6, "km/h": 1 / 3.6, "kt": 1852 / 3600, "[kn_i]": 1852 / 3600},
+    "m/s": {
+        "m_s-1": 1,
+        "m/s": 1,
+        "km_h-1": 1 / 3.6,
+        "km/h": 1 / 3.6,
+        "kt": 1852 / 3600,
+        "[kn_i]": 1852 / 3600,
+    },
     "deg": {"degree_(angle)": 1, "deg": 1},
     "Pa": {"Pa": 1, "hPa": 100},
     "m": {"m": 1, "km": 1000, "ft": 0.3048, "[ft_i]": 0.3048, "mi": 1609.344, "[mi_i]": 1609.344},
@@ -75,18 +86,23 @@ def _table(text: str) -> tuple[Column, ...]:
     return tuple(Column(name=n, type=t, unit=u or None) for n, t, u in words)  # type: ignore[arg-type]
 
 
-_SAID = "event severity certainty urgency status message_type sender sender_name headline"  # of an alert, as it is sent
+# of an alert, as it is sent
+_SAID = "event severity certainty urgency status message_type sender sender_name headline"
 _TIMES = "sent effective onset expires ends"
 _TABLES: dict[str, tuple[tuple[Column, ...], tuple[str, ...]]] = {
     "alerts": (
         _table(
-            f"alert_id {_SAID} {_TIMES.replace(' ', ':timestamp ')}:timestamp area ugc:json same:json references:json superseded:boolean"
-            " expired:boolean counties:json geometry_source geometry:geometry"
+            f"alert_id {_SAID} {_TIMES.replace(' ', ':timestamp ')}:timestamp area ugc:json"
+            " same:json references:json superseded:boolean expired:boolean counties:json"
+            " geometry_source geometry:geometry"
         ),
         ("alert_id",),
     ),
     "stations": (
-        _table("station_id name timezone county county_fips forecast_zone fire_zone elevation:number:m geometry:geometry"),
+        _table(
+            "station_id name timezone county county_fips forecast_zone fire_zone elevation:number:m"
+            " geometry:geometry"
+        ),
         ("station_id",),
     ),
     "observations": (
@@ -101,7 +117,8 @@ _TABLES: dict[str, tuple[tuple[Column, ...], tuple[str, ...]]] = {
 
 
 REVISION = "sent"  # of an alert
-_REJECTED = ("X", "Q", "B")  # what upstream's own checks failed or question: such a value stays with its mark
+# what upstream's own checks failed or question: such a value stays with its mark
+_REJECTED = ("X", "Q", "B")
 _PLAUSIBLE = {  # measures in the units of `_MEASURES`, beyond every record
     "temperature": (-95, 65),
     "dewpoint": (-110, 50),
@@ -123,18 +140,26 @@ _PLAUSIBLE = {  # measures in the units of `_MEASURES`, beyond every record
 SANITY = (
     Sane("sent", "1990-01-01", "+1d"),
     Sane("effective", "1990-01-01", "+90d"),
-    *(Sane(name, "1990-01-01", "+400d") for name in ("onset", "expires", "ends")),  # they speak of what is to come
+    # they speak of what is to come
+    *(Sane(name, "1990-01-01", "+400d") for name in ("onset", "expires", "ends")),
     Sane("observed_at", "1990-01-01", "+1d"),
     Sane("elevation", -500, 9000),
-    *(Sane(name, low, high, flagged=(f"{name}_quality", _REJECTED)) for name, (low, high) in _PLAUSIBLE.items()),
+    *(
+        Sane(name, low, high, flagged=(f"{name}_quality", _REJECTED))
+        for name, (low, high) in _PLAUSIBLE.items()
+    ),
 )
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resource: Literal["alerts", "stations", "observations"] = "alerts"
-    state: str = ""  # alerts: two letters; those that touch no county of it are dropped by rule, and only its counties are listed
-    counties_url: str = ""  # alerts: county outlines, GeoJSON by FIPS code or us-atlas TopoJSON, for alerts without a shape
-    zones: dict[str, tuple[str, ...]] = {}  # alerts: county FIPS codes of forecast zones, beside what the alert itself says
+    # alerts: two letters; those that touch no county of it are dropped by rule, and only its
+    # counties are listed
+    state: str = ""
+    # alerts: county outlines, GeoJSON by FIPS code or us-atlas TopoJSON, for alerts without a shape
+    counties_url: str = ""
+    # alerts: county FIPS codes of forecast zones, beside what the alert itself says
+    zones: dict[str, tuple[str, ...]] = {}
     follow: bool = True  # whether next links are followed; some lists have one for ever
     pages: Annotated[int, msgspec.Meta(ge=1)] = 200  # at most, for each address
 
@@ -144,7 +169,10 @@ def _options(given: dict[str, Any]) -> Options:
     if options.state and options.state not in _STATES:
         _refuse_option(f"state is {options.state!r}", "the two letters of a state, such as KS")
     if options.resource != "alerts" and (options.state or options.counties_url or options.zones):
-        _refuse_option(f"state, counties_url or zones is given for {options.resource}", "them with resource: alerts only")
+        _refuse_option(
+            f"state, counties_url or zones is given for {options.resource}",
+            "them with resource: alerts only",
+        )
     return options
 
 
@@ -173,31 +201,54 @@ def acquire(ask: Ask) -> None:
         url, asked, seen = start, set[str](), set[str]()
         while url:
             if len(asked) == options.pages:
-                _refuse_paging(f"{start} has more than {options.pages} pages", "Raise `pages` in source.options if that many are right.")
+                _refuse_paging(
+                    f"{start} has more than {options.pages} pages",
+                    "Raise `pages` in source.options if that many are right.",
+                )
             asked.add(url)
             number += 1
             name = f"page-{number:04}"
-            page = _Page(InputFile(source_id=name, path=str(ask.get(url, name, accept=_ACCEPT)), digest=""))
-            ids = {str((r.row or {}).get(FEATURE_ID) or r.raw()) for block in page.loose() for r in block}
+            page = _Page(
+                InputFile(source_id=name, path=str(ask.get(url, name, accept=_ACCEPT)), digest="")
+            )
+            ids = {
+                str((r.row or {}).get(FEATURE_ID) or r.raw())
+                for block in page.loose()
+                for r in block
+            }
             link = page.further if options.follow else ""
             further = near(url, link) if link else ""
             if not ids:  # upstream ends some lists so
                 break
-            if further in asked or (ids <= seen and ask.conflicts == "refuse"):  # what came so far may be a part
+            # what came so far may be a part
+            if further in asked or (ids <= seen and ask.conflicts == "refuse"):
                 _refuse_paging(
-                    f"The pages of {start} repeat themselves at {url}", "Run again later, and report it upstream if it stays so."
+                    f"The pages of {start} repeat themselves at {url}",
+                    "Run again later, and report it upstream if it stays so.",
                 )
             seen |= ids
             if further is None:
-                _refuse_paging(f"The next link of {url} leads to {link[:200]}", "Report it upstream; a next link must stay on its host.")
+                _refuse_paging(
+                    f"The next link of {url} leads to {link[:200]}",
+                    "Report it upstream; a next link must stay on its host.",
+                )
             url = further
         ask.log("nws.pages", url=start, pages=len(asked))
     if options.counties_url:
-        _outlines(ask.get(options.counties_url, _COUNTIES, accept="application/geo+json, application/json"))
+        _outlines(
+            ask.get(
+                options.counties_url, _COUNTIES, accept="application/geo+json, application/json"
+            )
+        )
 
 
 def _refuse_paging(what: str, remedy: str) -> NoReturn:
-    raise Refused("nws.paging", f"{what}.", expected="new records on every page, on one host, to an end", remedy=remedy)
+    raise Refused(
+        "nws.paging",
+        f"{what}.",
+        expected="new records on every page, on one host, to an end",
+        remedy=remedy,
+    )
 
 
 class _Page(GeoJsonReader):
@@ -220,7 +271,8 @@ class _Page(GeoJsonReader):
                 raise
             raise Refused(
                 "nws.problem",
-                f"Source {self.source_id} is a problem report: {said['title']} (correlationId {said['correlationId']}): {said['detail']}",
+                f"Source {self.source_id} is a problem report: {said['title']} (correlationId"
+                f" {said['correlationId']}): {said['detail']}",
                 expected="a FeatureCollection",
                 remedy="Run again later; if it stays, report it to the NWS with the correlationId.",
                 **said,
@@ -270,7 +322,9 @@ def readers(job: Read) -> list["_Reader"]:
     options = _options(job.options)
     pages = [i for i in job.inputs if i.source_id != _COUNTIES]
     if options.resource == "alerts":
-        outlines = next((_outlines(Path(i.path)) for i in job.inputs if i.source_id == _COUNTIES), {})
+        outlines = next(
+            (_outlines(Path(i.path)) for i in job.inputs if i.source_id == _COUNTIES), {}
+        )
         alerts = _Alerts(options, pages, outlines)
         return [_Reader(page, alerts.row) for page in pages]
     row = _station if options.resource == "stations" else _observation
@@ -316,7 +370,8 @@ class _Alerts:
         page = _Page(source)
         for block in page.loose():
             for record in block:
-                with contextlib.suppress(msgspec.ValidationError):  # it is set aside when it is read
+                # it is set aside when it is read
+                with contextlib.suppress(msgspec.ValidationError):
                     self._superseded.update(_references(record.row or {}))
         self._updated[source.source_id] = _time(page.member("updated"))
 
@@ -338,29 +393,40 @@ class _Alerts:
             "superseded": str(alert_id) in self._superseded,
             "expired": None if expires is None or now is None else expires <= now,
             "counties": counties,
-            "geometry_source": "polygon" if own is not None else "counties" if drawn is not None else "none",
+            "geometry_source": (
+                "polygon" if own is not None else "counties" if drawn is not None else "none"
+            ),
             "geometry": drawn,
         }
 
     def _counties(self, codes: _Geocode) -> list[str]:
-        """FIPS codes from SAME ("020117"), county UGC codes ("KSC117") and the registered zones, of the wanted state."""
+        """FIPS codes from SAME ("020117"), county UGC codes ("KSC117") and the registered zones, of
+        the wanted state.
+        """
         found = {s[1:] for s in codes.same if re.fullmatch(r"\d{6}", s) and s[1:3] in _FIPS}
         found |= {f for u in codes.ugc if (f := _fips(u)) is not None}
         found |= {f for u in codes.ugc for f in self._options.zones.get(u, ())}
         return sorted(f for f in found if f.startswith(_STATES.get(self._options.state, "")))
 
     def _drawn(self, counties: list[str], reader: _Reader) -> Any:
-        """The counties as one shape; nothing when an outline is missing, for a part would be taken for the whole."""
+        """The counties as one shape; nothing when an outline is missing, for a part would be taken
+        for the whole.
+        """
         if not counties or not self._outlines:
             return None
         missing = [c for c in counties if c not in self._outlines]
         if missing:
-            reader.warnings.add(f"No outline of {', '.join(missing)}: alerts that only name such counties have no shape.")
+            reader.warnings.add(
+                f"No outline of {', '.join(missing)}: alerts that only name such counties have no"
+                " shape."
+            )
             return None
         which = tuple(counties)
         if which not in self._unions:
             whole = shapely.normalize(shapely.union_all([self._outlines[c] for c in which]))
-            self._unions[which] = mapping(whole if whole.geom_type == "MultiPolygon" else shapely.MultiPolygon([whole]))
+            self._unions[which] = mapping(
+                whole if whole.geom_type == "MultiPolygon" else shapely.MultiPolygon([whole])
+            )
         return self._unions[which]
 
 
@@ -388,7 +454,11 @@ def _last(address: Any) -> str | None:
 
 def _fips(ugc: str) -> str | None:
     """The FIPS code of a county UGC code; a zone has none."""
-    return _STATES[ugc[:2]] + ugc[3:] if re.fullmatch(r"[A-Z]{2}C\d{3}", ugc) and ugc[:2] in _STATES else None
+    return (
+        _STATES[ugc[:2]] + ugc[3:]
+        if re.fullmatch(r"[A-Z]{2}C\d{3}", ugc) and ugc[:2] in _STATES
+        else None
+    )
 
 
 def _station(given: Row, _: _Reader) -> Row:
@@ -419,7 +489,9 @@ def _observation(given: Row, _: _Reader) -> Row:
     for name, unit in _MEASURES.items():
         measure = _measure(given, name)
         row[name] = _value(measure, name, unit)
-        row[f"{name}_quality"] = measure.quality_control.removeprefix("qc:") if measure.quality_control else None
+        row[f"{name}_quality"] = (
+            measure.quality_control.removeprefix("qc:") if measure.quality_control else None
+        )
     return row
 
 
@@ -432,28 +504,45 @@ def _value(measure: _Measure, name: str, unit: str) -> float | None:
     if measure.value is None:
         return None
     sent = measure.unit_code or ""
-    code = (_last(sent) or "") if sent.startswith("http") else sent.rsplit(":", 1)[-1]  # unit:degC, wmoUnit:degC, an address, Cel
+    # unit:degC, wmoUnit:degC, an address, Cel
+    code = (_last(sent) or "") if sent.startswith("http") else sent.rsplit(":", 1)[-1]
     factor = _UNITS[unit].get(code)
     if factor is None:
-        raise _Unfit("unit.unknown", f"{name}: {measure.value!r} in the unit {measure.unit_code!r} cannot be turned into {unit}")
+        raise _Unfit(
+            "unit.unknown",
+            f"{name}: {measure.value!r} in the unit {measure.unit_code!r} cannot be turned into"
+            f" {unit}",
+        )
     try:
         value = float(measure.value)
     except ValueError:
         raise _Unfit("type", f"{name}: expected a number, got {measure.value!r}") from None
-    return value if factor == 1 and code not in _ZERO else round(value * factor + _ZERO.get(code, 0), 6)
+    return (
+        value
+        if factor == 1 and code not in _ZERO
+        else round(value * factor + _ZERO.get(code, 0), 6)
+    )
 
 
 # -- county outlines
 
 
 def _outlines(path: Path) -> dict[str, Any]:
-    """Outlines of counties by FIPS code: a FeatureCollection, or a quantised TopoJSON with an object `counties`."""
+    """Outlines of counties by FIPS code: a FeatureCollection, or a quantised TopoJSON with an
+    object `counties`.
+    """
     try:
         if path.stat().st_size > _WHOLE:
             raise ValueError(f"it is larger than {_WHOLE >> 20} MiB")
         document = decode_once(path.read_bytes())
-        found = _topology(document) if document.get("type") == "Topology" else dict(map(_county, document["features"]))
-        return {code: s if s.is_valid else _mended(s) for code, s in found.items() if not s.is_empty}
+        found = (
+            _topology(document)
+            if document.get("type") == "Topology"
+            else dict(map(_county, document["features"]))
+        )
+        return {
+            code: s if s.is_valid else _mended(s) for code, s in found.items() if not s.is_empty
+        }
     except (
         ValueError,
         LookupError,
@@ -467,14 +556,20 @@ def _outlines(path: Path) -> dict[str, Any]:
         raise Refused(
             "nws.counties",
             f"The county outlines cannot be read: {type(error).__name__}: {error}.",
-            expected="a FeatureCollection with county FIPS codes as ids, or the TopoJSON of us-atlas",
+            expected=(
+                "a FeatureCollection with county FIPS codes as ids, or the TopoJSON of us-atlas"
+            ),
             remedy="Look at the captured bytes and correct `counties_url` in source.options.",
         ) from error
 
 
 def _mended(outline: Any) -> Any:
-    """A shape that touches itself, as upstream's grid makes some, without the lines that mending leaves."""
-    return shapely.union_all([p for p in shapely.get_parts(shapely.make_valid(outline)) if p.area > 0])
+    """A shape that touches itself, as upstream's grid makes some, without the lines that mending
+    leaves.
+    """
+    return shapely.union_all(
+        [p for p in shapely.get_parts(shapely.make_valid(outline)) if p.area > 0]
+    )
 
 
 def _county(feature: dict[str, Any]) -> tuple[str, Any]:
@@ -482,9 +577,14 @@ def _county(feature: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _topology(document: dict[str, Any]) -> dict[str, Any]:
-    """Arcs are steps on a grid; a ring is a chain of them, ~i being arc i backwards. Six decimals are a tenth of a metre."""
+    """Arcs are steps on a grid; a ring is a chain of them, ~i being arc i backwards. Six decimals
+    are a tenth of a metre.
+    """
     scale, origin = (np.array(document["transform"][n], float) for n in ("scale", "translate"))
-    lines = [np.round(np.cumsum(np.array(arc, np.int64), axis=0) * scale + origin, 6) for arc in document["arcs"]]
+    lines = [
+        np.round(np.cumsum(np.array(arc, np.int64), axis=0) * scale + origin, 6)
+        for arc in document["arcs"]
+    ]
 
     def ring(arcs: list[int]) -> Any:
         parts = [lines[i] if i >= 0 else lines[~i][::-1] for i in arcs]
@@ -492,10 +592,13 @@ def _topology(document: dict[str, Any]) -> dict[str, Any]:
 
     def polygon(rings: list[list[int]]) -> Any:
         outer, *holes = map(ring, rings)
-        return shapely.Polygon(outer, [h for h in holes if len(h) > 3]) if len(outer) > 3 else None  # the grid may flatten an islet
+        # the grid may flatten an islet
+        return shapely.Polygon(outer, [h for h in holes if len(h) > 3]) if len(outer) > 3 else None
 
     found = {}
     for county in document["objects"][_COUNTIES]["geometries"]:
         polygons = [county["arcs"]] if county["type"] == "Polygon" else county["arcs"]
-        found[str(county["id"])] = shapely.MultiPolygon([p for p in map(polygon, polygons) if p is not None])
+        found[str(county["id"])] = shapely.MultiPolygon(
+            [p for p in map(polygon, polygons) if p is not None]
+        )
     return found

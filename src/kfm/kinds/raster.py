@@ -1,8 +1,10 @@
-"""GRIB2, NetCDF and GeoTIFF rasters to Cloud Optimised GeoTIFFs on their own grid, with an index row for each.
+"""GRIB2, NetCDF and GeoTIFF rasters to Cloud Optimised GeoTIFFs on their own grid, with an index
+row for each.
 
-The rows need the digests of the GeoTIFFs, so reading writes them, into the working folder (the scratch folder of the child). Published
-are exactly those that a row of the finished table names under `asset`: the image of a row that was quarantined, or dropped because it
-lies outside the registered area, is removed again. A table without that column has none.
+The rows need the digests of the GeoTIFFs, so reading writes them, into the working folder (the
+scratch folder of the child). Published are exactly those that a row of the finished table names
+under `asset`: the image of a row that was quarantined, or dropped because it lies outside the
+registered area, is removed again. A table without that column has none.
 """
 
 import datetime as dt
@@ -64,11 +66,25 @@ COLUMNS = (
     Column(name="pixel_height", type="number", nullable=False),
     Column(name="source_is_cog", type="boolean"),
     Column(name="sha256", type="string", nullable=False),
-    Column(name="geometry", type="geometry"),  # null where the outline leaves the Earth or goes round a pole
+    # null where the outline leaves the Earth or goes round a pole
+    Column(name="geometry", type="geometry"),
 )
 KEY = ("asset",)
-# Pixels that a file declares as missing are not counted, so one of these as its least or greatest is a value nobody declared.
-_FILLER = (-9999, -99999, -999999, -32768, 9999, 99999, 999999, 1e20, 9.969209968386869e36, -3.4028234663852886e38, 3.4028234663852886e38)
+# Pixels that a file declares as missing are not counted, so one of these as its least or greatest
+# is a value nobody declared.
+_FILLER = (
+    -9999,
+    -99999,
+    -999999,
+    -32768,
+    9999,
+    99999,
+    999999,
+    1e20,
+    9.969209968386869e36,
+    -3.4028234663852886e38,
+    3.4028234663852886e38,
+)
 _KELVIN = ("variable", ("TMP", "DPT", "TMAX", "TMIN"))
 SANITY = (
     Sane("reference_time", "1800-01-01", "+1d"),
@@ -92,7 +108,11 @@ _GDAL: dict[str, str | int] = {
     "GRIB_NORMALIZE_UNITS": "NO",  # Kelvin stays Kelvin
     "PROJ_NETWORK": "OFF",
 }
-_OPEN: dict[str, dict[str, str]] = {"GRIB": {"USE_IDX": "NO"}, "GTiff": {"GEOREF_SOURCES": "INTERNAL", "NUM_THREADS": "1"}, "netCDF": {}}
+_OPEN: dict[str, dict[str, str]] = {
+    "GRIB": {"USE_IDX": "NO"},
+    "GTiff": {"GEOREF_SOURCES": "INTERNAL", "NUM_THREADS": "1"},
+    "netCDF": {},
+}
 _VARIABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
 _SINCE = re.compile(r"(second|minute|hour|day)s?\s+since\s+(\S+(?:\s+\d\S*)?)", re.IGNORECASE)
 _CALENDARS = {None, "standard", "gregorian", "proleptic_gregorian"}
@@ -109,7 +129,8 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`source.options` of a raster source."""
 
-    bands: tuple[int | str | Selector, ...] = ()  # numbers, names of variables or elements, or {element, level}; none: all, up to 64
+    # numbers, names of variables or elements, or {element, level}; none: all, up to 64
+    bands: tuple[int | str | Selector, ...] = ()
     crs: str = ""  # of files that state none
 
 
@@ -131,18 +152,32 @@ def readers(job: Read) -> list["RasterReader"]:
     """One reader per file."""
     options = options_of(job.options, Options)
     several = len(job.inputs) > 1
-    return [RasterReader(source, f"{job.dataset_id}-{source.source_id}" if several else job.dataset_id, options) for source in job.inputs]
+    return [
+        RasterReader(
+            source, f"{job.dataset_id}-{source.source_id}" if several else job.dataset_id, options
+        )
+        for source in job.inputs
+    ]
 
 
 def companions(job: Read, scratch: Path) -> tuple[str, ...]:
-    """The GeoTIFFs that the table in `scratch` names; others that reading has written are removed."""
+    """The GeoTIFFs that the table in `scratch` names; others that reading has written are
+    removed.
+    """
     with pq.ParquetFile(scratch / job.artifact) as table:
-        named = set(table.read(["asset"])["asset"].to_pylist()) if "asset" in table.schema_arrow.names else set()
+        named = (
+            set(table.read(["asset"])["asset"].to_pylist())
+            if "asset" in table.schema_arrow.names
+            else set()
+        )
     made = [name for reader in readers(job) for name in reader.assets()]
     for name in set(made) - named:
         (scratch / name).unlink(missing_ok=True)
     if missing := [name for name in named if name not in made or not (scratch / name).is_file()]:
-        raise FileNotFoundError(f"{missing[0]} was not written: rows are read before companions are listed, in the scratch folder")
+        raise FileNotFoundError(
+            f"{missing[0]} was not written: rows are read before companions are listed, in the"
+            " scratch folder"
+        )
     return tuple(name for name in made if name in named)
 
 
@@ -167,14 +202,20 @@ class RasterReader(RowReader):
             layers = self._layers(found)
             named = zip(layers, _names(self._stem, layers), strict=True)
             try:
-                made = [row for address, some in groupby(named, lambda n: n[0].address) for row in self._made(found, address, list(some))]
+                made = [
+                    row
+                    for address, some in groupby(named, lambda n: n[0].address)
+                    for row in self._made(found, address, list(some))
+                ]
             except RasterioError as error:
                 damaged(self.source_id, str(error.__cause__ or error)[:200])
         for layer, (row, problem) in zip(layers, made, strict=True):
             yield Loose(layer.number, partial(str, layer), None if problem else row, problem, row)
 
     def _layers(self, found: Sniffed) -> list[Layer]:
-        list_of = {"GRIB": _grib_layers, "netCDF": _netcdf_layers, "GTiff": _tiff_layers}[found.driver]
+        list_of = {"GRIB": _grib_layers, "netCDF": _netcdf_layers, "GTiff": _tiff_layers}[
+            found.driver
+        ]
         try:
             layers = list_of(str(self.path.resolve()), self._options)
         except RasterioError as error:
@@ -185,12 +226,23 @@ class RasterReader(RowReader):
 
     def _chosen(self, layers: list[Layer]) -> list[Layer]:
         wanted = self._options.bands
-        kept = [layer for layer in layers if any(_fits(layer, w) for w in wanted)] if wanted else layers
+        kept = (
+            [layer for layer in layers if any(_fits(layer, w) for w in wanted)]
+            if wanted
+            else layers
+        )
         idle = next((w for w in wanted if not any(_fits(layer, w) for layer in layers)), None)
         if idle is None and kept and (wanted or len(kept) <= _MOST):
             return kept
-        happened = f"has {len(layers)} layers" if idle is None else f"has no layer {msgspec.to_builtins(idle)}"
-        shown = ", ".join(f"{layer.variable} at {layer.level}" if layer.level else str(layer.variable) for layer in layers[:12])
+        happened = (
+            f"has {len(layers)} layers"
+            if idle is None
+            else f"has no layer {msgspec.to_builtins(idle)}"
+        )
+        shown = ", ".join(
+            f"{layer.variable} at {layer.level}" if layer.level else str(layer.variable)
+            for layer in layers[:12]
+        )
         raise Refused(
             "raster.bands",
             f"Source {self.source_id} {happened}: {shown}{', …' if len(layers) > 12 else ''}.",
@@ -200,7 +252,9 @@ class RasterReader(RowReader):
             layers=len(layers),
         )
 
-    def _made(self, found: Sniffed, address: str, named: list[tuple[Layer, str]]) -> Iterator[tuple[Row, Problem | None]]:
+    def _made(
+        self, found: Sniffed, address: str, named: list[tuple[Layer, str]]
+    ) -> Iterator[tuple[Row, Problem | None]]:
         with _open(address, found.driver) as src:
             crs = self._crs(src)
             problem = _misplaced(src, crs)
@@ -216,7 +270,10 @@ class RasterReader(RowReader):
             }
             for layer, name in named:
                 if outline is None and problem is None:
-                    self.warnings.add(f"{name} has no footprint: its outline leaves the Earth, or goes round a pole.")
+                    self.warnings.add(
+                        f"{name} has no footprint: its outline leaves the Earth, or goes round a"
+                        " pole."
+                    )
                 _check_size(src, layer, self.source_id)
                 row = grid | self._row(src, layer, crs, name)
                 yield row, problem or _filled(row["bands"] or ())
@@ -229,7 +286,17 @@ class RasterReader(RowReader):
         nodata = src.nodatavals[layer.indexes[0] - 1]
         return {
             "asset": name,
-            **{k: getattr(layer, k) for k in ("variable", "level", "unit", "description", "reference_time", "valid_time")},
+            **{
+                k: getattr(layer, k)
+                for k in (
+                    "variable",
+                    "level",
+                    "unit",
+                    "description",
+                    "reference_time",
+                    "valid_time",
+                )
+            },
             "band_count": len(bands),
             "dtype": _dtype(src, layer),
             "nodata": nodata if nodata is not None and np.isfinite(nodata) else None,
@@ -242,8 +309,11 @@ class RasterReader(RowReader):
         tags = {value.lower() for key, value in src.tags().items() if key.endswith("#units")}
         if src.crs and not src.transform.is_identity:
             return src.crs
-        degrees = any(t.startswith("degrees_e") for t in tags) and any(t.startswith("degrees_n") for t in tags)
-        stated = "EPSG:4326" if degrees else self._options.crs  # CF: such axes are longitude and latitude
+        degrees = any(t.startswith("degrees_e") for t in tags) and any(
+            t.startswith("degrees_n") for t in tags
+        )
+        # CF: such axes are longitude and latitude
+        stated = "EPSG:4326" if degrees else self._options.crs
         if stated and not src.transform.is_identity:
             to_wgs84(stated)  # refuses what is no reference system
             return rasterio.crs.CRS.from_user_input(stated)
@@ -251,7 +321,10 @@ class RasterReader(RowReader):
             "raster.crs",
             f"Source {self.source_id} does not say where on Earth its pixels lie.",
             expected="a coordinate reference system and a transform in the file",
-            remedy="Ask upstream for a georeferenced file; state `crs` in `source.options` when only that is missing.",
+            remedy=(
+                "Ask upstream for a georeferenced file; state `crs` in `source.options` when only"
+                " that is missing."
+            ),
             source_id=self.source_id,
         )
 
@@ -284,7 +357,11 @@ def _grib_layer(path: str, index: int, tags: dict[str, str]) -> Layer:
 
 def _epoch(text: str | None) -> dt.datetime | None:
     match = re.match(r"-?\d+", text or "")
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=int(match[0])) if match else None
+    return (
+        dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=int(match[0]))
+        if match
+        else None
+    )
 
 
 def _netcdf_layers(path: str, options: Options) -> list[Layer]:
@@ -294,7 +371,10 @@ def _netcdf_layers(path: str, options: Options) -> list[Layer]:
     layers: list[Layer] = []
     for address in [f'NETCDF:"{path}":{v}' for v in names] or [path]:
         with _open(address, "netCDF") as src:
-            layers += [_netcdf_layer(address, i, len(layers) + n, src) for n, i in enumerate(src.indexes, 1)]
+            layers += [
+                _netcdf_layer(address, i, len(layers) + n, src)
+                for n, i in enumerate(src.indexes, 1)
+            ]
     return layers
 
 
@@ -310,12 +390,22 @@ def _netcdf_layer(address: str, index: int, number: int, src: Any) -> Layer:
                 level.append(f"{name}={value}")
     title = tags.get("long_name") or tags.get("standard_name")
     return Layer(
-        address, (index,), number, tags.get("NETCDF_VARNAME"), " ".join(level) or None, tags.get("units") or None, title, None, valid
+        address,
+        (index,),
+        number,
+        tags.get("NETCDF_VARNAME"),
+        " ".join(level) or None,
+        tags.get("units") or None,
+        title,
+        None,
+        valid,
     )
 
 
 def _cf_time(value: str, units: str, calendar: str | None) -> dt.datetime | None:
-    """A time as CF writes it: a number and "hours since 2017-02-28 18:00"; a calendar of its own has none."""
+    """A time as CF writes it: a number and "hours since 2017-02-28 18:00"; a calendar of its own
+    has none.
+    """
     match = _SINCE.fullmatch(units.strip())
     if not match or calendar not in _CALENDARS:
         return None
@@ -333,7 +423,8 @@ def _tiff_layers(path: str, options: Options) -> list[Layer]:
         if len(chosen) < len(options.bands) or not set(chosen) <= set(src.indexes):
             raise Refused(
                 "raster.bands",
-                f"`bands` asks for {msgspec.to_builtins(options.bands)} of a GeoTIFF that has {src.count}.",
+                f"`bands` asks for {msgspec.to_builtins(options.bands)} of a GeoTIFF that has"
+                f" {src.count}.",
                 expected="numbers of bands it has",
                 remedy="Correct `bands` in `source.options`.",
             )
@@ -348,12 +439,17 @@ def _fits(layer: Layer, wanted: int | str | Selector) -> bool:
 
 
 def _names(stem: str, layers: list[Layer]) -> list[str]:
-    """A safe file name for each layer; where two would be alike, all of those carry their number."""
-    plain = ["-".join(part for part in (stem, layer.variable, layer.level) if part) for layer in layers]
+    """A safe file name for each layer; where two would be alike, all of those carry their
+    number.
+    """
+    plain = [
+        "-".join(part for part in (stem, layer.variable, layer.level) if part) for layer in layers
+    ]
     plain = [re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:180] for name in plain]
     alike = Counter(name.casefold() for name in plain)
     return [
-        f"{name}-{layer.number}.tif" if alike[name.casefold()] > 1 else f"{name}.tif" for name, layer in zip(plain, layers, strict=True)
+        f"{name}-{layer.number}.tif" if alike[name.casefold()] > 1 else f"{name}.tif"
+        for name, layer in zip(plain, layers, strict=True)
     ]
 
 
@@ -385,7 +481,11 @@ def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
     """Make the GeoTIFF `name` and say what each of its bands holds."""
     places = [i - 1 for i in layer.indexes]
     kind, nodata = _dtype(src, layer), src.nodatavals[places[0]]
-    masked = src.driver == "GTiff" and MaskFlags.per_dataset in src.mask_flag_enums[0] and MaskFlags.alpha not in src.mask_flag_enums[0]
+    masked = (
+        src.driver == "GTiff"
+        and MaskFlags.per_dataset in src.mask_flag_enums[0]
+        and MaskFlags.alpha not in src.mask_flag_enums[0]
+    )
     tallies = [_Tally(src, i) for i in layer.indexes]
     profile = {
         "driver": "GTiff",
@@ -404,8 +504,14 @@ def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
         "bigtiff": "IF_SAFER",
     }
     with rasterio.open(_SCRATCH, "w", **profile) as dst:
-        dst.scales, dst.offsets = tuple(src.scales[p] for p in places), tuple(src.offsets[p] for p in places)
-        dst.descriptions, dst.units = tuple(src.descriptions[p] for p in places), tuple(src.units[p] for p in places)
+        dst.scales, dst.offsets = (
+            tuple(src.scales[p] for p in places),
+            tuple(src.offsets[p] for p in places),
+        )
+        dst.descriptions, dst.units = (
+            tuple(src.descriptions[p] for p in places),
+            tuple(src.units[p] for p in places),
+        )
         dst.colorinterp = [src.colorinterp[p] for p in places]
         if dst.colorinterp[0] == ColorInterp.palette:
             dst.write_colormap(1, src.colormap(layer.indexes[0]))
@@ -442,12 +548,17 @@ def _read_back(name: str, written: list[Row], *, masked: bool) -> None:
                 "raster.unreadable",
                 f"Band {row['band']} of {name} cannot be read back as it was written.",
                 expected="the pixels that were written, as GDAL reads them",
-                remedy="Nothing is published from it. Check the disk and the memory, then run again; report it if it stays so.",
+                remedy=(
+                    "Nothing is published from it. Check the disk and the memory, then run again;"
+                    " report it if it stays so."
+                ),
             )
 
 
 def _optimise(name: str, *, smooth: bool) -> None:
-    """The scratch file as a Cloud Optimised GeoTIFF: the same bytes every time, so one thread and no LERC."""
+    """The scratch file as a Cloud Optimised GeoTIFF: the same bytes every time, so one thread and
+    no LERC.
+    """
     rasterio.shutil.copy(
         _SCRATCH,
         name,
@@ -456,7 +567,8 @@ def _optimise(name: str, *, smooth: bool) -> None:
         COMPRESS="DEFLATE",
         PREDICTOR="YES",
         OVERVIEWS="IGNORE_EXISTING",
-        OVERVIEW_RESAMPLING="AVERAGE" if smooth else "NEAREST",  # the mean of two classes is no class
+        # the mean of two classes is no class
+        OVERVIEW_RESAMPLING="AVERAGE" if smooth else "NEAREST",
         NUM_THREADS="1",
         BIGTIFF="IF_SAFER",
     )
@@ -468,7 +580,11 @@ class _Tally:
 
     def __init__(self, src: Any, index: int) -> None:
         self._index, self._name = index, src.descriptions[index - 1]
-        self._nodata, self._scale, self._offset = src.nodatavals[index - 1], src.scales[index - 1], src.offsets[index - 1]
+        self._nodata, self._scale, self._offset = (
+            src.nodatavals[index - 1],
+            src.scales[index - 1],
+            src.offsets[index - 1],
+        )
         self._count, self._sum, self._low, self._high = 0, 0.0, np.inf, -np.inf
 
     def add(self, band: Any, mask: Any) -> None:
@@ -483,15 +599,32 @@ class _Tally:
             values = held.astype(np.float64) * self._scale + self._offset
             self._count += int(values.size)
             self._sum += float(values.sum())
-            self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
+            self._low, self._high = (
+                min(self._low, float(values.min())),
+                max(self._high, float(values.max())),
+            )
 
     def row(self) -> Row:
-        """The figures; sums carry twelve digits, which do not depend on the order processors add in."""
+        """The figures; sums carry twelve digits, which do not depend on the order processors add
+        in.
+        """
         total = float(f"{self._sum:.12g}")
         figures: Row = (
-            {"min": self._low, "max": self._high, "mean": float(f"{self._sum / self._count:.12g}"), "sum": total} if self._count else {}
+            {
+                "min": self._low,
+                "max": self._high,
+                "mean": float(f"{self._sum / self._count:.12g}"),
+                "sum": total,
+            }
+            if self._count
+            else {}
         )
-        return {"band": self._index, "description": self._name, "valid_pixels": self._count, **figures}
+        return {
+            "band": self._index,
+            "description": self._name,
+            "valid_pixels": self._count,
+            **figures,
+        }
 
 
 # -- where it lies
@@ -503,49 +636,77 @@ def _crs_text(crs: Any) -> str:
 
 
 def _degrees(crs: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Longitude and latitude; on a figure of the Earth without a name (weather models, satellites) its own are taken for WGS 84."""
+    """Longitude and latitude; on a figure of the Earth without a name (weather models, satellites)
+    its own are taken for WGS 84.
+    """
     text = _crs_text(crs)
     system = CRS.from_user_input(text)
     if system.is_geographic:
-        x, y = (x + 180) % 360 - 180, np.clip(y, -90, 90)  # grids from 0 to 360, and half a pixel beyond the pole
+        # grids from 0 to 360, and half a pixel beyond the pole
+        x, y = (x + 180) % 360 - 180, np.clip(y, -90, 90)
     base = system.geodetic_crs
-    if base is not None and base.datum is not None and re.match(r"unnamed|unknown", base.datum.name, re.IGNORECASE):
-        return (x, y) if system.is_geographic else Transformer.from_crs(system, base, always_xy=True).transform(x, y)
+    if (
+        base is not None
+        and base.datum is not None
+        and re.match(r"unnamed|unknown", base.datum.name, re.IGNORECASE)
+    ):
+        return (
+            (x, y)
+            if system.is_geographic
+            else Transformer.from_crs(system, base, always_xy=True).transform(x, y)
+        )
     return to_wgs84(text, (float(x.min()), float(y.min()), float(x.max()), float(y.max())))(x, y)
 
 
 def _filled(bands: Sequence[Row]) -> Problem | None:
-    """The table of sentinels for images of several bands, whose figures stand in one column together."""
+    """The table of sentinels for images of several bands, whose figures stand in one column
+    together.
+    """
     for band in bands:
         if odd := next((band[k] for k in ("min", "max") if band.get(k) in _FILLER), None):
             return (
                 "value.sentinel",
-                f"band {band['band']}: {odd:g} is what stands where there is no value, and the file does not declare it",
+                (
+                    f"band {band['band']}: {odd:g} is what stands where there is no value, and the"
+                    " file does not declare it"
+                ),
             )
     return None
 
 
 def _misplaced(src: Any, crs: Any) -> Problem | None:
-    """Pixels that count in other units than their reference system does: degrees on a map of metres, or metres on the globe."""
+    """Pixels that count in other units than their reference system does: degrees on a map of
+    metres, or metres on the globe.
+    """
     system, (left, bottom, right, top) = CRS.from_user_input(_crs_text(crs)), src.bounds
     if system.is_geographic:
-        wide, high = (abs(right - left) / src.width, abs(top - bottom) / src.height)  # half a pixel may lie beyond the pole
+        # half a pixel may lie beyond the pole
+        wide, high = (abs(right - left) / src.width, abs(top - bottom) / src.height)
         fine = (
-            max(map(abs, (left, right))) <= 540 + wide and max(map(abs, (bottom, top))) <= 90 + high and abs(right - left) <= 360 + 2 * wide
+            max(map(abs, (left, right))) <= 540 + wide
+            and max(map(abs, (bottom, top))) <= 90 + high
+            and abs(right - left) <= 360 + 2 * wide
         )
     else:
-        fine = not system.is_projected or not bool((~fits(_crs_text(crs), np.array([left, right]), np.array([bottom, top]))).all())
+        fine = not system.is_projected or not bool(
+            (~fits(_crs_text(crs), np.array([left, right]), np.array([bottom, top]))).all()
+        )
     if fine:
         return None
     shown = f"{left:g}..{right:g}, {bottom:g}..{top:g}"
     return (
         "crs.range",
-        f"its pixels lie at {shown}, which cannot be the {'degrees' if system.is_geographic else 'lengths'} of its reference system",
+        (
+            f"its pixels lie at {shown}, which cannot be the"
+            f" {'degrees' if system.is_geographic else 'lengths'} of its reference system"
+        ),
     )
 
 
 def _outline(src: Any, crs: Any) -> Any:
-    """The footprint as GeoJSON in -180..180, cut at the antimeridian; None where it leaves the Earth or goes round a pole."""
+    """The footprint as GeoJSON in -180..180, cut at the antimeridian; None where it leaves the
+    Earth or goes round a pole.
+    """
     steps = np.linspace(0, 1, 22)[:-1]
     across = np.concatenate([steps, np.ones(21), 1 - steps, np.zeros(21), [0]]) * src.width
     down = np.concatenate([np.zeros(21), steps, np.ones(21), 1 - steps, [0]]) * src.height
@@ -558,7 +719,10 @@ def _outline(src: Any, crs: Any) -> Any:
         return None
     shape = shapely.Polygon(np.round(np.column_stack([lon, lat]), 7))
     parts = [
-        shapely.transform(shape.intersection(shapely.box(turn - 180, -90, turn + 180, 90)), lambda c, t=turn: c - [t, 0])
+        shapely.transform(
+            shape.intersection(shapely.box(turn - 180, -90, turn + 180, 90)),
+            lambda c, t=turn: c - [t, 0],
+        )
         for turn in (-360, 0, 360)
     ]
     return shapely.geometry.mapping(shapely.union_all([p for p in parts if p.area]))

@@ -1,4 +1,6 @@
-"""STAC items from an API or a static catalog: versions 1.0 and 1.1, one row per item, never a signed address."""
+"""STAC items from an API or a static catalog: versions 1.0 and 1.1, one row per item, never a
+signed address.
+"""
 
 import contextlib
 import math
@@ -49,7 +51,11 @@ COLUMNS = (
 KEY = ("collection", "item_id")
 REVISION = "updated"
 SANITY = (
-    *(Sane(name, "1500-01-01", "2500-01-01") for name in ("datetime", "start_datetime", "end_datetime")),  # old maps, climate to come
+    # old maps, climate to come
+    *(
+        Sane(name, "1500-01-01", "2500-01-01")
+        for name in ("datetime", "start_datetime", "end_datetime")
+    ),
     *(Sane(name, "1990-01-01", "+1d") for name in ("created", "updated")),
     Sane("gsd", 0, 1e7),
     Sane("cloud_cover", 0, 100),
@@ -58,8 +64,11 @@ SANITY = (
 _WHOLE = 64 << 20  # a larger document is not decoded
 _VERSION = re.compile(r"1\.[01]\.\d+")
 _TIMES = ("datetime", "start_datetime", "end_datetime", "created", "updated")
-_NEAR = 0.01  # degrees, and share of its size, by which a shape may stick out of its bounding box: both are rounded by hand
-_SAS = re.compile(r"s(v|r|t|e|p|i|s|ip|pr|rt|dd|aoid|uoid|k(oid|tid|t|e|s|v))", re.IGNORECASE)  # fields beside `sig` in an Azure address
+# degrees, and share of its size, by which a shape may stick out of its bounding box: both are
+# rounded by hand
+_NEAR = 0.01
+# fields beside `sig` in an Azure address
+_SAS = re.compile(r"s(v|r|t|e|p|i|s|ip|pr|rt|dd|aoid|uoid|k(oid|tid|t|e|s|v))", re.IGNORECASE)
 _SIGNING = re.compile(
     r"sig|signature|expires|policy|key-pair-id|awsaccesskeyid|googleaccessid|x-(amz|goog)-.*"
     r"|.*token|api_?key|key|subscription-key|authorization",
@@ -78,10 +87,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     intersects: dict[str, Any] | None = None  # GeoJSON geometry, instead of bbox
     datetime: str = ""  # when the run has no window of its own
     query: dict[str, Any] | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = 100  # items on a page; null: what the server likes
+    # items on a page; null: what the server likes
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = 100
     max_items: Positive | None = None  # stop on purpose after the page that reaches it
     max_documents: Positive = 2000  # pages, or documents of a static catalog; more are refused
-    max_depth: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8  # of links below a registered document; 0: it alone
+    # of links below a registered document; 0: it alone
+    max_depth: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
 
 
 class _Link(msgspec.Struct):
@@ -111,9 +122,17 @@ class _Document(msgspec.Struct):
         """The links of some relations, in order."""
         try:
             links = msgspec.convert(self.links or [], list[Any])
-            return msgspec.convert([link for link in links if isinstance(link, dict) and link.get("rel") in rels], list[_Link])
+            return msgspec.convert(
+                [link for link in links if isinstance(link, dict) and link.get("rel") in rels],
+                list[_Link],
+            )
         except msgspec.ValidationError as error:
-            _refuse("stac.link", f"A {rels[0]} link of {str(self.id)[:80]} cannot be followed: {error}.", "a link object", "Look at it.")
+            _refuse(
+                "stac.link",
+                f"A {rels[0]} link of {str(self.id)[:80]} cannot be followed: {error}.",
+                "a link object",
+                "Look at it.",
+            )
 
 
 # -- asking
@@ -134,7 +153,9 @@ class _Walk:
 
     def begin(self, url: str) -> None:
         """What a registered address leads to."""
-        mode = self._options.mode or ("api" if urlsplit(url).path.rstrip("/").endswith("/search") else "")
+        mode = self._options.mode or (
+            "api" if urlsplit(url).path.rstrip("/").endswith("/search") else ""
+        )
         document = self._get(url) if mode != "api" else None
         search = document.linked("search") if document and document.conforms_to is not None else []
         if document is None:
@@ -148,38 +169,59 @@ class _Walk:
 
     def _get(self, url: str, body: dict[str, Any] | None = None, accept: str = "") -> _Document:
         if self._count >= self._options.max_documents:
-            _refuse("stac.budget", f"More than {self._count} documents would be needed.", "`max_documents` or fewer", "Narrow the search.")
+            _refuse(
+                "stac.budget",
+                f"More than {self._count} documents would be needed.",
+                "`max_documents` or fewer",
+                "Narrow the search.",
+            )
         self._count += 1
         name = f"stac-{self._count:05}"
-        path = self._ask.get(url, name, accept=accept or "application/geo+json, application/json", body=body)
+        path = self._ask.get(
+            url, name, accept=accept or "application/geo+json, application/json", body=body
+        )
         return _document(InputFile(source_id=name, path=str(path), digest=""))[0]
 
     def _near(self, base: str, href: str) -> str:
         url = near(base, href)
         if url is None:
             what = f"{base} links to {href[:200]}, another host or none."
-            _refuse("stac.host", what, "links that stay on the host", "Register that address itself.")
+            _refuse(
+                "stac.host", what, "links that stay on the host", "Register that address itself."
+            )
         return url
 
     def _search(self, url: str) -> None:
         since, until = self._ask.since, self._ask.until
         window = f"{since or '..'}/{until or '..'}" if since or until else self._options.datetime
-        wanted = {name: getattr(self._options, name) for name in ("collections", "bbox", "intersects", "query", "limit")}
+        wanted = {
+            name: getattr(self._options, name)
+            for name in ("collections", "bbox", "intersects", "query", "limit")
+        }
         body = {k: v for k, v in (wanted | {"datetime": window}).items() if v}
         if self._options.method == "POST":
             self._pages(url, self._get(url, body), body)
             return
         parts = urlsplit(url)
-        fields = dict(parse_qsl(parts.query, keep_blank_values=True)) | {k: _field(v) for k, v in body.items()}
+        fields = dict(parse_qsl(parts.query, keep_blank_values=True)) | {
+            k: _field(v) for k, v in body.items()
+        }
         url = urlunsplit(parts._replace(query=urlencode(fields, safe=",/:")))
         self._pages(url, self._get(url), None)
 
     def _pages(self, url: str, page: _Document, body: dict[str, Any] | None) -> None:
-        """Page after page until there is no next link or nothing on a page; a circle is refused unless every item is there."""
+        """Page after page until there is no next link or nothing on a page; a circle is refused
+        unless every item is there.
+        """
         found: set[bytes] = set()
         while True:
             if page.features is None:
-                _refuse("stac.page", f"{url} answered with {page.type or 'no type'}.", "a FeatureCollection", "Look at the captured bytes.")
+                _refuse(
+                    "stac.page",
+                    f"{url} answered with {page.type or 'no type'}.",
+                    "a FeatureCollection",
+                    "Look at the captured bytes.",
+                )
             ids = {_identity(raw) for raw in page.features}
             again, found = ids <= found, found | ids
             if ids and again:
@@ -190,7 +232,9 @@ class _Walk:
             url = self._near(url, link.href)
             body = (body or {}) | link.body if link.merge else link.body
             posted = link.method.upper() == "POST"
-            request = url + msgspec.json.encode(body if posted else {}, order="deterministic").decode()
+            request = (
+                url + msgspec.json.encode(body if posted else {}, order="deterministic").decode()
+            )
             if request in self._seen:
                 return self._whole(url, page.matched, len(found))
             self._seen.add(request)
@@ -200,7 +244,12 @@ class _Walk:
         self._ask.log("stac.circle", url=url, found=found)
         if not isinstance(matched, int) or matched > found:
             of = matched if isinstance(matched, int) else "an unknown number of"
-            _refuse("stac.incomplete", f"{url} repeats itself after {found} of {of} items.", "every item once", "Report it upstream.")
+            _refuse(
+                "stac.incomplete",
+                f"{url} repeats itself after {found} of {of} items.",
+                "every item once",
+                "Report it upstream.",
+            )
 
     def _follow(self, url: str, document: _Document) -> None:
         """The documents below one, each once, in the order of their links."""
@@ -212,7 +261,12 @@ class _Walk:
             for link in document.linked("item", "child") if self._options.max_depth else ():
                 if (place := self._near(base, link.href)) not in self._seen:
                     if depth == self._options.max_depth:
-                        _refuse("stac.depth", f"{place} lies more than {depth} links deep.", "a shallower catalog", "Raise `max_depth`.")
+                        _refuse(
+                            "stac.depth",
+                            f"{place} lies more than {depth} links deep.",
+                            "a shallower catalog",
+                            "Raise `max_depth`.",
+                        )
                     self._seen.add(place)
                     below.append((place, self._get(place), depth + 1))
             waiting += reversed(below)
@@ -224,7 +278,11 @@ def _identity(raw: msgspec.Raw) -> bytes:
         item = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return bytes(raw)
-    return msgspec.json.encode([item.get("collection"), item.get("id")]) if isinstance(item, dict) else bytes(raw)
+    return (
+        msgspec.json.encode([item.get("collection"), item.get("id")])
+        if isinstance(item, dict)
+        else bytes(raw)
+    )
 
 
 def _field(value: Any) -> str:
@@ -237,7 +295,12 @@ def _accept(url: str, headers: dict[str, Any]) -> str:
     """The Accept header a next link asks for; another one cannot be sent."""
     given = {name.lower(): str(value) for name, value in headers.items()}
     if odd := set(given) - {"accept", "content-type"}:
-        _refuse("stac.headers", f"The next page at {url} asks for the header {min(odd)}.", "Accept only", "Search with method GET.")
+        _refuse(
+            "stac.headers",
+            f"The next page at {url} asks for the header {min(odd)}.",
+            "Accept only",
+            "Search with method GET.",
+        )
     return given.get("accept", "")
 
 
@@ -252,26 +315,66 @@ def _document(source: InputFile, warnings: set[str] | None = None) -> tuple[_Doc
     """A whole document and its text; what is not STAC 1.0 or 1.1 is refused."""
     where, size = source.source_id, Path(source.path).stat().st_size
     if size > _WHOLE:
-        _refuse("stac.size", f"Source {where} has {size} bytes.", f"at most {_WHOLE} in a document", "Lower `limit`.", source_id=where)
+        _refuse(
+            "stac.size",
+            f"Source {where} has {size} bytes.",
+            f"at most {_WHOLE} in a document",
+            "Lower `limit`.",
+            source_id=where,
+        )
     text = b"".join(utf8_blocks(source, "json", None, warnings))
     try:
         found = msgspec.json.decode(text, type=_Document)
     except RecursionError:
         refuse_depth(where)
     except msgspec.ValidationError as error:
-        _refuse("stac.document", f"Source {where} is no STAC document: {error}.", "STAC 1.0 or 1.1", "Look at the bytes.", source_id=where)
+        _refuse(
+            "stac.document",
+            f"Source {where} is no STAC document: {error}.",
+            "STAC 1.0 or 1.1",
+            "Look at the bytes.",
+            source_id=where,
+        )
     except msgspec.DecodeError as error:
-        _refuse("json.syntax", f"Source {where}: {error}.", "one complete JSON document", "Fetch it again.", source_id=where)
+        _refuse(
+            "json.syntax",
+            f"Source {where}: {error}.",
+            "one complete JSON document",
+            "Fetch it again.",
+            source_id=where,
+        )
     if found.type not in ("FeatureCollection", "Feature", "Collection", "Catalog"):
-        said = f"says {str(found.description or found.code)[:200]!r}" if found.code or found.description else f"is of type {found.type!r}"
-        _refuse("stac.document", f"Source {where} {said}.", "items, a collection or a catalog", "Look at the address.", source_id=where)
+        said = (
+            f"says {str(found.description or found.code)[:200]!r}"
+            if found.code or found.description
+            else f"is of type {found.type!r}"
+        )
+        _refuse(
+            "stac.document",
+            f"Source {where} {said}.",
+            "items, a collection or a catalog",
+            "Look at the address.",
+            source_id=where,
+        )
     if found.type != "FeatureCollection" or found.stac_version is not None:
         _check_version(found.stac_version, where)
     if found.type == "FeatureCollection" and found.features is None:
-        _refuse("stac.document", f"Source {where} is a FeatureCollection without features.", "items", "Look at the bytes.", source_id=where)
+        _refuse(
+            "stac.document",
+            f"Source {where} is a FeatureCollection without features.",
+            "items",
+            "Look at the bytes.",
+            source_id=where,
+        )
     items = [text] if found.type == "Feature" else found.features or []
     if (name := twice_around(text, map(bytes, items))) is not None:
-        _refuse("json.syntax", f"Source {where} has the member {name[:80]!r} twice.", "each member once", "Report it.", source_id=where)
+        _refuse(
+            "json.syntax",
+            f"Source {where} has the member {name[:80]!r} twice.",
+            "each member once",
+            "Report it.",
+            source_id=where,
+        )
     return found, text
 
 
@@ -287,7 +390,9 @@ def _check_version(version: Any, where: str) -> None:
 
 
 def readers(job: Read) -> list["StacReader"]:
-    """One reader per document; collections among them lend their licence to items that state none."""
+    """One reader per document; collections among them lend their licence to items that state
+    none.
+    """
     licences: dict[str, str] = {}
     found = [StacReader(source, licences) for source in job.inputs]
     options_of(job.options, Options)
@@ -327,7 +432,11 @@ class StacReader(RowReader):
         if item.get("stac_version") is not None:
             _check_version(item["stac_version"], self.source_id)
         problem = _wrong(item)
-        return Loose(number, shown, None, problem) if problem else Loose(number, shown, _row(item, self._licences))
+        return (
+            Loose(number, shown, None, problem)
+            if problem
+            else Loose(number, shown, _row(item, self._licences))
+        )
 
 
 def _wrong(item: Row) -> Problem | None:
@@ -338,9 +447,13 @@ def _wrong(item: Row) -> Problem | None:
         return "stac.version", "expected stac_version"
     if not isinstance(item.get("properties"), dict):
         return "stac.properties", "expected properties to be an object"
-    if not isinstance(item.get("links"), list) or not all(isinstance(link, dict) for link in item["links"]):
+    if not isinstance(item.get("links"), list) or not all(
+        isinstance(link, dict) for link in item["links"]
+    ):
         return "stac.links", "expected a list of links"
-    if not isinstance(item.get("assets"), dict) or not all(isinstance(asset, dict) for asset in item["assets"].values()):
+    if not isinstance(item.get("assets"), dict) or not all(
+        isinstance(asset, dict) for asset in item["assets"].values()
+    ):
         return "stac.assets", "expected assets, each an object"
     if not isinstance(item.get("collection"), str | None):
         return "stac.collection", "expected the id of a collection"
@@ -361,7 +474,13 @@ def _wrong_times(properties: Row) -> Problem | None:
     if "datetime" not in times and not interval:
         return "stac.datetime", "datetime is null, which needs start_datetime and end_datetime"
     if interval and times["start_datetime"] > times["end_datetime"]:
-        return "stac.datetime", f"start_datetime {properties['start_datetime']} is after end_datetime {properties['end_datetime']}"
+        return (
+            "stac.datetime",
+            (
+                f"start_datetime {properties['start_datetime']} is after end_datetime"
+                f" {properties['end_datetime']}"
+            ),
+        )
     return None
 
 
@@ -371,7 +490,11 @@ def _wrong_place(item: Row) -> Problem | None:
         return "stac.geometry", "expected a geometry, or null for an item that has no place"
     if geometry is None:
         return ("stac.bbox", "a bbox without a geometry") if bbox is not None else None
-    if not isinstance(bbox, list) or len(bbox) not in (4, 6) or not all(type(v) in (int, float) and math.isfinite(v) for v in bbox):
+    if (
+        not isinstance(bbox, list)
+        or len(bbox) not in (4, 6)
+        or not all(type(v) in (int, float) and math.isfinite(v) for v in bbox)
+    ):
         return "stac.bbox", f"expected four or six numbers, got {str(bbox)[:80]}"
     bad: dict[int, Problem] = {}
     shape = encode([geometry], "geometry", bad)
@@ -385,7 +508,13 @@ def _wrong_place(item: Row) -> Problem | None:
         near = _NEAR + _NEAR * (high - low)
         if low > high or shape.low[0, axis] < low - near or shape.high[0, axis] > high + near:
             got = f"{shape.low[0, axis]:g}..{shape.high[0, axis]:g}"
-            return "stac.bbox", f"the bbox says {'latitude' if axis else 'longitude'} {low:g}..{high:g}, the geometry {got}"
+            return (
+                "stac.bbox",
+                (
+                    f"the bbox says {'latitude' if axis else 'longitude'} {low:g}..{high:g}, the"
+                    f" geometry {got}"
+                ),
+            )
     return None
 
 
@@ -410,11 +539,19 @@ def _row(item: Row, licences: dict[str, str]) -> Row:
 
 
 def _proj_code(properties: Row, assets: dict[str, Row]) -> str | None:
-    """`proj:code` of 1.1, or `proj:epsg` of 1.0; that of the assets where all that state one agree."""
+    """`proj:code` of 1.1, or `proj:epsg` of 1.0; that of the assets where all that state one
+    agree.
+    """
 
     def code(held: Row) -> str | None:
         number = held.get("proj:epsg")
-        return str(held["proj:code"]) if held.get("proj:code") else f"EPSG:{number}" if number else None
+        return (
+            str(held["proj:code"])
+            if held.get("proj:code")
+            else f"EPSG:{number}"
+            if number
+            else None
+        )
 
     stated = {c for a in assets.values() if (c := code(a))}
     return code(properties) or (stated.pop() if len(stated) == 1 else None)
@@ -432,7 +569,11 @@ def _asset(asset: Row, base: Any) -> Row:
         "type": asset.get("type"),
         "roles": asset.get("roles"),
         "checksum": asset.get("file:checksum") or asset.get("checksum:multihash"),
-        "bands": [b.get("name") for b in bands if isinstance(b, dict)] if isinstance(bands, list) else None,
+        "bands": (
+            [b.get("name") for b in bands if isinstance(b, dict)]
+            if isinstance(bands, list)
+            else None
+        ),
         "signed": signed or None,
     }
     return {k: v for k, v in kept.items() if v is not None}
@@ -446,7 +587,9 @@ def _unsigned(href: str) -> tuple[str, bool]:
     except ValueError:
         return href.partition("?")[0], "?" in href
     azure = any(name.lower() == "sig" for name, _ in fields)
-    kept = [f for f in fields if not _SIGNING.fullmatch(f[0]) and not (azure and _SAS.fullmatch(f[0]))]
+    kept = [
+        f for f in fields if not _SIGNING.fullmatch(f[0]) and not (azure and _SAS.fullmatch(f[0]))
+    ]
     place = parts.netloc.rpartition("@")[2] if parts.scheme in ("http", "https") else parts.netloc
     if len(kept) == len(fields) and place == parts.netloc:
         return href, False

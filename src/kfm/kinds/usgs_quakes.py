@@ -1,4 +1,6 @@
-"""USGS earthquakes: the GeoJSON feeds and the CSV catalogue as one table of events, with the ids an event also goes by."""
+"""USGS earthquakes: the GeoJSON feeds and the CSV catalogue as one table of events, with the ids an
+event also goes by.
+"""
 
 import datetime as dt
 import re
@@ -46,20 +48,39 @@ COLUMNS = (
 )
 KEY = ("event_id",)
 SANITY = (
-    Sane("occurred_at", "1500-01-01", "+1d", seconds="updated_at"),  # the catalogue goes back to 1568
-    Sane("updated_at", "1990-01-01", "+1d"),  # when a record was written; before, there was no catalogue to write it into
+    # the catalogue goes back to 1568
+    Sane("occurred_at", "1500-01-01", "+1d", seconds="updated_at"),
+    # when a record was written; before, there was no catalogue to write it into
+    Sane("updated_at", "1990-01-01", "+1d"),
     Sane("magnitude", -5, 10),
     Sane("depth_km", -100, 1000, (999, 999.9)),
     Sane("felt", 0, 1e8),
 )
-# An event lives on under another id when another network becomes preferred, and a deleted one simply leaves the feed: see `merge`.
-TOMBSTONES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
+# An event lives on under another id when another network becomes preferred, and a deleted one
+# simply leaves the feed: see `merge`.
+TOMBSTONES = {
+    "aliases": "ids",
+    "state": "state",
+    "into": "merged_into",
+    "time": "occurred_at",
+    "revision": "updated_at",
+}
 
-_PAST = re.compile(r"(?:_|[Pp]ast )(hour|day|week|month|Hour|Day|Week|Month|7 Days|30 Days)(?:\.|$)")
-_LENGTHS = {"hour": dt.timedelta(hours=1), "day": dt.timedelta(days=1), "week": dt.timedelta(days=7), "month": dt.timedelta(days=30)}
+_PAST = re.compile(
+    r"(?:_|[Pp]ast )(hour|day|week|month|Hour|Day|Week|Month|7 Days|30 Days)(?:\.|$)"
+)
+_LENGTHS = {
+    "hour": dt.timedelta(hours=1),
+    "day": dt.timedelta(days=1),
+    "week": dt.timedelta(days=7),
+    "month": dt.timedelta(days=30),
+}
 _LENGTHS |= {"7 days": _LENGTHS["week"], "30 days": _LENGTHS["month"]}
 _GEOMETRY = "@geometry"  # what no property is called
-_PROPERTIES = "mag place time updated tz url detail felt cdi mmi alert status tsunami sig net code ids sources types nst dmin rms gap magType type title"
+_PROPERTIES = (
+    "mag place time updated tz url detail felt cdi mmi alert status tsunami sig net code ids"
+    " sources types nst dmin rms gap magType type title"
+)
 # The catalogue grew from 15 columns to 22; it is read by its header.
 _CELLS = {
     "id": "event_id",
@@ -75,7 +96,9 @@ _CELLS = {
     "latitude": "latitude",
     "longitude": "longitude",
 }
-_OTHER_CELLS = "nst gap dmin rms horizontalError depthError magError magNst locationSource magSource"
+_OTHER_CELLS = (
+    "nst gap dmin rms horizontalError depthError magError magNst locationSource magSource"
+)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,12 +155,19 @@ class _Reader(RowReader):
 
     def _wanted(self, record: Loose, row: Row) -> Loose:
         if self._types and row["event_type"] not in self._types:
-            return Loose(record.line, record.raw, None, ("drop:type", f"{row['event_type']} is not among the wanted types"))
+            return Loose(
+                record.line,
+                record.raw,
+                None,
+                ("drop:type", f"{row['event_type']} is not among the wanted types"),
+            )
         return Loose(record.line, record.raw, row | {"state": "active", "merged_into": None})
 
     def _heard_of(self, names: set[str], known: set[str]) -> None:
         for name in sorted(names - known):
-            self.warnings.add(f"{self.source_id} has {name!r}, which is new upstream and not in the table.")
+            self.warnings.add(
+                f"{self.source_id} has {name!r}, which is new upstream and not in the table."
+            )
 
 
 class _Feed(_Reader):
@@ -159,15 +189,21 @@ class _Feed(_Reader):
                 "usgs_quakes.count",
                 f"Source {self.source_id} says that it holds {said} events and holds {count}.",
                 expected="as many features as metadata.count says",
-                remedy="The answer is incomplete; run again, and report it upstream if it stays so.",
+                remedy=(
+                    "The answer is incomplete; run again, and report it upstream if it stays so."
+                ),
                 source_id=self.source_id,
             )
 
     def _note(self, metadata: dict[str, Any]) -> None:
-        """When the feed was made, and the time it says it answers for: that of its name, or of the query it repeats."""
+        """When the feed was made, and the time it says it answers for: that of its name, or of the
+        query it repeats.
+        """
         made = _moment_of(metadata.get("generated"))
         self.stamp = rfc3339(made) if made is not None else ""
-        self.answered = _answered(str(metadata.get("url") or ""), str(metadata.get("title") or ""), made)
+        self.answered = _answered(
+            str(metadata.get("url") or ""), str(metadata.get("title") or ""), made
+        )
 
     def _event(self, record: Loose, given: Row) -> Loose:
         try:
@@ -176,7 +212,12 @@ class _Feed(_Reader):
             return Loose(record.line, record.raw, None, ("usgs_quakes.event", str(error)))
         where = event.point.coordinates if event.point else [None, None]
         if len(where) not in (2, 3) or (event.point and None in where[:2]):
-            return Loose(record.line, record.raw, None, ("geometry", "coordinates are not [longitude, latitude, depth]"))
+            return Loose(
+                record.line,
+                record.raw,
+                None,
+                ("geometry", "coordinates are not [longitude, latitude, depth]"),
+            )
         longitude, latitude, depth = (*where, None)[:3]
         row = {
             "event_id": event.id,
@@ -196,7 +237,11 @@ class _Feed(_Reader):
             "felt": event.felt,
             "tsunami": None if event.tsunami is None else event.tsunami != 0,
             "url": event.url,
-            "geometry": Point([longitude, latitude]) if longitude is not None and latitude is not None else None,
+            "geometry": (
+                Point([longitude, latitude])
+                if longitude is not None and latitude is not None
+                else None
+            ),
         }
         return self._wanted(record, row)
 
@@ -209,7 +254,9 @@ def _moment_of(milliseconds: Any) -> dt.datetime | None:
 
 
 def _answered(url: str, title: str, made: dt.datetime | None) -> tuple[str, str] | None:
-    """The first and last moment a feed or a catalogue query answers for; None: it does not say, or it may have been cut by a limit."""
+    """The first and last moment a feed or a catalogue query answers for; None: it does not say, or
+    it may have been cut by a limit.
+    """
     query = parse_qs(urlsplit(url).query)
     if "starttime" in query or "endtime" in query:
         if "limit" in query or "offset" in query:
@@ -242,7 +289,11 @@ class _Catalogue(_Reader):
                 yield record if record.row is None else self._event(record, record.row)
 
     def _event(self, record: Loose, given: Row) -> Loose:
-        missing = [name for name in ("id", "time", "latitude", "longitude", "mag", "type") if name not in given]
+        missing = [
+            name
+            for name in ("id", "time", "latitude", "longitude", "mag", "type")
+            if name not in given
+        ]
         if missing:
             raise Refused(
                 "csv.header",
@@ -254,9 +305,17 @@ class _Catalogue(_Reader):
             )
         self._heard_of(set(given), {*_OTHER_CELLS.split(), *_CELLS})
         row: Row = {name: given.get(cell) for cell, name in _CELLS.items()}
-        row |= {"code": None, "ids": None, "felt": None, "tsunami": None, "url": None, "geometry": None}
+        row |= {
+            "code": None,
+            "ids": None,
+            "felt": None,
+            "tsunami": None,
+            "url": None,
+            "geometry": None,
+        }
         try:
             row["geometry"] = Point([float(row["longitude"]), float(row["latitude"])])
         except (TypeError, ValueError):
-            pass  # an empty cell is no place; one that is no number is found when the column is typed
+            # an empty cell is no place; one that is no number is found when the column is typed
+            pass
         return self._wanted(record, row)

@@ -1,4 +1,6 @@
-"""What people sign about a version, what a registry entry asks of them, and the record of both that a generation names."""
+"""What people sign about a version, what a registry entry asks of them, and the record of both that
+a generation names.
+"""
 
 from typing import Any
 
@@ -11,7 +13,9 @@ ACCEPT = "accept-change"  # the verdict of an operator where nobody else has to 
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicate of `work/<id>/proposals/<run_id>/approvals/<keyid>.json`: a person's word on exactly these bytes."""
+    """The predicate of `work/<id>/proposals/<run_id>/approvals/<keyid>.json`: a person's word on
+    exactly these bytes.
+    """
 
     dataset_id: str
     channel: str
@@ -27,9 +31,13 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     verdict: str = "approve"
-    comparison: str = ""  # of a canary: the digest of comparison.json; of a private dataset a commitment to it, for it counts rows
-    terms: str | UnsetType = UNSET  # the digest of what the registry asks for; not stated: signed before that was recorded
-    account: str | UnsetType = UNSET  # stands for the account it was signed from: equal ones are the same account
+    # of a canary: the digest of comparison.json; of a private dataset a commitment to it, for it
+    # counts rows
+    comparison: str = ""
+    # the digest of what the registry asks for; not stated: signed before that was recorded
+    terms: str | UnsetType = UNSET
+    # stands for the account it was signed from: equal ones are the same account
+    account: str | UnsetType = UNSET
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +51,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     licence: str | None
     custodian: str | None
     release: str  # digest of the rules it is released by; "": there are none
-    isolation: str | UnsetType = UNSET  # "best_effort": its code may run where the kernel cannot hold it
+    # "best_effort": its code may run where the kernel cannot hold it
+    isolation: str | UnsetType = UNSET
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`catalog/approvals/<id>/run_<run_id>.json`: who agreed that a version becomes official, and what was asked for."""
+    """`catalog/approvals/<id>/run_<run_id>.json`: who agreed that a version becomes official, and
+    what was asked for.
+    """
 
     dataset_id: str
     run_id: str

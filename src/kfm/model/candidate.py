@@ -15,7 +15,8 @@ __all__ = ["Candidate"]
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/proposals/<run_id>/candidate.json`; a version that is official, or what a withdrawal left of one, has the same shape.
+    """`work/<id>/proposals/<run_id>/candidate.json`; a version that is official, or what a
+    withdrawal left of one, has the same shape.
 
     What has a default is unknown of a version that is read from its own records alone.
     """
@@ -30,7 +31,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     spec_hash: str = ""
     policy_digest: str = ""
     precise: Stored = {}  # private datasets only: the records themselves, sealed
-    records: Stored | UnsetType = UNSET  # what it was merged with and judged against stays as long as it does
+    # what it was merged with and judged against stays as long as it does
+    records: Stored | UnsetType = UNSET
     books: Books = Books()  # of the part that was read
     released: Books | None = None  # of the release, when there was one
     h3_resolution: int | None
@@ -44,10 +46,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[str, str] | None
     steps: tuple[dict[str, Any], ...]
     invalid_geometries: int = 0
-    origin: tuple[str, ...] | UnsetType = UNSET  # how the data were obtained; unset: from upstream itself
-    older: tuple[str, str] | UnsetType = UNSET  # (when this answer was made, when the official one was), by upstream's own word
+    # how the data were obtained; unset: from upstream itself
+    origin: tuple[str, ...] | UnsetType = UNSET
+    # (when this answer was made, when the official one was), by upstream's own word
+    older: tuple[str, str] | UnsetType = UNSET
     change: Measured | UnsetType = UNSET  # against the version it was assembled on
-    restricted: dict[str, dict[str, int]] | UnsetType = UNSET  # column -> value -> records that say they are not for everybody
+    # column -> value -> records that say they are not for everybody
+    restricted: dict[str, dict[str, int]] | UnsetType = UNSET
 
     @property
     def digests(self) -> dict[str, str]:

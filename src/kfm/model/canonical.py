@@ -1,4 +1,6 @@
-"""Canonical JSON (RFC 8785) out, strict I-JSON (RFC 7493) in: equal values give equal bytes, doubtful ones give an error."""
+"""Canonical JSON (RFC 8785) out, strict I-JSON (RFC 7493) in: equal values give equal bytes,
+doubtful ones give an error.
+"""
 
 import json
 import re
@@ -10,10 +12,12 @@ from kfm.model.errors import UsageError
 
 __all__ = ["MAX_DEPTH", "MAX_INTEGER", "NotIJson", "dumps", "loads"]
 
-MAX_DEPTH = 200  # a fixed bound: whether a document is accepted may not depend on who calls, from how deep a stack
+# a fixed bound: whether a document is accepted may not depend on who calls, from how deep a stack
+MAX_DEPTH = 200
 MAX_INTEGER = 2**53 - 1  # beyond it a double, and so another language's reader, sees another number
 
-# Whatever orjson would write on its own account (dates, dataclasses, subclasses, wide integers) is refused instead.
+# Whatever orjson would write on its own account (dates, dataclasses, subclasses, wide integers) is
+# refused instead.
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
     | orjson.OPT_STRICT_INTEGER
@@ -21,13 +25,16 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
-_PLAIN = frozenset({str, int, bool, type(None)})  # orjson writes these canonically, or refuses them, without our help
+# orjson writes these canonically, or refuses them, without our help
+_PLAIN = frozenset({str, int, bool, type(None)})
 _all_plain = _PLAIN.issuperset
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class NotIJson(UsageError):
-    """A value that I-JSON cannot carry unchanged, or bytes that are not I-JSON; `path` says where."""
+    """A value that I-JSON cannot carry unchanged, or bytes that are not I-JSON; `path` says
+    where.
+    """
 
     def __init__(self, path: str, problem: str, *, expected: str = "", remedy: str = "") -> None:
         super().__init__(f"Not I-JSON at {path}: {problem}.", expected=expected, remedy=remedy)
@@ -46,9 +53,11 @@ class _Repeated:
 
 
 def dumps(value: object) -> bytes:
-    """The RFC 8785 bytes of `value`: None, bool, int, float, str, list, tuple and dict, and no other type.
+    """The RFC 8785 bytes of `value`: None, bool, int, float, str, list, tuple and dict, and no
+    other type.
 
-    A whole float from 2^53 up is written in full digits, as the RFC asks, and `loads` then refuses it as an integer.
+    A whole float from 2^53 up is written in full digits, as the RFC asks, and `loads` then refuses
+    it as an integer.
 
     Raises `NotIJson` naming the path.
     """
@@ -61,15 +70,22 @@ def dumps(value: object) -> bytes:
 def loads(raw: bytes) -> Any:
     """The one value `raw` holds. Whatever this accepts, `dumps` can write.
 
-    Raises `NotIJson` on bytes that are not UTF-8 JSON, repeated keys, numbers out of range, lone surrogates and nesting beyond `MAX_DEPTH`.
+    Raises `NotIJson` on bytes that are not UTF-8 JSON, repeated keys, numbers out of range, lone
+    surrogates and nesting beyond `MAX_DEPTH`.
     """
     try:
         value = _parse(raw.decode())
     except RecursionError as error:
         raise _too_deep("$") from error
     except ValueError as error:
-        raise NotIJson("$", str(error).rstrip("."), expected="one JSON value in UTF-8 without a byte order mark") from error
-    dumps(value)  # the parser takes NaN, 1e999, wide integers and lone surrogates; the writer does not, and knows the path
+        raise NotIJson(
+            "$",
+            str(error).rstrip("."),
+            expected="one JSON value in UTF-8 without a byte order mark",
+        ) from error
+    # the parser takes NaN, 1e999, wide integers and lone surrogates; the writer does not, and knows
+    # the path
+    dumps(value)
     return value
 
 
@@ -93,12 +109,15 @@ def _parse(text: str) -> Any:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # Python refuses integers of some thousand digits; clipped ones are still out of range, and then have a path.
+        # Python refuses integers of some thousand digits; clipped ones are still out of range, and
+        # then have a path.
         return _CLIPPING.decode(text)
 
 
 def _prepared(value: Any, depth: int) -> Any:
-    """`value` itself where orjson writes it canonically, else a copy of just those containers that need a change."""
+    """`value` itself where orjson writes it canonically, else a copy of just those containers that
+    need a change.
+    """
     kind = type(value)
     if kind is float:
         # In this range orjson and RFC 8785 agree on a fraction: shortest digits, no exponent.
@@ -122,7 +141,8 @@ def _prepared_object(value: dict[str, Any], depth: int) -> Any:
         if type(member) not in _PLAIN:
             new = _prepared(member, depth)
             if new is not member:
-                # Copying only on change is what makes this fast: most containers have nothing to change.
+                # Copying only on change is what makes this fast: most containers have nothing to
+                # change.
                 ready = value.copy() if ready is value else ready
                 ready[key] = new
     keys = "".join(value)
@@ -147,9 +167,14 @@ def _prepared_array(value: Any, depth: int) -> Any:
 
 
 def _in_utf16_order(members: dict[str, Any]) -> orjson.Fragment:
-    """RFC 8785 sorts by UTF-16 unit, orjson by code point; the two differ only where a key leaves the basic plane."""
+    """RFC 8785 sorts by UTF-16 unit, orjson by code point; the two differ only where a key leaves
+    the basic plane.
+    """
     ordered = sorted(members, key=lambda key: key.encode("utf-16-be"))
-    written = (orjson.dumps(key, option=_OPTIONS) + b":" + orjson.dumps(members[key], option=_OPTIONS) for key in ordered)
+    written = (
+        orjson.dumps(key, option=_OPTIONS) + b":" + orjson.dumps(members[key], option=_OPTIONS)
+        for key in ordered
+    )
     return orjson.Fragment(b"{" + b",".join(written) + b"}")
 
 
@@ -160,7 +185,9 @@ def _fragment(value: float) -> orjson.Fragment:
 
 
 def _ecmascript(value: float) -> str:
-    """ECMAScript's Number::toString, which RFC 8785 prescribes: the digits of `repr`, the exponent at other places."""
+    """ECMAScript's Number::toString, which RFC 8785 prescribes: the digits of `repr`, the exponent
+    at other places.
+    """
     if value == 0:
         return "0"
     mantissa, _, exponent = repr(value).partition("e")
@@ -176,7 +203,9 @@ def _ecmascript(value: float) -> str:
 
 
 def _fault(value: Any) -> NotIJson:
-    """The first fault of `value` in document order. Written without recursion, because depth may be the fault."""
+    """The first fault of `value` in document order. Written without recursion, because depth may be
+    the fault.
+    """
     waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
     while waiting:
         item, steps = waiting.pop()
@@ -194,18 +223,34 @@ def _fault_of(item: Any, steps: tuple[str | int, ...]) -> NotIJson | None:
     """What is wrong with `item` itself. Values are not quoted: they may be confidential."""
     kind = type(item)
     if kind is int and abs(item) > MAX_INTEGER:
-        return NotIJson(_path(steps), "an integer beyond 2^53-1", expected="at most 9007199254740991", remedy="Write it as a string.")
+        return NotIJson(
+            _path(steps),
+            "an integer beyond 2^53-1",
+            expected="at most 9007199254740991",
+            remedy="Write it as a string.",
+        )
     if kind is float and item - item != 0:
-        return NotIJson(_path(steps), "NaN or an infinity", expected="a finite number", remedy="Use null for a missing value.")
+        return NotIJson(
+            _path(steps),
+            "NaN or an infinity",
+            expected="a finite number",
+            remedy="Use null for a missing value.",
+        )
     if kind is str and not _is_unicode(item):
         return NotIJson(_path(steps), "a lone surrogate", expected="text that UTF-8 can carry")
     if kind is _Repeated:
-        return NotIJson(_path((*steps, item.key)), "a repeated key", expected="each key once per object")
+        return NotIJson(
+            _path((*steps, item.key)), "a repeated key", expected="each key once per object"
+        )
     if kind in (dict, list, tuple):
         return _fault_of_container(item, steps)
     if kind is float or kind in _PLAIN:
         return None
-    return NotIJson(_path(steps), f"a value of type {kind.__name__}", expected="null, boolean, number, string, array or object")
+    return NotIJson(
+        _path(steps),
+        f"a value of type {kind.__name__}",
+        expected="null, boolean, number, string, array or object",
+    )
 
 
 def _fault_of_container(item: Any, steps: tuple[str | int, ...]) -> NotIJson | None:
@@ -213,9 +258,15 @@ def _fault_of_container(item: Any, steps: tuple[str | int, ...]) -> NotIJson | N
         return _too_deep(_path(steps))
     for key in item if type(item) is dict else ():
         if type(key) is not str:
-            return NotIJson(_path(steps), f"a key of type {type(key).__name__}", expected="string keys")
+            return NotIJson(
+                _path(steps), f"a key of type {type(key).__name__}", expected="string keys"
+            )
         if not _is_unicode(key):
-            return NotIJson(_path((*steps, key)), "a lone surrogate in the key", expected="text that UTF-8 can carry")
+            return NotIJson(
+                _path((*steps, key)),
+                "a lone surrogate in the key",
+                expected="text that UTF-8 can carry",
+            )
     return None
 
 

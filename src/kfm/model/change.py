@@ -15,7 +15,9 @@ CHANGE = (
 )  # what an operator may accept where nobody has to approve
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Measured(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Rows of the official version and of the candidate, counted."""
 
     before: int
@@ -24,9 +26,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     changed: int = 0  # rows that hold other values
     removed: int = 0  # rows that are not there any more
     deleted: int = 0  # rows that stay and are marked as deleted upstream now
-    covered: int = 0  # rows inside the time that upstream says it answered for, where it deletes by absence; 0: it does not
+    # rows inside the time that upstream says it answered for, where it deletes by absence; 0: it
+    # does not
+    covered: int = 0
     absent: int = 0  # of those, the ones that are gone for want of an answer
-    other_rules: bool = False  # the registry or the updater changed in between, so that differences are not upstream's alone
+    # the registry or the updater changed in between, so that differences are not upstream's alone
+    other_rules: bool = False
 
     @property
     def gone(self) -> int:
@@ -49,8 +54,18 @@ def told(change: Measured) -> str:
     if not change.before:
         return f"{change.after:,} rows"
     share = 100 * (change.after - change.before) / change.before
-    whole = abs(share) >= 10 and (round(abs(share)) != 100 or not change.after)  # −100 % is said of an empty table alone
-    by = f", {'+' if share > 0 else '−'}{abs(share):{'.0f' if whole else '.3g'}} %" if change.after != change.before else ""
-    parts = ((change.added, "added"), (change.changed, "changed"), (change.removed, "removed"), (change.deleted, "marked as deleted"))
+    # −100 % is said of an empty table alone
+    whole = abs(share) >= 10 and (round(abs(share)) != 100 or not change.after)
+    by = (
+        f", {'+' if share > 0 else '−'}{abs(share):{'.0f' if whole else '.3g'}} %"
+        if change.after != change.before
+        else ""
+    )
+    parts = (
+        (change.added, "added"),
+        (change.changed, "changed"),
+        (change.removed, "removed"),
+        (change.deleted, "marked as deleted"),
+    )
     rest = "".join(f", {n:,} {word}" for n, word in parts if n)
     return f"{change.before:,} → {change.after:,} rows{by}{rest}"

@@ -51,6 +51,7 @@ class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     forced: bool = False  # a forced promote lifts the hold of a rollback on its content
     suppress: list[dict[str, Any]] = []  # a withdrawal carries its own rule
     root: RootAt | None = None  # the trust root it was made under; None: before roots were recorded
-    terms_digest: str = ""  # of what the registry asked for when it was promoted; "": made before approvals were recorded
+    # of what the registry asked for when it was promoted; "": made before approvals were recorded
+    terms_digest: str = ""
     approvals_digest: str = ""  # of the record of who agreed
     lifts: Lift | None = None  # a rollback that undoes a withdrawal

@@ -37,7 +37,8 @@ class SystemClock:
         return dt.datetime.now(dt.UTC)
 
     def boot_ns(self) -> int:
-        source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has no BOOTTIME; its MONOTONIC is close enough
+        # macOS has no BOOTTIME; its MONOTONIC is close enough
+        source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return time.clock_gettime_ns(source)
 
     def boot_id(self) -> str:

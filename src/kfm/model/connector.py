@@ -17,23 +17,31 @@ ABILITIES: dict[str, str] = {  # what a connector may declare -> what it promise
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `discover(ctx)` returns: what is known of upstream before anything is asked. Finding it out writes nothing."""
+    """What `discover(ctx)` returns: what is known of upstream before anything is asked. Finding it
+    out writes nothing.
+    """
 
     endpoints: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]  # addresses, without secrets
     formats: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]  # csv, geojson, …
-    auth: Annotated[str, msgspec.Meta(pattern=r"^(none|(env|file|cmd):.+)$")] = "none"  # where a credential is, never itself
+    # where a credential is, never itself
+    auth: Annotated[str, msgspec.Meta(pattern=r"^(none|(env|file|cmd):.+)$")] = "none"
     rate_limits: dict[str, str] = {}  # host -> in words, such as "120 per minute"
     abilities: tuple[Ability, ...] = ()
 
 
-class StageReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`work/<id>/runs/<run_id>/<stage>_receipt.json`: what one stage did, and with what it was called."""
+class StageReceipt(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """`work/<id>/runs/<run_id>/<stage>_receipt.json`: what one stage did, and with what it was
+    called.
+    """
 
     stage: Stage
     dataset_id: str
     dataset_id_from: Literal["flag", "config", "folder"]
     run_id: str
-    state: str  # of the run after this stage: CLAIMED, PROPOSED, COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED
+    # of the run after this stage: CLAIMED, PROPOSED, COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED
+    state: str
     exit_code: int
     started_at: str
     finished_at: str

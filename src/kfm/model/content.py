@@ -1,4 +1,6 @@
-"""What a content is known by: its place, the mark of what it was made from, and the keys under which generations keep it out."""
+"""What a content is known by: its place, the mark of what it was made from, and the keys under
+which generations keep it out.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,13 +8,28 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["EVERYTHING", "InputKey", "Key", "KeptOut", "MadeKey", "Mark", "NameKey", "Place", "RuleKey", "VersionKey", "key_of", "rules_in"]
+__all__ = [
+    "EVERYTHING",
+    "InputKey",
+    "Key",
+    "KeptOut",
+    "MadeKey",
+    "Mark",
+    "NameKey",
+    "Place",
+    "RuleKey",
+    "VersionKey",
+    "key_of",
+    "rules_in",
+]
 
 EVERYTHING = "*"  # the name under which a whole dataset is withdrawn: no partition can be called so
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a content belongs: a partition, and the window of it that was asked for; written `partition|window`."""
+    """Where a content belongs: a partition, and the window of it that was asked for; written
+    `partition|window`.
+    """
 
     partition: str
     window: str = ""
@@ -27,7 +44,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a content was made from, by which transform, under which spec; written `input:transform:spec`."""
+    """What a content was made from, by which transform, under which spec; written
+    `input:transform:spec`.
+    """
 
     input_hash: str
     transform_hash: str
@@ -62,7 +81,9 @@ class NameKey(msgspec.Struct, frozen=True):
 
 
 class RuleKey(msgspec.Struct, frozen=True):
-    """The records or the area that a rule names; the rule itself is kept on the restricted side, here is its commitment."""
+    """The records or the area that a rule names; the rule itself is kept on the restricted side,
+    here is its commitment.
+    """
 
     commitment: str
 
@@ -95,7 +116,9 @@ Key = VersionKey | NameKey | RuleKey | InputKey | MadeKey
 
 
 def key_of(text: str) -> Key:
-    """What a key of `held` or `suppressed` means. Partitions may be called `whole` and `rule`, too: what follows tells them apart."""
+    """What a key of `held` or `suppressed` means. Partitions may be called `whole` and `rule`, too:
+    what follows tells them apart.
+    """
     first, line, rest = text.partition("\n")
     if not line:
         return VersionKey(text)
@@ -104,16 +127,25 @@ def key_of(text: str) -> Key:
     if first == "whole" and not re.fullmatch(r"[0-9a-f]{64}(:.*)?", rest):
         return NameKey(rest)
     input_hash, colon, transform_hash = rest.partition(":")
-    return MadeKey(Place.parse(first), input_hash, transform_hash) if colon else InputKey(Place.parse(first), input_hash)
+    return (
+        MadeKey(Place.parse(first), input_hash, transform_hash)
+        if colon
+        else InputKey(Place.parse(first), input_hash)
+    )
 
 
 def rules_in(suppressed: Mapping[str, str]) -> Iterator[tuple[RuleKey, str]]:
-    """The rules about records or an area that still hold, each with the generation that signed it."""
-    return ((key, by) for text, by in suppressed.items() if isinstance(key := key_of(text), RuleKey))
+    """The rules about records or an area that still hold, each with the generation that signed
+    it.
+    """
+    return (
+        (key, by) for text, by in suppressed.items() if isinstance(key := key_of(text), RuleKey)
+    )
 
 
 class KeptOut(msgspec.Struct, frozen=True):
     """A content that may not come back, and the generation that says so."""
 
-    how: Literal["held", "suppressed"]  # by a rollback, until it is forced; by a withdrawal, until that is undone
+    # by a rollback, until it is forced; by a withdrawal, until that is undone
+    how: Literal["held", "suppressed"]
     generation: str

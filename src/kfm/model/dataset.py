@@ -1,4 +1,6 @@
-"""What a person writes: the workspace file, a dataset's registry entry and an updater's configuration."""
+"""What a person writes: the workspace file, a dataset's registry entry and an updater's
+configuration.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -50,7 +52,9 @@ Kind = Literal[
     "documents",
     "raster",
 ]
-Format = Literal["", "csv", "json", "geojson", "parquet", "dly", "rdb", "txt", "zip", "grib2", "nc", "tif"]
+Format = Literal[
+    "", "csv", "json", "geojson", "parquet", "dly", "rdb", "txt", "zip", "grib2", "nc", "tif"
+]
 Sensitivity = Literal["public", "restricted", "sensitive-location", "aggregate-only"]
 
 
@@ -74,7 +78,8 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     url: Text
     kind: Literal["stac", "dcat", "arcgis"]
     hosts: tuple[str, ...] = ()  # beside that of `url`
-    prefix: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")] = "found_"  # of the ids drafts get
+    # of the ids drafts get
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")] = "found_"
     only: tuple[str, ...] = ()  # names of the resources that are wanted; empty: all
 
 
@@ -87,7 +92,8 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whom the job `notify` tells, beside ledger/notices.jsonl."""
 
-    webhook: Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*)?$")] = ""  # the variable that holds the address
+    # the variable that holds the address
+    webhook: Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*)?$")] = ""
 
 
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,20 +102,30 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     format: Literal[1] = 1
     store: str = "sqlite:///ledger/idempotency.sqlite"
     zones: str = "file:///data"
-    policy: Annotated[str, msgspec.Meta(pattern=r"^(embedded|opa:.+|http://.+)$")] = "embedded"  # opa:PATH of the binary; or a server
+    # opa:PATH of the binary; or a server
+    policy: Annotated[str, msgspec.Meta(pattern=r"^(embedded|opa:.+|http://.+)$")] = "embedded"
     allow_loopback: bool = False
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
     # Mail or address of whoever answers for these requests; every upstream is told.
-    contact: Annotated[str, msgspec.Meta(pattern=r"^(https?://[!-'*-~]+|[!-'*-?A-~]+@[!-'*-?A-~]+)?$")] = ""
+    contact: Annotated[
+        str, msgspec.Meta(pattern=r"^(https?://[!-'*-~]+|[!-'*-?A-~]+@[!-'*-?A-~]+)?$")
+    ] = ""
     polite: Polite = Polite()
     notify: Notify = Notify()
-    catalogues: tuple[Catalogue, ...] = ()  # where `kfm discover` looks for what is not registered yet
+    # where `kfm discover` looks for what is not registered yet
+    catalogues: tuple[Catalogue, ...] = ()
     pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited
-    # What registry entries name as `credential:NAME`; a file or a command is named here alone, for a dataset's registrar runs nothing.
-    credentials: dict[Identifier, Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|(file|cmd):.+)$")]] = {}
-    # Whether recordings may answer (`--upstream replay`): a folder with REPLAY.json, or true for the one that KFM_REPLAY names.
+    # What registry entries name as `credential:NAME`; a file or a command is named here alone, for
+    # a dataset's registrar runs nothing.
+    credentials: dict[
+        Identifier,
+        Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|(file|cmd):.+)$")],
+    ] = {}
+    # Whether recordings may answer (`--upstream replay`): a folder with REPLAY.json, or true for
+    # the one that KFM_REPLAY names.
     replay: str | bool = False
-    sample: bool = False  # nothing here is from an agency: the sample upstream answers for every host
+    # nothing here is from an agency: the sample upstream answers for every host
+    sample: bool = False
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,16 +135,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     type: Literal["string", "integer", "number", "boolean", "timestamp", "date", "geometry", "json"]
     nullable: bool = True
     unit: str | None = None
-    text: Literal["free"] | UnsetType = UNSET  # free: control and direction characters may stand in its cells
-    min: float | str | UnsetType = UNSET  # the least value that can be true: a number, or a moment or day as RFC 3339
+    # free: control and direction characters may stand in its cells
+    text: Literal["free"] | UnsetType = UNSET
+    # the least value that can be true: a number, or a moment or day as RFC 3339
+    min: float | str | UnsetType = UNSET
     max: float | str | UnsetType = UNSET  # the greatest
-    sentinels: tuple[float | str, ...] | UnsetType = UNSET  # values that upstream writes where it has none
+    # values that upstream writes where it has none
+    sentinels: tuple[float | str, ...] | UnsetType = UNSET
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a dataset comes from.
 
-    `{since}`, `{until}`, `{day}` and `{partition}` in `url` are filled at run time; query fields whose value stays empty are left out.
+    `{since}`, `{until}`, `{day}` and `{partition}` in `url` are filled at run time; query fields
+    whose value stays empty are left out.
     `{day}` is the first day of the window, as 20260131; without a window it is today.
     """
 
@@ -136,20 +156,28 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     url: str = ""  # every kind but join
     urls: tuple[str, ...] = ()  # more addresses of the same kind, read after `url`
     format: Format = ""  # what the bytes are; empty: the one format of `kind`
-    options: dict[str, Any] = {}  # what this kind of source wants to know; its page in docs/sources says what there is
+    # what this kind of source wants to know; its page in docs/sources says what there is
+    options: dict[str, Any] = {}
     datasets: tuple[DatasetId, ...] = ()  # join only: the datasets whose newest records are joined
     join_on: tuple[str, ...] = ()  # join only: the columns they have in common
     encoding: str | None = None  # None: a byte order mark or UTF-8
     hosts: tuple[str, ...] = ()  # beside the host of `url`, which is always allowed
-    records: str | None = None  # JSON only: dotted path to the array of records; None: the document itself or its only array
-    area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude; rows outside are dropped by rule
+    # JSON only: dotted path to the array of records; None: the document itself or its only array
+    records: str | None = None
+    # a ring of longitude and latitude; rows outside are dropped by rule
+    area: tuple[tuple[float, float], ...] = ()
     time_column: str | None = None  # rows outside the window are dropped by rule
     recheck: str = "24h"  # at least this often the whole body is fetched; 0 = always
-    headers: dict[str, str] = {}  # values may be references: env:NAME, or credential:NAME of kfm.yml, never secrets themselves
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET  # of one capture, all its files together; not stated: 4 GiB
-    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] | UnsetType = UNSET  # of one record; not stated: 64 MiB
-    max_step: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]*(s|m|h)$")] | UnsetType = UNSET  # of one step; not stated: 1h
-    completeness: Annotated[int, msgspec.Meta(ge=0)] = 0  # fewer rows than this: PARTIAL, not promotable
+    # values may be references: env:NAME, or credential:NAME of kfm.yml, never secrets themselves
+    headers: dict[str, str] = {}
+    # of one capture, all its files together; not stated: 4 GiB
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET
+    # of one record; not stated: 64 MiB
+    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] | UnsetType = UNSET
+    # of one step; not stated: 1h
+    max_step: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]*(s|m|h)$")] | UnsetType = UNSET
+    # fewer rows than this: PARTIAL, not promotable
+    completeness: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
     def capture_limit(self) -> int:
@@ -164,7 +192,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def step_limit(self) -> int:
         """The most seconds of one step."""
-        return 3600 if self.max_step is UNSET else int(self.max_step[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.max_step[-1]]
+        return (
+            3600
+            if self.max_step is UNSET
+            else int(self.max_step[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.max_step[-1]]
+        )
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,20 +207,28 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Records become groups: one row per combination of `by` (and per H3 cell, when locations are generalised)."""
+    """Records become groups: one row per combination of `by` (and per H3 cell, when locations are
+    generalised).
+    """
 
     by: tuple[str, ...] = ()  # public columns; empty with H3: one row per cell
     collect: tuple[str, ...] = ()  # columns whose distinct values a group lists, sorted
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How records that may not be shown become a version that may. Each part discharges one obligation."""
+    """How records that may not be shown become a version that may. Each part discharges one
+    obligation.
+    """
 
-    show: tuple[str, ...] | UnsetType = UNSET  # the columns that leave, groups' included; every other one, and what upstream adds, does not
-    withhold: tuple[str, ...] = ()  # columns that are private: their values are looked for in what is shown
-    h3_resolution: Annotated[int, msgspec.Meta(ge=0, le=15)] | None = None  # discharges `generalise`
+    # the columns that leave, groups' included; every other one, and what upstream adds, does not
+    show: tuple[str, ...] | UnsetType = UNSET
+    # columns that are private: their values are looked for in what is shown
+    withhold: tuple[str, ...] = ()
+    # discharges `generalise`
+    h3_resolution: Annotated[int, msgspec.Meta(ge=0, le=15)] | None = None
     aggregate: Aggregate | None = None  # discharges `aggregate`
-    min_records: Annotated[int, msgspec.Meta(ge=1)] = 5  # k: a row that fewer records explain is not shown, nor its change
+    # k: a row that fewer records explain is not shown, nor its change
+    min_records: Annotated[int, msgspec.Meta(ge=1)] = 5
     min_area_km2: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # a cell smaller than this is refused
 
 
@@ -201,18 +241,23 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Thresholds of the quality gate. Beyond a hard one promotion is denied; beyond a change it needs a person."""
+    """Thresholds of the quality gate. Beyond a hard one promotion is denied; beyond a change it
+    needs a person.
+    """
 
     min_rows: Annotated[int, msgspec.Meta(ge=0)] = 1
     max_rows: Annotated[int, msgspec.Meta(ge=0)] | None = None
     max_null_share: dict[str, Share] = {}  # by column
     valid_geometry: bool = True
-    max_row_change: Share | None = None  # of growth against the last version, and read as `change.rows` where that is not stated
+    # of growth against the last version, and read as `change.rows` where that is not stated
+    max_row_change: Share | None = None
     max_null_change: Share | None = None  # of any column's share of nulls, in absolute terms
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much may change from one version to the next before a person must look; null: not looked at."""
+    """How much may change from one version to the next before a person must look; null: not looked
+    at.
+    """
 
     rows: Share | None = 0.2  # by which the number of rows falls
     cells: Share | None = 0.5  # of the rows that hold other values
@@ -220,7 +265,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Another version of the updater, tried on some partitions: what it makes stays a proposal until it was compared and approved."""
+    """Another version of the updater, tried on some partitions: what it makes stays a proposal
+    until it was compared and approved.
+    """
 
     pipeline_version: Text
     partitions: tuple[Identifier, ...] = ()  # empty: the whole of a dataset that has none
@@ -248,7 +295,8 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     crs: Literal["OGC:CRS84", "EPSG:4326"] = "OGC:CRS84"
     extent: Extent | None = None
     time_zone: Text = "UTC"
-    cadence: str | None = None  # real-time, daily, weekly, annual, static; or a length of time; or a cron line
+    # real-time, daily, weekly, annual, static; or a length of time; or a cron line
+    cadence: str | None = None
     interval: str | None = None  # real-time: how often upstream is asked, 1m to 5m
     revisit: tuple[str, ...] = ()
     freshness: str = "24h"
@@ -256,8 +304,10 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retention: str | None = None  # how long versions that are not official are kept; None: for ever
     quality: Quality = Quality()
     approvals: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0  # people who must approve each version
-    derive: tuple[Literal["tiles", "search"], ...] = ()  # what is made from each new version: map tiles, a search index
-    drivers: tuple[Identifier, ...] = ()  # who may read the bytes; empty: the reader of source.format
+    # what is made from each new version: map tiles, a search index
+    derive: tuple[Literal["tiles", "search"], ...] = ()
+    # who may read the bytes; empty: the reader of source.format
+    drivers: tuple[Identifier, ...] = ()
     merge: Literal["replace", "upsert", "partition"] = "replace"
     partitions: tuple[Identifier, ...] = ()
     max_quarantined: Share = 0.01
@@ -265,9 +315,12 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     canary: Canary | None = None
     aliases: tuple[DatasetId, ...] = ()  # ids it had before
     retired: str | None = None  # why it is no longer run
-    change: Change | UnsetType = UNSET  # not stated: as `Change` says, and only for tables that accumulate
-    conflicts: Literal["refuse", "quarantine", "newest"] | UnsetType = UNSET  # records that share a key and differ; not stated: refuse
-    # Its steps may run where the kernel cannot keep them from files and programs; not stated: only shipped code on public data may.
+    # not stated: as `Change` says, and only for tables that accumulate
+    change: Change | UnsetType = UNSET
+    # records that share a key and differ; not stated: refuse
+    conflicts: Literal["refuse", "quarantine", "newest"] | UnsetType = UNSET
+    # Its steps may run where the kernel cannot keep them from files and programs; not stated: only
+    # shipped code on public data may.
     isolation: Literal["best_effort"] | UnsetType = UNSET
 
 
@@ -291,20 +344,34 @@ class UpdaterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def spelled(entry: DatasetEntry) -> dict[str, Any]:
-    """An entry as its digests are made of it. Keys that came later are UNSET where nobody states them, so they change no digest."""
+    """An entry as its digests are made of it. Keys that came later are UNSET where nobody states
+    them, so they change no digest.
+    """
     plain: dict[str, Any] = msgspec.to_builtins(entry)
-    plain["source"].setdefault("max_bytes", 64 * 2**30)  # what went without saying when the first digests were made
+    # what went without saying when the first digests were made
+    plain["source"].setdefault("max_bytes", 64 * 2**30)
     return plain
 
 
 def change_limits(entry: DatasetEntry) -> Change:
-    """What may change before a person must look. Nothing is looked at where each answer stands for now alone, unless it is stated."""
-    lists = entry.source.kind == "nws" and entry.source.options.get("resource") == "stations"  # the one list among the kinds of now
-    now_only = entry.cadence == "real-time" or (entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists)
+    """What may change before a person must look. Nothing is looked at where each answer stands for
+    now alone, unless it is stated.
+    """
+    # the one list among the kinds of now
+    lists = entry.source.kind == "nws" and entry.source.options.get("resource") == "stations"
+    now_only = entry.cadence == "real-time" or (
+        entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists
+    )
     deletions = (
         Change().deletions if entry.merge == "upsert" else None
     )  # what accumulates is not retracted by one thin answer, however often asked
-    stated = entry.change if entry.change is not UNSET else Change(rows=None, cells=None, deletions=deletions) if now_only else Change()
+    stated = (
+        entry.change
+        if entry.change is not UNSET
+        else Change(rows=None, cells=None, deletions=deletions)
+        if now_only
+        else Change()
+    )
     if entry.quality.max_row_change is not None and entry.change is UNSET:
         return msgspec.structs.replace(stated, rows=entry.quality.max_row_change)
     return stated

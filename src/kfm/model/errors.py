@@ -1,4 +1,5 @@
-"""Every error this package raises on purpose; each knows its exit code and whether a retry can help.
+"""Every error this package raises on purpose; each knows its exit code and whether a retry can
+help.
 
 KfmError                    1  failed
 ├── Quarantined             1  the whole input was refused, its bytes are kept
@@ -39,7 +40,10 @@ class KfmError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, happened: str, *, expected: str = "", remedy: str = "") -> None:
-        happened, expected, remedy = (masked(text).replace("\0", "?") for text in (happened, expected, remedy))  # no store keeps a NUL
+        # no store keeps a NUL
+        happened, expected, remedy = (
+            masked(text).replace("\0", "?") for text in (happened, expected, remedy)
+        )
         parts = [happened, f"Expected {expected}." if expected else "", remedy]
         super().__init__(" ".join(p for p in parts if p))
         self.happened, self.expected, self.remedy = happened, expected, remedy

@@ -37,7 +37,8 @@ __all__ = [
     "wal_id",
 ]
 
-RunKey = NewType("RunKey", str)  # should this run start?      sha256(source_url | etag | window | pipeline_version)
+# should this run start?      sha256(source_url | etag | window | pipeline_version)
+RunKey = NewType("RunKey", str)
 OutputKey = NewType("OutputKey", str)  # should this object be written?
 SpecHash = NewType("SpecHash", str)  # what exactly was asked for?
 PlanHash = NewType("PlanHash", str)
@@ -54,10 +55,18 @@ _JOB_NAMESPACE = uuid.UUID("692368c1-facc-5b1e-ad68-78eb01b10dbd")  # uuid5 of k
 
 def check_id(value: str, what: str = "id") -> str:
     """`value` if it is safe as a file name on every system."""
-    if not re.fullmatch(ID_PATTERN, value) or ".." in value or value.endswith(".") or _DEVICES.fullmatch(value):
+    if (
+        not re.fullmatch(ID_PATTERN, value)
+        or ".." in value
+        or value.endswith(".")
+        or _DEVICES.fullmatch(value)
+    ):
         raise UsageError(
             f"{value!r} is not a usable {what}.",
-            expected="letters, digits, dot, underscore and hyphen, at most 64, no '..', no trailing dot, no device name",
+            expected=(
+                "letters, digits, dot, underscore and hyphen, at most 64, no '..', no trailing dot,"
+                " no device name"
+            ),
             remedy="Choose another name.",
         )
     return value
@@ -71,14 +80,18 @@ def check_dataset_id(value: str) -> str:
     if not re.fullmatch(DATASET_ID_PATTERN, value) or _DEVICES.fullmatch(value) or value in _TAKEN:
         raise UsageError(
             f"{value!r} is not a dataset id.",
-            expected="a lower-case letter, then lower-case letters, digits and underscores, at most 63; not worker, not scheduler",
+            expected=(
+                "a lower-case letter, then lower-case letters, digits and underscores, at most 63;"
+                " not worker, not scheduler"
+            ),
             remedy="Rename the dataset.",
         )
     return value
 
 
 def _hex(data: bytes) -> str:
-    from hashlib import sha256  # 4 MB of OpenSSL that a worker which only hands out jobs does without
+    # 4 MB of OpenSSL that a worker which only hands out jobs does without
+    from hashlib import sha256
 
     return sha256(data).hexdigest()
 
@@ -93,13 +106,17 @@ def _sha256_jcs(value: Any) -> str:
 
 
 def run_key(source_url: str, etag: str | None, window: str | None, pipeline_version: str) -> RunKey:
-    """Joined by bars; a backslash or a bar inside a field is escaped, so no two tuples collide. Missing = empty."""
+    """Joined by bars; a backslash or a bar inside a field is escaped, so no two tuples collide.
+    Missing = empty.
+    """
     fields = (source_url, etag or "", window or "", pipeline_version)
     joined = "|".join(f.replace("\\", "\\\\").replace("|", "\\|") for f in fields)
     return RunKey(_hex(joined.encode()))
 
 
-def output_key(updater_id: str, updater_version: str, business_key: Sequence[str], content_hash: str) -> OutputKey:
+def output_key(
+    updater_id: str, updater_version: str, business_key: Sequence[str], content_hash: str
+) -> OutputKey:
     return OutputKey(_sha256_jcs([updater_id, updater_version, list(business_key), content_hash]))
 
 
@@ -127,15 +144,32 @@ def wal_id(
     toolchain_digest: str,
     attempt: int,
 ) -> WalId:
-    """`attempt` counts the finished runs of the other parts, so a retrigger finds an unfinished journal, never a finished one."""
-    parts = [dataset_id, partition, updater_id, updater_version, spec, inputs, base_version, toolchain_digest, attempt]
+    """`attempt` counts the finished runs of the other parts, so a retrigger finds an unfinished
+    journal, never a finished one.
+    """
+    parts = [
+        dataset_id,
+        partition,
+        updater_id,
+        updater_version,
+        spec,
+        inputs,
+        base_version,
+        toolchain_digest,
+        attempt,
+    ]
     return WalId(_sha256_jcs(parts))
 
 
 def version_digest(artifacts: Mapping[str, str], transform_hash: str, updater_version: str) -> str:
-    if "transform_hash" in artifacts or "updater_version" in artifacts:  # such a name would hide the artifact's digest
-        raise UsageError("An artifact may not be called transform_hash or updater_version.", remedy="Rename it.")
-    return _sha256_jcs({**artifacts, "transform_hash": transform_hash, "updater_version": updater_version})
+    # such a name would hide the artifact's digest
+    if "transform_hash" in artifacts or "updater_version" in artifacts:
+        raise UsageError(
+            "An artifact may not be called transform_hash or updater_version.", remedy="Rename it."
+        )
+    return _sha256_jcs(
+        {**artifacts, "transform_hash": transform_hash, "updater_version": updater_version}
+    )
 
 
 def version_id(full_digest: str) -> VersionId:
@@ -147,12 +181,21 @@ def capture_id(files: Mapping[str, str]) -> CaptureId:
 
 
 def job_id(job_type: str, inputs: Any, parameters: Any, nominal: str | None) -> str:
-    return str(uuid.uuid5(_JOB_NAMESPACE, canonical.dumps([job_type, inputs, parameters, nominal]).decode()))
+    return str(
+        uuid.uuid5(
+            _JOB_NAMESPACE, canonical.dumps([job_type, inputs, parameters, nominal]).decode()
+        )
+    )
 
 
 def new_run_id() -> RunId:
     """A UUIDv7: sortable by time, safe as a file name."""
     millis = time.time_ns() // 1_000_000
-    value = (millis & (2**48 - 1)) << 80 | 0x7 << 76 | int.from_bytes(os.urandom(2)) >> 4 << 64 | 0b10 << 62
+    value = (
+        (millis & (2**48 - 1)) << 80
+        | 0x7 << 76
+        | int.from_bytes(os.urandom(2)) >> 4 << 64
+        | 0b10 << 62
+    )
     value |= int.from_bytes(os.urandom(8)) >> 2
     return RunId(str(uuid.UUID(int=value)))

@@ -1,4 +1,6 @@
-"""Signals that end a command. While a transaction is on its way they wait until it is over; asked twice, nothing waits."""
+"""Signals that end a command. While a transaction is on its way they wait until it is over; asked
+twice, nothing waits.
+"""
 
 import signal
 import threading
@@ -12,7 +14,9 @@ _MAIN = threading.main_thread()
 
 
 class _Finishing:
-    """What stands in `with finishing:` is not cut in two. Only the main thread hears signals, so only it counts."""
+    """What stands in `with finishing:` is not cut in two. Only the main thread hears signals, so
+    only it counts.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
@@ -22,7 +26,12 @@ class _Finishing:
         if threading.current_thread() is _MAIN:
             self._depth += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if threading.current_thread() is not _MAIN:
             return
         self._depth -= 1
@@ -31,7 +40,9 @@ class _Finishing:
             raise heard
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        end: BaseException = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+        end: BaseException = (
+            KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+        )
         if self._depth and self._heard is None:
             self._heard = end
         else:
@@ -42,5 +53,11 @@ finishing = _Finishing()
 
 
 def stop_on_signals(*numbers: int) -> list[tuple[int, Any]]:
-    """Let these signals end the command, but those one was started to ignore; returns what was set before, to set it again."""
-    return [(n, signal.signal(n, finishing.hear)) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
+    """Let these signals end the command, but those one was started to ignore; returns what was set
+    before, to set it again.
+    """
+    return [
+        (n, signal.signal(n, finishing.hear))
+        for n in numbers
+        if signal.getsignal(n) is not signal.SIG_IGN
+    ]

@@ -14,5 +14,7 @@ class Held(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing can be changed outside, nor read that is not named, nor started, nor reached."""
+        """Whether nothing can be changed outside, nor read that is not named, nor started, nor
+        reached.
+        """
         return self.landlock > 0 and self.seccomp

@@ -1,4 +1,6 @@
-"""Jobs as records: what is asked for, the envelope that carries it, and how long to wait before it is tried again."""
+"""Jobs as records: what is asked for, the envelope that carries it, and how long to wait before it
+is tried again.
+"""
 
 import zlib
 from typing import Annotated, Any, Literal
@@ -8,18 +10,30 @@ import msgspec
 from kfm.model.errors import UsageError
 from kfm.model.ids import DATASET_ID_PATTERN
 
-__all__ = ["Envelope", "Input", "JobLine", "Request", "Signal", "Trace", "backoff_ms", "check_inputs"]
+__all__ = [
+    "Envelope",
+    "Input",
+    "JobLine",
+    "Request",
+    "Signal",
+    "Trace",
+    "backoff_ms",
+    "check_inputs",
+]
 
 URI = r"^(kfm://(dataset|version|capture|doc)/[A-Za-z0-9][A-Za-z0-9._@/-]*|https?://\S+|sha256:[0-9a-f]{64})$"
 DATASET_URI = f"kfm://dataset/(?P<id>{DATASET_ID_PATTERN})"
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Input(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """What a job works on, by a name that means the same everywhere."""
 
     kind: Literal["dataset", "file", "uri"]
     id: Annotated[str, msgspec.Meta(pattern=URI)]
-    checksum: Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""  # empty: what is official when it runs
+    # empty: what is official when it runs
+    checksum: Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +98,9 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of `ledger/logs/signals-<day>.jsonl`."""
 
     timestamp: str
-    signal: Literal["run.lifecycle", "pool.wait_ms", "freshness.delta_minutes", "artifact.size_bytes"]
+    signal: Literal[
+        "run.lifecycle", "pool.wait_ms", "freshness.delta_minutes", "artifact.size_bytes"
+    ]
     value: str | int | float  # of a lifecycle: queued, started, succeeded, failed, cancelled
     job_id: str = ""
     run_id: str = ""
@@ -108,9 +124,11 @@ def check_inputs(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
 
 
 def backoff_ms(job_id: str, attempts: int, since_ms: int = 0) -> int:
-    """How long to wait after the `attempts`-th failure: a second after the first, then minutes, five at most, spread by a quarter.
+    """How long to wait after the `attempts`-th failure: a second after the first, then minutes,
+    five at most, spread by a quarter.
 
-    `since_ms`: how long ago the failure was that this one counts with; the pause is no shorter, so tries within a minute are few.
+    `since_ms`: how long ago the failure was that this one counts with; the pause is no shorter, so
+    tries within a minute are few.
     """
     spread = zlib.crc32(f"{job_id} {attempts}".encode()) / 0xFFFFFFFF / 2 + 0.75
     pause = 1000 if attempts <= 1 else 60_000 * 2 ** min(attempts - 2, 10)

@@ -1,4 +1,6 @@
-"""What the journal says of each step: one struct for each payload, written in this order; what an older kfm did not say is unset."""
+"""What the journal says of each step: one struct for each payload, written in this order; what an
+older kfm did not say is unset.
+"""
 
 from typing import Any
 
@@ -31,7 +33,8 @@ __all__ = [
     "VersionNamed",
 ]
 
-# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a released table that is not official yet;
+# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a
+# released table that is not official yet;
 # of sealed records also `explained`, the same of what explained the public rows made from them
 Stored = dict[str, dict[str, Any]]
 
@@ -54,7 +57,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssemblyPlanned(msgspec.Struct, frozen=True, kw_only=True):
-    """plan, of an assembly of staged parts; it is read as `Planned`, whose members stand in another order."""
+    """plan, of an assembly of staged parts; it is read as `Planned`, whose members stand in another
+    order.
+    """
 
     plan: Plan
     plan_hash: str
@@ -84,7 +89,9 @@ class Transforming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
-    """The run whose records were set aside and are all that a part holds, and the content they are merged into."""
+    """The run whose records were set aside and are all that a part holds, and the content they are
+    merged into.
+    """
 
     run_id: str
     onto: str
@@ -93,8 +100,11 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
 class PartDone(msgspec.Struct, frozen=True, kw_only=True):
     """transform: the part that is durable, and what its transform answered."""
 
-    part: str  # the digest of its table as it lies there; of parts that take the places of their partitions, of their list
-    stored: dict[str, Any] | UnsetType | None = UNSET  # of an assembly: the table its parts were merged into, where they were
+    # the digest of its table as it lies there; of parts that take the places of their partitions,
+    # of their list
+    part: str
+    # of an assembly: the table its parts were merged into, where they were
+    stored: dict[str, Any] | UnsetType | None = UNSET
     artifact: str
     books: Books
     schema: tuple[Column, ...]
@@ -117,7 +127,8 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     parts: str | UnsetType = UNSET  # of an assembly of staged parts: where their list lies
     count: int | UnsetType = UNSET  # of those parts
     proposal: int
-    records: Stored | UnsetType = UNSET  # private datasets only: the sealed records that the base stood for
+    # private datasets only: the sealed records that the base stood for
+    records: Stored | UnsetType = UNSET
 
 
 class Assembled(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +143,8 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     profile: dict[str, ColumnProfile]
     rows: dict[str, int]
     warnings: tuple[str, ...] | UnsetType = UNSET
-    added: tuple[str, ...] | UnsetType = UNSET  # columns that came since the base and nobody is shown
+    # columns that came since the base and nobody is shown
+    added: tuple[str, ...] | UnsetType = UNSET
     change: Measured | UnsetType = UNSET
     proposal: str | UnsetType = UNSET  # the digest of proposal.json
 

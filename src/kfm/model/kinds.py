@@ -9,9 +9,12 @@ class Kind(NamedTuple):
     """What the parent may know of a kind without loading it."""
 
     format: str  # of its files; their extension in a capture
-    asks: bool = False  # its addresses follow from answers (pages, lists): `acquire` runs in the child
+    # its addresses follow from answers (pages, lists): `acquire` runs in the child
+    asks: bool = False
     formats: tuple[str, ...] = ()  # others it reads
-    names: str = ""  # the column that names a file beside the table; those files are there exactly as long as their rows
+    # the column that names a file beside the table; those files are there exactly as long as their
+    # rows
+    names: str = ""
     snapshot: bool = False  # an answer stands for now alone: what it lacks is over, not lost
 
 

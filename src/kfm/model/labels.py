@@ -1,4 +1,6 @@
-"""Labels are obligations: what must have happened to records before anyone may read what is made of them."""
+"""Labels are obligations: what must have happened to records before anyone may read what is made of
+them.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -22,13 +24,15 @@ __all__ = [
     "unshown",
 ]
 
-OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the policy labels of the same names
+# sensitivity classes, and the policy labels of the same names
+OBLIGATIONS: dict[str, tuple[str, ...]] = {
     "public": (),
     "aggregate-only": ("aggregate",),
     "sensitive-location": ("generalise",),
     "restricted": ("aggregate", "generalise", "grant"),
 }
-NEW_COLUMNS = "new columns are withheld until `release.show` names them"  # what a run says of columns that upstream did not have before
+# what a run says of columns that upstream did not have before
+NEW_COLUMNS = "new columns are withheld until `release.show` names them"
 CARE_LABELS: dict[str, tuple[str, ...]] = {  # the community's statement; compared without case
     "open": (),
     "attribution": (),
@@ -50,7 +54,9 @@ class Labelled(Protocol):
 
 
 def obligations(entries: Iterable[Labelled]) -> tuple[str, ...]:
-    """The union over a dataset and everything it is made from; the strictest label of each decides."""
+    """The union over a dataset and everything it is made from; the strictest label of each
+    decides.
+    """
     found: set[str] = set()
     for entry in entries:
         found |= set(OBLIGATIONS.get(entry.sensitivity or "", ()))
@@ -64,13 +70,20 @@ def discharged(entry: DatasetEntry) -> tuple[str, ...]:
     release = entry.release
     if release is None:
         return ()
-    parts = (("aggregate", release.aggregate is not None), ("generalise", release.h3_resolution is not None))
+    parts = (
+        ("aggregate", release.aggregate is not None),
+        ("generalise", release.h3_resolution is not None),
+    )
     return tuple(name for name, there in parts if there)
 
 
 def explains(release: Release | None) -> bool:
-    """Whether rows of a release stand for k records or more; one that only withholds columns shows the records themselves."""
-    return release is not None and (release.h3_resolution is not None or release.aggregate is not None)
+    """Whether rows of a release stand for k records or more; one that only withholds columns shows
+    the records themselves.
+    """
+    return release is not None and (
+        release.h3_resolution is not None or release.aggregate is not None
+    )
 
 
 def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
@@ -87,24 +100,42 @@ def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
         settings = {"resolution": release.h3_resolution, **k, "min_area_km2": release.min_area_km2}
         steps.append({"step": "h3_generalise", "discharges": "generalise", **settings})
     if (groups := release.aggregate) is not None:
-        steps.append({"step": "aggregate", "discharges": "aggregate", "by": list(groups.by), "collect": list(groups.collect), **k})
+        steps.append(
+            {
+                "step": "aggregate",
+                "discharges": "aggregate",
+                "by": list(groups.by),
+                "collect": list(groups.collect),
+                **k,
+            }
+        )
     return tuple(steps)
 
 
 def made_columns(release: Release) -> tuple[str, ...]:
-    """The columns that a release makes itself: cell, outline and band. They hold nothing of a record."""
+    """The columns that a release makes itself: cell, outline and band. They hold nothing of a
+    record.
+    """
     cells = ("h3_cell", "geometry") if release.h3_resolution is not None else ()
     return (*cells, *(("records",) if release.aggregate is not None else ()))
 
 
 def unshown(release: Release, columns: Iterable[str]) -> tuple[str, ...]:
-    """Which columns of a table a release lets nobody see; how places are shown is another question."""
+    """Which columns of a table a release lets nobody see; how places are shown is another
+    question.
+    """
     listed = tuple(columns)
-    return tuple(c for c in listed if c in release.withhold or (release.show is not UNSET and c not in release.show))
+    return tuple(
+        c
+        for c in listed
+        if c in release.withhold or (release.show is not UNSET and c not in release.show)
+    )
 
 
 def is_private(entries: Iterable[DatasetEntry]) -> bool:
-    """Whether records themselves must stay on the restricted side: sealed at rest, named in public by commitments only."""
+    """Whether records themselves must stay on the restricted side: sealed at rest, named in public
+    by commitments only.
+    """
     listed = list(entries)
     return bool(obligations(listed)) or any(e.release is not None for e in listed)
 

@@ -30,14 +30,17 @@ __all__ = [
 
 
 class Token(NamedTuple):
-    """The right to write under one lease; a newer (epoch, number) of the same lease makes it stale."""
+    """The right to write under one lease; a newer (epoch, number) of the same lease makes it
+    stale.
+    """
 
     lease: str
     epoch: int
     number: int
 
 
-SAID_NO = "approval.rejected"  # the code of a person's no; in the ledger their name and words follow it
+# the code of a person's no; in the ledger their name and words follow it
+SAID_NO = "approval.rejected"
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +82,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: int | None = None
     freshness_minutes: int | None = None
     archived: int = 0  # 1: its journal lies beside its receipts as wal.jsonl
-    backfill: str = ""  # the backfill it was staged for, or whose parts it assembles (then `part` is the digest of the list it pinned)
+    # the backfill it was staged for, or whose parts it assembles (then `part` is the digest of the
+    # list it pinned)
+    backfill: str = ""
 
     @property
     def place(self) -> Place:
@@ -91,7 +96,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def denial_codes(reason: str) -> tuple[str, ...]:
-    """The codes of a denied run, read from its reason, which is where the ledger keeps them. What a person said with a no is not read."""
+    """The codes of a denied run, read from its reason, which is where the ledger keeps them. What a
+    person said with a no is not read.
+    """
     if reason.startswith(f"{SAID_NO}:"):
         return (SAID_NO,)
     return tuple(code.strip() for part in reason.split(";") for code in part.split(" or "))
@@ -139,7 +146,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0  # failures of this generation; those within a minute are one
     losses: int = 0  # workers that died with it
     max_attempts: int = 5
-    outcome: str = ""  # succeeded, skipped, failed, cancelled, dead; while it waits: failed, or deferred to a time that upstream named
+    # succeeded, skipped, failed, cancelled, dead; while it waits: failed, or deferred to a time
+    # that upstream named
+    outcome: str = ""
     error: str = ""
     started_at: str | None = None
     ended_at: str | None = None
@@ -159,7 +168,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     file_digest: str
     contents: dict[str, str]  # Place -> Mark, as they are written (`model/content.py`)
     held: dict[str, str]  # MadeKey or VersionKey -> the generation that rolled it back
-    suppressed: dict[str, str]  # InputKey, VersionKey, NameKey or RuleKey -> the generation that withdrew it
+    # InputKey, VersionKey, NameKey or RuleKey -> the generation that withdrew it
+    suppressed: dict[str, str]
 
     def mark_at(self, place: Place) -> Mark | None:
         """The mark of what is official at a place; None: nothing is known to be there."""
@@ -200,7 +210,9 @@ class NoopRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     names: str
     timestamp: str
-    code: str = ""  # what others decide by: unchanged, kept_out, older, proposed, denied, staged; empty: not known any more
+    # what others decide by: unchanged, kept_out, older, proposed, denied, staged; empty: not known
+    # any more
+    code: str = ""
 
 
 class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,10 +224,16 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) -> HeadKey:
-    """What a committed run saw of upstream; one that worked a kept capture saw nothing newer than the look before it."""
+    """What a committed run saw of upstream; one that worked a kept capture saw nothing newer than
+    the look before it.
+    """
     full_check_at = row.timestamp
     if row.trigger_type == "quarantine":
-        checked_at, full_check_at = (before.checked_at, before.full_check_at) if before is not None else ("1970-01-01T00:00:00Z",) * 2
+        checked_at, full_check_at = (
+            (before.checked_at, before.full_check_at)
+            if before is not None
+            else ("1970-01-01T00:00:00Z",) * 2
+        )
     etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
     return HeadKey(
         dataset_id=row.dataset_id,
@@ -232,26 +250,36 @@ def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) 
 
 
 def stamps_of(source_metadata: str) -> tuple[str, str]:
-    """(when this answer was made, when the official one was as the run began), by upstream's own word."""
+    """(when this answer was made, when the official one was as the run began), by upstream's own
+    word.
+    """
     sources = msgspec.json.decode(source_metadata)
     first = sources[0] if sources else {}
     return str(first.get("stamp", "")), str(first.get("official_stamp", ""))
 
 
 def believable(stamp: str, at: str) -> bool:
-    """Whether an answer can have been made when it says so: one from the future would keep every later one out."""
+    """Whether an answer can have been made when it says so: one from the future would keep every
+    later one out.
+    """
     return dt.datetime.fromisoformat(stamp) <= dt.datetime.fromisoformat(at) + AHEAD
 
 
 def is_older(said: str, official: str) -> bool:
-    """Whether an answer is older than another, by upstream's own word; where it says nothing, it is what upstream says now."""
+    """Whether an answer is older than another, by upstream's own word; where it says nothing, it is
+    what upstream says now.
+    """
     return bool(said and official) and said < official
 
 
 def after_stamp(sources: Sequence[Mapping[str, Any]], official: str) -> str:
-    """The sources of a run that begins, with the stamp of what is official then: a resumed or rebuilt run compares with the same one."""
+    """The sources of a run that begins, with the stamp of what is official then: a resumed or
+    rebuilt run compares with the same one.
+    """
     first, *rest = ({k: v for k, v in s.items() if k != "official_stamp"} for s in sources)
-    return msgspec.json.encode([first | ({"official_stamp": official} if official else {}), *rest]).decode()
+    return msgspec.json.encode(
+        [first | ({"official_stamp": official} if official else {}), *rest]
+    ).decode()
 
 
 def with_stamp(source_metadata: str, stamp: str) -> str:

@@ -1,11 +1,21 @@
-"""What a licence allows: SPDX expressions sorted by the few terms that decide whether data may be given to everybody."""
+"""What a licence allows: SPDX expressions sorted by the few terms that decide whether data may be
+given to everybody.
+"""
 
 import re
 from typing import Literal
 
 __all__ = ["Terms", "restrictions", "terms_of"]
 
-Terms = Literal["open", "attribution", "share-alike", "non-commercial", "no-derivatives", "research-only", "unknown"]
+Terms = Literal[
+    "open",
+    "attribution",
+    "share-alike",
+    "non-commercial",
+    "no-derivatives",
+    "research-only",
+    "unknown",
+]
 _FREE: tuple[Terms, ...] = ("open", "attribution", "share-alike")
 
 # The first that fits decides, so what restricts stands first; ids are compared in capitals.
@@ -29,7 +39,9 @@ def terms_of(licence: str) -> Terms:
 
 
 def restrictions(expression: str) -> tuple[Terms, ...]:
-    """What keeps a licence expression from being free for everybody; of alternatives (OR) the freest counts, of AND all."""
+    """What keeps a licence expression from being free for everybody; of alternatives (OR) the
+    freest counts, of AND all.
+    """
     words = re.findall(r"\(|\)|[^\s()]+", expression)
     found, rest = _any(words)
     return tuple(dict.fromkeys(found)) if not rest else ("unknown",)

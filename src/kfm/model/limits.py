@@ -1,4 +1,6 @@
-"""The least and greatest value of a column, and those that mean "no value", as numbers that its cells can be compared with."""
+"""The least and greatest value of a column, and those that mean "no value", as numbers that its
+cells can be compared with.
+"""
 
 import datetime as dt
 import math
@@ -15,9 +17,11 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def limit_of(column: Column, value: float | str, *, upper: bool = False) -> float | str:
-    """`value` as cells of the column are held: microseconds of a timestamp, days of a date, a number, text.
+    """`value` as cells of the column are held: microseconds of a timestamp, days of a date, a
+    number, text.
 
-    On a timestamp a day stands for all of it: its first moment, or with `upper` its last. Raises ValueError.
+    On a timestamp a day stands for all of it: its first moment, or with `upper` its last. Raises
+    ValueError.
     """
     kind = column.type
     if kind == "string" and isinstance(value, str):
@@ -35,8 +39,14 @@ def limit_of(column: Column, value: float | str, *, upper: bool = False) -> floa
         found = dt.datetime.fromisoformat(value)
         if found.tzinfo is not None:
             return (found - _EPOCH) // dt.timedelta(microseconds=1)
-    wanted = {"timestamp": "a moment with Z or an offset, or a day", "date": "a day YYYY-MM-DD", "string": "text"}
-    raise ValueError(f"{value!r} on a column of type {kind}, which takes {wanted.get(kind, 'a number')}")
+    wanted = {
+        "timestamp": "a moment with Z or an offset, or a day",
+        "date": "a day YYYY-MM-DD",
+        "string": "text",
+    }
+    raise ValueError(
+        f"{value!r} on a column of type {kind}, which takes {wanted.get(kind, 'a number')}"
+    )
 
 
 def stated_limits(column: Column) -> bool:

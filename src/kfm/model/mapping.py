@@ -1,4 +1,6 @@
-"""`mapping.yml`: how the columns of a delimited file that somebody brings become the columns of a dataset."""
+"""`mapping.yml`: how the columns of a delimited file that somebody brings become the columns of a
+dataset.
+"""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +11,8 @@ import msgspec
 
 __all__ = ["CONVERSIONS", "MappedColumn", "Mapping", "column_names", "with_nulls"]
 
-# (source unit, unit) -> what to add, what to multiply by, what to divide by. Only definitions: each is exact.
+# (source unit, unit) -> what to add, what to multiply by, what to divide by. Only definitions: each
+# is exact.
 CONVERSIONS: dict[tuple[str, str], tuple[Decimal, Decimal, Decimal]] = {
     (source, unit): (Decimal(add), Decimal(by), Decimal(over))
     for source, unit, add, by, over in (
@@ -35,10 +38,13 @@ CONVERSIONS: dict[tuple[str, str], tuple[Decimal, Decimal, Decimal]] = {
 }
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
-Where = Annotated[int, msgspec.Meta(ge=1)] | Annotated[str, msgspec.Meta(min_length=1)]  # a header, or a column counted from 1
+# a header, or a column counted from 1
+Where = Annotated[int, msgspec.Meta(ge=1)] | Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class MappedColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}):
+class MappedColumn(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}
+):
     """One column: where it comes from, what it becomes."""
 
     source: Where
@@ -46,15 +52,21 @@ class MappedColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     type: Literal["string", "integer", "number", "boolean", "timestamp", "date", "json"] = "string"
     unit: str | None = None
     source_unit: str | None = None  # when it differs from `unit`: values are converted
-    format: tuple[str, ...] = ()  # of dates and times, as strptime writes them; the first that fits; none: ISO 8601
+    # of dates and times, as strptime writes them; the first that fits; none: ISO 8601
+    format: tuple[str, ...] = ()
     first_year: int | None = None  # two-digit years (%y) lie in the hundred years from here
     nulls: tuple[str, ...] = ()  # texts that mean "no value", beside those of the file
     required: bool = False
 
     def __post_init__(self) -> None:
-        if self.source_unit is not None and (self.type != "number" or (self.source_unit, self.unit) not in CONVERSIONS):
+        if self.source_unit is not None and (
+            self.type != "number" or (self.source_unit, self.unit) not in CONVERSIONS
+        ):
             known = ", ".join(f"{a} to {b}" for a, b in CONVERSIONS)
-            raise ValueError(f"{self.to}: cannot convert {self.source_unit} to {self.unit}; numbers can go from {known}")
+            raise ValueError(
+                f"{self.to}: cannot convert {self.source_unit} to {self.unit}; numbers can go from"
+                f" {known}"
+            )
         if self.format and self.type not in ("date", "timestamp"):
             raise ValueError(f"{self.to}: `format` is for dates and times")
         if self.first_year is None and any("%y" in f for f in self.format):
@@ -66,44 +78,63 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     columns: Annotated[tuple[MappedColumn, ...], msgspec.Meta(min_length=1)]
     encoding: str | None = None  # None: a byte order mark or UTF-8
-    delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] | None = None  # None: the likeliest of , ; tab |
-    header: bool | tuple[str, ...] = True  # False or the names themselves: the first row is a record
+    # None: the likeliest of , ; tab |
+    delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] | None = None
+    # False or the names themselves: the first row is a record
+    header: bool | tuple[str, ...] = True
     skip_rows: Annotated[int, msgspec.Meta(ge=0)] = 0  # before the header
-    comment: Annotated[str, msgspec.Meta(min_length=1)] | None = None  # rows that begin so are no records
+    # rows that begin so are no records
+    comment: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     nulls: tuple[str, ...] = ()  # texts that mean "no value"; a blank cell always does
     decimal: Literal[".", ","] = "."  # of numbers and coordinates
-    thousands: Literal[",", ".", " ", "'", "_"] | None = None  # between groups of three digits; None: numbers have none
-    unlisted: Literal["refuse", "keep", "drop"] = "refuse"  # columns of the file that are not named here
+    # between groups of three digits; None: numbers have none
+    thousands: Literal[",", ".", " ", "'", "_"] | None = None
+    # columns of the file that are not named here
+    unlisted: Literal["refuse", "keep", "drop"] = "refuse"
     crs: str | int | None = None  # of x and y, which become longitude and latitude on WGS 84
     x: Where | None = None
     y: Where | None = None
     geometry: Literal["point"] | None = None  # also a geometry column
-    time_zone: str | None = None  # of times written without one, such as America/Chicago; None: they are refused
+    # of times written without one, such as America/Chicago; None: they are refused
+    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         if not (self.crs is None) == (self.x is None) == (self.y is None):
-            raise ValueError("crs, x and y go together; coordinates of an unknown system are ordinary columns")
+            raise ValueError(
+                "crs, x and y go together; coordinates of an unknown system are ordinary columns"
+            )
         if self.decimal == self.thousands:
             raise ValueError("decimal and thousands are the same mark")
         if self.geometry and self.crs is None:
             raise ValueError("geometry needs crs, x and y")
         names = [c.to for c in self.columns]
-        taken = {"longitude", "latitude", "source_crs", "source_x", "source_y", "geometry"} if self.crs is not None else set()
+        taken = (
+            {"longitude", "latitude", "source_crs", "source_x", "source_y", "geometry"}
+            if self.crs is not None
+            else set()
+        )
         if twice := sorted({n for n in names if names.count(n) > 1 or n in taken}):
             raise ValueError(f"{', '.join(twice)}: a column is made twice")
 
 
 def with_nulls(plain: Any) -> Any:
-    """A mapping as read from YAML, with `nulls` under its older name too: `null`, which without quotes is no text at all."""
+    """A mapping as read from YAML, with `nulls` under its older name too: `null`, which without
+    quotes is no text at all.
+    """
     if not isinstance(plain, dict):
         return plain
     listed = plain.get("columns")
     columns = {"columns": [with_nulls(c) for c in listed]} if isinstance(listed, list) else {}
-    return {"nulls" if k in (None, "null") and "nulls" not in plain else "null" if k is None else k: v for k, v in plain.items()} | columns
+    return {
+        "nulls" if k in (None, "null") and "nulls" not in plain else "null" if k is None else k: v
+        for k, v in plain.items()
+    } | columns
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:
-    """Each name in snake case, in order; what would be the same is numbered, and what kfm adds itself is kept free."""
+    """Each name in snake case, in order; what would be the same is numbered, and what kfm adds
+    itself is kept free.
+    """
     taken = {"geometry", "source_crs", "source_x", "source_y"}
     found: dict[str, str] = {}
     for name in names:

@@ -1,4 +1,6 @@
-"""Secrets in use: a value that was resolved is known here, and every sink asks before it says or writes a word."""
+"""Secrets in use: a value that was resolved is known here, and every sink asks before it says or
+writes a word.
+"""
 
 import re
 
@@ -17,7 +19,8 @@ def keep_secret(value: str) -> None:
         return
     _known.update(_spellings(value))
     longest_first = sorted(_known, key=lambda word: (-len(word), word))
-    _pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)  # a host name comes back in lower case
+    # a host name comes back in lower case
+    _pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
 
 
 def masked(text: str) -> str:
@@ -42,7 +45,9 @@ class Echo:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value, its part behind a scheme, the password of a Basic one; each as URLs and JSON write it too."""
+    """The value, its part behind a scheme, the password of a Basic one; each as URLs and JSON write
+    it too.
+    """
     from urllib.parse import quote, quote_plus  # only who has a secret pays for this
 
     import msgspec
@@ -50,7 +55,11 @@ def _spellings(value: str) -> set[str]:
     words = {value}
     if match := re.fullmatch(r"(?i:bearer|basic|token|apikey|key) +(.+)", value):
         words |= {match[1], _password(match[1])}
-    words |= {spelt for w in words for spelt in (quote(w, safe=""), quote_plus(w), msgspec.json.encode(w).decode()[1:-1])}
+    words |= {
+        spelt
+        for w in words
+        for spelt in (quote(w, safe=""), quote_plus(w), msgspec.json.encode(w).decode()[1:-1])
+    }
     return {word for word in words if len(word) >= LEAST}
 
 

@@ -1,4 +1,6 @@
-"""What a document that was refused may have meant: the values or keys that are known at the place it was refused for."""
+"""What a document that was refused may have meant: the values or keys that are known at the place
+it was refused for.
+"""
 
 import re
 from typing import Any
@@ -9,11 +11,16 @@ __all__ = ["meant"]
 
 _AT = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[[^\]]*\]")
-_VALUE, _KEY = re.compile(r"Invalid enum value '?(.*?)'?(?: - at `|$)", re.DOTALL), re.compile(r"unknown field `([^`]+)`")
+_VALUE, _KEY = (
+    re.compile(r"Invalid enum value '?(.*?)'?(?: - at `|$)", re.DOTALL),
+    re.compile(r"unknown field `([^`]+)`"),
+)
 
 
 def meant(error: msgspec.ValidationError, kind: Any) -> str:
-    """What may stand where a document of type `kind` was refused, and what was probably meant; "" where the error says it itself."""
+    """What may stand where a document of type `kind` was refused, and what was probably meant; ""
+    where the error says it itself.
+    """
     from msgspec import inspect  # likewise below: a NOOP starts faster without it
 
     said, at = str(error), _AT.search(str(error))
@@ -23,9 +30,23 @@ def meant(error: msgspec.ValidationError, kind: Any) -> str:
     found = [p for place in places for p in _plain(place)]
     key, value = _KEY.search(said), _VALUE.match(said)
     if key is not None:
-        return _told("Keys there are", key[1], [f.encode_name for p in found if isinstance(p, inspect.StructType) for f in p.fields])
+        return _told(
+            "Keys there are",
+            key[1],
+            [f.encode_name for p in found if isinstance(p, inspect.StructType) for f in p.fields],
+        )
     if value is not None:
-        return _told("It may be", value[1], [str(v) for p in found if isinstance(p, inspect.LiteralType) for v in p.values if v != ""])
+        return _told(
+            "It may be",
+            value[1],
+            [
+                str(v)
+                for p in found
+                if isinstance(p, inspect.LiteralType)
+                for v in p.values
+                if v != ""
+            ],
+        )
     return ""
 
 
@@ -33,12 +54,18 @@ def _told(what: str, given: str, known: list[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(given.lower(), known, 1)
-    return f" {what} {', '.join(sorted(known))}.{f' Did you mean `{near[0]}`?' if near else ''}" if known else ""
+    return (
+        f" {what} {', '.join(sorted(known))}.{f' Did you mean `{near[0]}`?' if near else ''}"
+        if known
+        else ""
+    )
 
 
 def _plain(place: Any) -> list[Any]:
     """The types a place may hold, none of them a union."""
-    return [inner for t in place.types for inner in _plain(t)] if hasattr(place, "types") else [place]
+    return (
+        [inner for t in place.types for inner in _plain(t)] if hasattr(place, "types") else [place]
+    )
 
 
 def _below(place: Any, key: str | None) -> list[Any]:
@@ -48,5 +75,9 @@ def _below(place: Any, key: str | None) -> list[Any]:
         if key is not None:
             found += [f.type for f in getattr(p, "fields", ()) if f.encode_name == key]
         else:
-            found += [t for name in ("item_type", "value_type") if (t := getattr(p, name, None)) is not None]
+            found += [
+                t
+                for name in ("item_type", "value_type")
+                if (t := getattr(p, name, None)) is not None
+            ]
     return found

@@ -2,7 +2,8 @@
 
 __all__ = ["shown", "type_oddity"]
 
-# Families of media types that say something; any other (application/octet-stream, text/plain, none at all) says nothing.
+# Families of media types that say something; any other (application/octet-stream, text/plain, none
+# at all) says nothing.
 _FAMILIES = {
     "html": ("text/html", "application/xhtml+xml"),
     "json": ("application/json", "text/json", "application/x-ndjson", "application/ndjson", "application/jsonl", "application/json-seq"),
@@ -31,9 +32,17 @@ def type_oddity(content_type: str | None, format_: str, kind: str = "http_file")
     name = (content_type or "").partition(";")[0].strip().lower()
     fits = _FITS.get(format_)
     family = _family(name)
-    if fits is None or family is None or family in fits or (kind == "documents" and family in ("html", "xml", "pdf", "json")):
+    if (
+        fits is None
+        or family is None
+        or family in fits
+        or (kind == "documents" and family in ("html", "xml", "pdf", "json"))
+    ):
         return None
-    return f"Upstream calls its answer {shown(name)}, but {format_} is registered; it was read as {format_}."
+    return (
+        f"Upstream calls its answer {shown(name)}, but {format_} is registered; it was read as"
+        f" {format_}."
+    )
 
 
 def _family(name: str) -> str | None:

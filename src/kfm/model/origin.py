@@ -1,4 +1,6 @@
-"""How bytes were obtained. Nothing is said of live ones; invented and recorded ones say so in everything that speaks of them."""
+"""How bytes were obtained. Nothing is said of live ones; invented and recorded ones say so in
+everything that speaks of them.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,7 +24,9 @@ def origins_of(sources: Iterable[Mapping[str, Any]], before: Iterable[str] = ())
 def told(origin: Iterable[str]) -> str:
     """In one word or two, for a line of a table; empty for live data."""
     found = set(origin)
-    return ", ".join([*([SAMPLE] if SAMPLE in found else []), *(["replay"] if found - {SAMPLE} else [])])
+    return ", ".join(
+        [*([SAMPLE] if SAMPLE in found else []), *(["replay"] if found - {SAMPLE} else [])]
+    )
 
 
 def worded(origin: Iterable[str], name: str) -> str:

@@ -19,11 +19,14 @@ class SourceRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     partition: str | None = None  # date, tile, H3 cell or station; None when unpartitioned
     source_id: str = "source"
     size: int = 0
-    origin: str | msgspec.UnsetType = msgspec.UNSET  # how the bytes were obtained; unset: from upstream itself
+    # how the bytes were obtained; unset: from upstream itself
+    origin: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step. `keyed` effects may be repeated; `external` ones happen only through the outbox, after the commit point."""
+    """One step. `keyed` effects may be repeated; `external` ones happen only through the outbox,
+    after the commit point.
+    """
 
     id: str
     phase: Literal["EXECUTE", "UPSERT", "LINEAGE"]
@@ -48,11 +51,19 @@ def order(steps: Sequence[Step]) -> list[str]:
     """Step ids so that every step comes after what it needs; a circle or a stranger is refused."""
     left, done, known = {s.id: set(s.needs) for s in steps}, list[str](), {s.id for s in steps}
     if len(left) != len(steps) or any(need not in known for s in steps for need in s.needs):
-        raise UsageError("A plan names a step twice or needs one it does not have.", expected="a DAG", remedy="Correct the plan.")
+        raise UsageError(
+            "A plan names a step twice or needs one it does not have.",
+            expected="a DAG",
+            remedy="Correct the plan.",
+        )
     while left:
         free = sorted(i for i, needs in left.items() if not needs - set(done))
         if not free:
-            raise UsageError(f"The plan runs in a circle: {', '.join(sorted(left))}.", expected="a DAG", remedy="Correct the plan.")
+            raise UsageError(
+                f"The plan runs in a circle: {', '.join(sorted(left))}.",
+                expected="a DAG",
+                remedy="Correct the plan.",
+            )
         done += free
         for step_id in free:
             del left[step_id]
@@ -73,7 +84,9 @@ def export(plan: Plan, form: Literal["json", "yaml", "msgpack"]) -> bytes:
 
 
 def load(raw: bytes, form: Literal["json", "yaml", "msgpack"]) -> Plan:
-    plan: Any = {"json": msgspec.json, "yaml": msgspec.yaml, "msgpack": msgspec.msgpack}[form].decode(raw, type=Plan)
+    plan: Any = {"json": msgspec.json, "yaml": msgspec.yaml, "msgpack": msgspec.msgpack}[
+        form
+    ].decode(raw, type=Plan)
     order(plan.steps)
     result: Plan = plan
     return result

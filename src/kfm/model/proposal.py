@@ -21,7 +21,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     policy_digest: str
     registry_digest: str
     labels: dict[str, str | None]
-    files: dict[str, str]  # candidate.json, records of the version and PROV, below the folder of the proposal -> digest
+    # candidate.json, records of the version and PROV, below the folder of the proposal -> digest
+    files: dict[str, str]
     receipts: dict[str, str]  # records of the run, below its folder -> digest
     verdicts: tuple[Verdict, ...]
     leak: tuple[Reason, ...] | None  # what withheld values do to public bytes; None: not looked for

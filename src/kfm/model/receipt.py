@@ -16,7 +16,8 @@ __all__ = [
     "ValidationReport",
 ]
 
-Checksum = Annotated[str, msgspec.Meta(pattern=r"^((sha256|hmac-sha256):[0-9a-f]{64})?$")]  # hmac: a commitment to something private
+# hmac: a commitment to something private
+Checksum = Annotated[str, msgspec.Meta(pattern=r"^((sha256|hmac-sha256):[0-9a-f]{64})?$")]
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z$")]
 
@@ -45,7 +46,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     transforms: tuple[dict[str, str], ...]
     policy_decisions: tuple[PolicyDecision, ...]
     files: dict[str, Checksum]
-    git_sha: str | msgspec.UnsetType | None = msgspec.UNSET  # null: the workspace lies in no repository; "+dirty": with changes on top
+    # null: the workspace lies in no repository; "+dirty": with changes on top
+    git_sha: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class PolicyAsked(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +57,15 @@ class PolicyAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Promotion(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at last before a generation was named, each told by whatever looked at it: what nobody looked at is not here."""
+    """What was looked at last before a generation was named, each told by whatever looked at it:
+    what nobody looked at is not here.
+    """
 
     generation: int
-    lease: str  # the token, "<epoch>.<number>", that the store found to be the newest of the dataset's lease
-    gates: dict[str, Literal["pass", "review", "deny"]]  # as judged again, on the policy and labels of then
+    # the token, "<epoch>.<number>", that the store found to be the newest of the dataset's lease
+    lease: str
+    # as judged again, on the policy and labels of then
+    gates: dict[str, Literal["pass", "review", "deny"]]
     policy: PolicyAsked | None
 
 
@@ -90,12 +96,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: dict[str, Any] = {}  # of jobs that are not ingests
     request_reason: str = ""  # why a person asked for it
     correlation_id: str = ""
-    warnings: tuple[str, ...] = ()  # what whoever relies on the outputs should know of how they were made
+    # what whoever relies on the outputs should know of how they were made
+    warnings: tuple[str, ...] = ()
     promotion: Promotion | msgspec.UnsetType = msgspec.UNSET  # of a run that made a generation
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`work/<id>/runs/<run_id>/run_record.json`: what was asked, expanded, and everything needed to ask it again."""
+    """`work/<id>/runs/<run_id>/run_record.json`: what was asked, expanded, and everything needed to
+    ask it again.
+    """
 
     run_id: str
     dataset_id: str
@@ -132,7 +141,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dry_run: bool = False
     backfill: str = ""
     parts: str = ""  # of an assembling run: the digest of the list of parts it pinned
-    records: dict[str, Any] = {}  # of a private dataset: the sealed records that the official version stood for when it was pinned
+    # of a private dataset: the sealed records that the official version stood for when it was
+    # pinned
+    records: dict[str, Any] = {}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +176,9 @@ class ValidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class RunManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`work/<id>/runs/<run_id>/run_manifest.json`: the promotion contract, with the verdicts it was judged by."""
+    """`work/<id>/runs/<run_id>/run_manifest.json`: the promotion contract, with the verdicts it was
+    judged by.
+    """
 
     run_id: str
     dataset_id: str
@@ -203,7 +216,9 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     ts: Moment
     level: Literal["info", "warning", "error"]
     event: Annotated[str, msgspec.Meta(pattern=r"^[a-z]+(\.[a-z]+)+$")]
-    stage: Literal["watch", "idempotency", "validate", "transform", "publish", "telemetry", "ledger"]
+    stage: Literal[
+        "watch", "idempotency", "validate", "transform", "publish", "telemetry", "ledger"
+    ]
     dataset_id: str
 
 

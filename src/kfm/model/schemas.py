@@ -42,7 +42,8 @@ def documents() -> dict[str, dict[str, Any]]:
     """File name -> schema."""
     found = {}
     for name, record in RECORDS.items():
-        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(record)))  # tuples become arrays
+        # tuples become arrays
+        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(record)))
         found[f"{name}.json"] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"kfm://schemas/{name}.json",

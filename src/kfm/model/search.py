@@ -14,7 +14,8 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str  # of the version, below the workspace
     row: int  # line of an NDJSON file, row of a table; counted from 1
     get: str  # the command that hands the file out, checked
-    bytes: tuple[int, int] | None = None  # of the file: the passage as a JSON string without its quotes; the end is not part of it
+    # of the file: the passage as a JSON string without its quotes; the end is not part of it
+    bytes: tuple[int, int] | None = None
     document_id: str | None = None
     paragraph: int | None = None
     anchor: str | None = None

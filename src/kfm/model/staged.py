@@ -28,7 +28,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/assemblies/<digest>.json`: what one assembling run is made from, in the order in which it counts."""
+    """`work/<id>/assemblies/<digest>.json`: what one assembling run is made from, in the order in
+    which it counts.
+    """
 
     dataset_id: str
     backfill: str

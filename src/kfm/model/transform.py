@@ -11,7 +11,8 @@ from kfm.model.dataset import Column
 __all__ = ["Books", "ColumnProfile", "Step", "TransformResult"]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Step = Literal["none", "edge", "leap"]  # between the public rows of neighbours; see `thresholds.step`
+# between the public rows of neighbours; see `thresholds.step`
+Step = Literal["none", "edge", "leap"]
 
 
 class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,20 +55,29 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bbox: tuple[float, float, float, float] | None = None
     geometry_types: tuple[str, ...] = ()
     invalid_geometries: Count = 0  # that cross themselves or whose rings do not nest
-    quarantine: str | None = None  # JSON lines {n, source_id, line, rule, reason, record, digest, before, after}
+    # JSON lines {n, source_id, line, rule, reason, record, digest, before, after}
+    quarantine: str | None = None
     warnings: tuple[str, ...] = ()
-    # a warning -> a line it is about: told beside it, and apart from it because a twin has its records in another order
+    # a warning -> a line it is about: told beside it, and apart from it because a twin has its
+    # records in another order
     lines: dict[str, str] | UnsetType = UNSET
-    files: tuple[str, ...] = ()  # companions of the table, by name; of a twin: what it wrote, named as its inputs
+    # companions of the table, by name; of a twin: what it wrote, named as its inputs
+    files: tuple[str, ...] = ()
     key: tuple[str, ...] = ()  # the business key that was kept to
-    answered: tuple[str, str] | UnsetType = UNSET  # the first and last time that the source says it answered for
-    stamp: str | UnsetType = UNSET  # when the source says its answer, or its release, was made; RFC 3339 UTC
+    # the first and last time that the source says it answered for
+    answered: tuple[str, str] | UnsetType = UNSET
+    # when the source says its answer, or its release, was made; RFC 3339 UTC
+    stamp: str | UnsetType = UNSET
     token: str | None = None  # acquire: the change token found
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
-    steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
+    # govern: what was done, in public words: {step, discharges, ...settings}
+    steps: tuple[dict[str, Any], ...] = ()
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
-    fits: tuple[Count, Count] | UnsetType = UNSET  # govern: the records that its last suppression rule names, and those only it names
-    unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
-    found: tuple[dict[str, str], ...] | UnsetType = UNSET  # search: {file, column, what, how} of whatever gives something away
+    # govern: the records that its last suppression rule names, and those only it names
+    fits: tuple[Count, Count] | UnsetType = UNSET
+    # what the system lacked to hold the child; said by the parent alone
+    unconfined: str | UnsetType = UNSET
+    # search: {file, column, what, how} of whatever gives something away
+    found: tuple[dict[str, str], ...] | UnsetType = UNSET
     step: Step | UnsetType = UNSET  # govern of a neighbour
     steps_made: tuple["TransformResult", ...] = ()  # chain: of every step but the last

@@ -39,9 +39,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a gate may look at; bytes come as the digests read back from the zone, findings of other parts as reasons.
+    """Everything a gate may look at; bytes come as the digests read back from the zone, findings of
+    other parts as reasons.
 
-    What nobody looked at is None, or UNSET where None says something: the gate that needs it denies.
+    What nobody looked at is None, or UNSET where None says something: the gate that needs it
+    denies.
     """
 
     entry: DatasetEntry | None
@@ -52,14 +54,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     proposal: int | None = None  # its number, which advised commands name
     released: dict[str, Any] | None = None  # the books of the release, when there was one
     partial: bool = False
-    suppressed: str | UnsetType | None = UNSET  # the generation whose withdrawal keeps this content out
+    # the generation whose withdrawal keeps this content out
+    suppressed: str | UnsetType | None = UNSET
     rows: int = 0
     profile: dict[str, Any] = {}
     invalid_geometries: int = 0
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
     before: dict[str, Any] | None = None  # facts of the version that is official now
-    older: tuple[str, ...] = ()  # (when this answer was made, when the official one was), by upstream's own word
+    # (when this answer was made, when the official one was), by upstream's own word
+    older: tuple[str, ...] = ()
     change: Measured | None = None  # against the version it was assembled on; None: there is none
     obligations: tuple[str, ...] | None = None  # of the dataset and everything it is made from
     discharged: tuple[str, ...] = ()
@@ -80,7 +84,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     attestation_note: str = ""
     licence_note: str = ""
     licences: dict[str, str] | None = None  # of the dataset and of everything it is made from
-    restricted: dict[str, dict[str, int]] = {}  # column -> value -> records that say of themselves that they are not for everybody
+    # column -> value -> records that say of themselves that they are not for everybody
+    restricted: dict[str, dict[str, int]] = {}
     permits: tuple[str, ...] = ()  # what a person signed may be public all the same
     loosened: tuple[str, ...] = ()  # what a stricter registry entry of before asks for
     policy: tuple[Reason, ...] | None = None  # None: no policy was asked
@@ -98,7 +103,18 @@ def judge_all(gates: Sequence[Gate], evidence: Evidence) -> tuple[Verdict, ...]:
     # No gates is a wiring mistake, not a free pass: an empty list would
     # otherwise promote anything.
     if not gates:
-        return (Verdict(gate="gates", reasons=(Reason(code="gates.none", message="No gate is configured.", remedy="Configure gates."),)),)
+        return (
+            Verdict(
+                gate="gates",
+                reasons=(
+                    Reason(
+                        code="gates.none",
+                        message="No gate is configured.",
+                        remedy="Configure gates.",
+                    ),
+                ),
+            ),
+        )
     return tuple(gate.look(evidence) for gate in gates)
 
 

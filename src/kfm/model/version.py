@@ -3,7 +3,8 @@
 __all__ = ["ATTESTATION", "RECORDS", "is_record"]
 
 ATTESTATION = "attestation.json"
-RECORDS = (ATTESTATION, "dcat.json", "stac.json", "version.json")  # listed in checksums.sha256, not part of the version's id
+# listed in checksums.sha256, not part of the version's id
+RECORDS = (ATTESTATION, "dcat.json", "stac.json", "version.json")
 
 
 def is_record(path: str) -> bool:

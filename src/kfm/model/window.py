@@ -1,4 +1,6 @@
-"""Windows: half-open UTC intervals; a relative one is turned into bounds once and only the bounds are recorded."""
+"""Windows: half-open UTC intervals; a relative one is turned into bounds once and only the bounds
+are recorded.
+"""
 
 import datetime as dt
 import re
@@ -15,7 +17,11 @@ def seconds(text: str) -> int:
     """`90s`, `15m`, `24h`, `7d`, `2w` or a bare 0."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdw]?)", text.strip())
     if match is None or (not match[2] and match[1].strip("0")):
-        raise UsageError(f"{text!r} is not a length of time.", expected="a number and s, m, h, d or w, such as 24h", remedy="Correct it.")
+        raise UsageError(
+            f"{text!r} is not a length of time.",
+            expected="a number and s, m, h, d or w, such as 24h",
+            remedy="Correct it.",
+        )
     return int(match[1]) * _UNITS.get(match[2], 1)
 
 
@@ -23,10 +29,18 @@ def _moment(text: str) -> dt.datetime:
     try:
         found = dt.datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a time.", expected="RFC 3339, such as 2026-11-01T00:00:00Z", remedy="Correct it.") from error
+        raise UsageError(
+            f"{text!r} is not a time.",
+            expected="RFC 3339, such as 2026-11-01T00:00:00Z",
+            remedy="Correct it.",
+        ) from error
     if found.tzinfo is None:
         if "T" in text or ":" in text:
-            raise UsageError(f"{text!r} has no time zone.", expected="an offset or Z", remedy="Write 2026-11-01T00:00:00Z.")
+            raise UsageError(
+                f"{text!r} has no time zone.",
+                expected="an offset or Z",
+                remedy="Write 2026-11-01T00:00:00Z.",
+            )
         found = found.replace(tzinfo=dt.UTC)  # a bare date is midnight UTC
     return found.astimezone(dt.UTC)
 
@@ -35,12 +49,18 @@ def bounds(since: str, until: str) -> str:
     """`<since>/<until>` in canonical spelling."""
     start, end = _moment(since), _moment(until)
     if start >= end:
-        raise UsageError(f"The window {since}/{until} is empty.", expected="since before until", remedy="Swap or correct them.")
+        raise UsageError(
+            f"The window {since}/{until} is empty.",
+            expected="since before until",
+            remedy="Swap or correct them.",
+        )
     return f"{rfc3339(start)}/{rfc3339(end)}"
 
 
 def window(text: str, now: dt.datetime) -> str:
-    """`7d` (looking back from now, to the second), a date, or `<since>/<until>`, as absolute bounds."""
+    """`7d` (looking back from now, to the second), a date, or `<since>/<until>`, as absolute
+    bounds.
+    """
     if "/" in text:
         since, _, until = text.partition("/")
         return bounds(since, until)
@@ -50,5 +70,9 @@ def window(text: str, now: dt.datetime) -> str:
     until_moment = now.astimezone(dt.UTC).replace(microsecond=0)
     length = seconds(text)
     if not length:
-        raise UsageError("A window of no length holds nothing.", expected="a length such as 7d", remedy="Correct it.")
+        raise UsageError(
+            "A window of no length holds nothing.",
+            expected="a length such as 7d",
+            remedy="Correct it.",
+        )
     return bounds(rfc3339(until_moment - dt.timedelta(seconds=length)), rfc3339(until_moment))

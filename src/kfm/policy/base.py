@@ -1,4 +1,6 @@
-"""What a policy evaluator promises: an answer to every question, and a denial whenever anything at all goes wrong."""
+"""What a policy evaluator promises: an answer to every question, and a denial whenever anything at
+all goes wrong.
+"""
 
 import stat
 from collections.abc import Mapping
@@ -9,11 +11,21 @@ import msgspec
 
 from kfm.model import canonical, ids
 
-__all__ = ["Decision", "Evaluator", "Preparable", "Trouble", "is_test", "policy_digest", "sources_of"]
+__all__ = [
+    "Decision",
+    "Evaluator",
+    "Preparable",
+    "Trouble",
+    "is_test",
+    "policy_digest",
+    "sources_of",
+]
 
 
 class Trouble(Exception):
-    """A question that got no usable answer; `code` says of which kind. It never leaves the evaluators."""
+    """A question that got no usable answer; `code` says of which kind. It never leaves the
+    evaluators.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -24,7 +36,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One answer, with the digests of what was asked and of the rules that were asked."""
 
     allow: bool
-    deny: tuple[dict[str, str], ...]  # {code, message, remedy}, sorted; empty only when `allow` is true
+    # {code, message, remedy}, sorted; empty only when `allow` is true
+    deny: tuple[dict[str, str], ...]
     decision_id: str
     policy_digest: str
     input_digest: str  # empty when the question could not be written as JSON
@@ -35,7 +48,9 @@ class Evaluator(Protocol):
     """Decides by the rules it was made with. One evaluator may be asked from several threads."""
 
     def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
-        """Ask `package` about `document`. Never raises: an error, a time-out or an odd answer is a denial with a `policy.` code."""
+        """Ask `package` about `document`. Never raises: an error, a time-out or an odd answer is a
+        denial with a `policy.` code.
+        """
         ...
 
     def close(self) -> None:
@@ -58,11 +73,17 @@ def is_test(name: str) -> bool:
 
 
 def sources_of(folder: Path) -> dict[str, bytes]:
-    """Every `.rego` file right below `folder` by name, in order; links and other special files are left out."""
+    """Every `.rego` file right below `folder` by name, in order; links and other special files are
+    left out.
+    """
     found = sorted(folder.glob("*.rego")) if folder.is_dir() else []
     return {path.name: path.read_bytes() for path in found if stat.S_ISREG(path.lstat().st_mode)}
 
 
 def policy_digest(sources: Mapping[str, bytes]) -> str:
     """One digest for the rules that decide; tests do not count."""
-    return ids.digest(canonical.dumps({name: ids.digest(source) for name, source in sources.items() if not is_test(name)}))
+    return ids.digest(
+        canonical.dumps(
+            {name: ids.digest(source) for name, source in sources.items() if not is_test(name)}
+        )
+    )

@@ -1,4 +1,6 @@
-"""The half that all evaluators share: nothing is asked of doubtful rules, and no doubtful answer is passed on."""
+"""The half that all evaluators share: nothing is asked of doubtful rules, and no doubtful answer is
+passed on.
+"""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -79,11 +81,21 @@ class Careful(ABC):
         try:
             answer = msgspec.convert(self.ask(package, question), _Answer)
         except msgspec.ValidationError as error:
-            raise Trouble("policy.shape", f"{package} gave an answer of another shape: {error}.") from error
+            raise Trouble(
+                "policy.shape", f"{package} gave an answer of another shape: {error}."
+            ) from error
         if answer.allow == bool(answer.deny):
-            raise Trouble("policy.shape", f"{package} {'allows and denies at once' if answer.allow else 'denies without a reason'}.")
+            raise Trouble(
+                "policy.shape",
+                f"{package}"
+                f" {'allows and denies at once' if answer.allow else 'denies without a reason'}.",
+            )
         return answer.allow, answer.deny
 
 
 def _refusal(code: str, message: str) -> _Denial:
-    return _Denial(code, message, _REMEDIES.get(code, "`kfm policy check` and `kfm policy test` look at the rules."))
+    return _Denial(
+        code,
+        message,
+        _REMEDIES.get(code, "`kfm policy check` and `kfm policy test` look at the rules."),
+    )

@@ -1,4 +1,5 @@
-"""The child's side: answers one JSON line with another, can do nothing else, and may be killed at any moment.
+"""The child's side: answers one JSON line with another, can do nothing else, and may be killed at
+any moment.
 
 parent  {"files": {name: text}?, "data": json?, "input": json?, "queries": [text…], "seconds": n}     `files` replace those before
 child   {"values": [json…]} | {"kind": "syntax" | "error" | "panic", "error": text}
@@ -28,7 +29,8 @@ def main() -> None:
     for what, limit in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(what, (limit, limit))
-    # Rules and questions come through the pipe, so nothing is read, written, started or reached from here on; where the kernel cannot
+    # Rules and questions come through the pipe, so nothing is read, written, started or reached
+    # from here on; where the kernel cannot
     # hold it, the engine still has no builtin that could.
     confine.confine((), None)
     engine = regorus.Engine()
@@ -51,7 +53,9 @@ def main() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Evaluation cannot be interrupted: without this, a child whose parent was killed would go on for ever."""
+    """Evaluation cannot be interrupted: without this, a child whose parent was killed would go on
+    for ever.
+    """
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 2, hard))

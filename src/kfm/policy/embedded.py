@@ -1,4 +1,6 @@
-"""Rules evaluated in a child process that is kept alive between questions: nothing to install, nothing to start."""
+"""Rules evaluated in a child process that is kept alive between questions: nothing to install,
+nothing to start.
+"""
 
 import json
 import threading
@@ -12,11 +14,15 @@ from kfm.policy.subset import names_of_tests
 
 __all__ = ["Embedded", "Tested", "rego_eval", "run_tests"]
 
-START_SECONDS = 30.0  # a cold interpreter on a busy machine; a question has its own, shorter deadline, which is no measure of the machine
+# a cold interpreter on a busy machine; a question has its own, shorter deadline, which is no
+# measure of the machine
+START_SECONDS = 30.0
 
 
 class Embedded(Careful):
-    """Asks a kept-alive child; one that dies or runs out of time is replaced before the next question."""
+    """Asks a kept-alive child; one that dies or runs out of time is replaced before the next
+    question.
+    """
 
     engine = "embedded"
 
@@ -35,7 +41,9 @@ class Embedded(Careful):
     def ask(self, package: str, question: bytes) -> Any:
         query = f'{{"allow": data.{package}.allow, "deny": data.{package}.deny}}'
         with self._lock:
-            answer = self._started().exchange({"input": question.decode(), "queries": [query]}, self._seconds)
+            answer = self._started().exchange(
+                {"input": question.decode(), "queries": [query]}, self._seconds
+            )
         rows = json.loads(_values(answer)[0]).get("result")
         if not rows:
             raise Trouble("policy.undefined", f"{package} does not define both allow and deny.")
@@ -66,8 +74,15 @@ class Tested(NamedTuple):
 
 
 def run_tests(sources: Mapping[str, bytes], *, seconds: float = 10.0) -> list[Tested]:
-    """Evaluate every `test_` rule of the `*_test.rego` files. Raises `Trouble` when the files cannot be loaded."""
-    names = [test for name, source in sources.items() if is_test(name) for test in names_of_tests(name, source)]
+    """Evaluate every `test_` rule of the `*_test.rego` files. Raises `Trouble` when the files
+    cannot be loaded.
+    """
+    names = [
+        test
+        for name, source in sources.items()
+        if is_test(name)
+        for test in names_of_tests(name, source)
+    ]
     results = []
     child: Child | None = None
     try:
@@ -83,30 +98,57 @@ def run_tests(sources: Mapping[str, bytes], *, seconds: float = 10.0) -> list[Te
 
 def _tested(child: Child, name: str, seconds: float) -> Tested:
     try:
-        rows = json.loads(_values(child.exchange({"queries": [f"data.{name}"]}, seconds))[0]).get("result")
+        rows = json.loads(_values(child.exchange({"queries": [f"data.{name}"]}, seconds))[0]).get(
+            "result"
+        )
     except Trouble as trouble:
         return Tested(name, False, str(trouble))
-    return Tested(name, bool(rows) and rows[0]["expressions"][0]["value"] is True, "" if rows else "undefined")
+    return Tested(
+        name, bool(rows) and rows[0]["expressions"][0]["value"] is True, "" if rows else "undefined"
+    )
 
 
-def rego_eval(modules: Sequence[str], data: Any, input: Any, query: str, *, child: Child | None = None) -> list[dict[str, Any]]:
+def rego_eval(
+    modules: Sequence[str], data: Any, input: Any, query: str, *, child: Child | None = None
+) -> list[dict[str, Any]]:
     """The bindings of `query`, with no regard to the subset. Raises `Trouble`."""
-    question: dict[str, Any] = {"files": {f"m{index}.rego": text for index, text in enumerate(modules)}, "queries": [query]}
-    question |= {key: json.dumps(value, default=str) for key, value in (("data", data), ("input", input)) if value is not None}
+    question: dict[str, Any] = {
+        "files": {f"m{index}.rego": text for index, text in enumerate(modules)},
+        "queries": [query],
+    }
+    question |= {
+        key: json.dumps(value, default=str)
+        for key, value in (("data", data), ("input", input))
+        if value is not None
+    }
     asked = child or Child()
     try:
         rows = json.loads(_values(asked.exchange(question, START_SECONDS))[0]).get("result", [])
     finally:
         if child is None:
             asked.close()
-    return [row.get("bindings", {}) for row in rows if all(e.get("value") is not False for e in row.get("expressions", []))]
+    return [
+        row.get("bindings", {})
+        for row in rows
+        if all(e.get("value") is not False for e in row.get("expressions", []))
+    ]
 
 
 def _loaded(sources: Mapping[str, bytes], child: Child | None = None) -> Child:
-    """A child that holds all of `sources`; one that could not take them is not kept to answer for a part of them."""
+    """A child that holds all of `sources`; one that could not take them is not kept to answer for a
+    part of them.
+    """
     child = child or Child()
     try:
-        _values(child.exchange({"files": {name: source.decode() for name, source in sources.items()}, "queries": []}, START_SECONDS))
+        _values(
+            child.exchange(
+                {
+                    "files": {name: source.decode() for name, source in sources.items()},
+                    "queries": [],
+                },
+                START_SECONDS,
+            )
+        )
     except BaseException:
         child.close()
         raise
@@ -116,6 +158,9 @@ def _loaded(sources: Mapping[str, bytes], child: Child | None = None) -> Child:
 def _values(answer: dict[str, Any]) -> list[str]:
     if "values" not in answer:
         file, line, words = place_of(str(answer.get("error")))
-        raise Trouble("policy.syntax" if answer.get("kind") == "syntax" else "policy.error", f"{file}:{line}: {words}" if file else words)
+        raise Trouble(
+            "policy.syntax" if answer.get("kind") == "syntax" else "policy.error",
+            f"{file}:{line}: {words}" if file else words,
+        )
     values: list[str] = answer["values"]
     return values

@@ -1,4 +1,6 @@
-"""The parent's side of the evaluator's child: it keeps the deadline, because the engine cannot be interrupted from within."""
+"""The parent's side of the evaluator's child: it keeps the deadline, because the engine cannot be
+interrupted from within.
+"""
 
 import contextlib
 import json
@@ -16,9 +18,11 @@ from kfm.policy.base import Trouble
 
 __all__ = ["Child", "place_of"]
 
-# Not `-m`: the child must run this very kfm, wherever it was imported from. Its folder stands first only for that one import.
+# Not `-m`: the child must run this very kfm, wherever it was imported from. Its folder stands first
+# only for that one import.
 _BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import kfm; sys.path.append(sys.path.pop(0)); from kfm.policy.child import main; main()"
+    "import sys; sys.path.insert(0, sys.argv[1]); import kfm; sys.path.append(sys.path.pop(0));"
+    " from kfm.policy.child import main; main()"
 )
 _ROOT = str(Path(__file__).resolve().parents[2])
 _ANSWER_CAP = 16 << 20
@@ -34,7 +38,8 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"LANG": "C.UTF-8", "RUST_BACKTRACE": "0"},  # nothing of ours: what is not there cannot leak
+            # nothing of ours: what is not there cannot leak
+            env={"LANG": "C.UTF-8", "RUST_BACKTRACE": "0"},
             start_new_session=True,
             bufsize=0,
         )
@@ -58,11 +63,15 @@ class Child:
             raise Trouble("policy.error", "The evaluator is not running.")
         deadline = time.monotonic() + seconds
         try:
-            self._send(memoryview(json.dumps({**question, "seconds": seconds}).encode() + b"\n"), deadline)
+            self._send(
+                memoryview(json.dumps({**question, "seconds": seconds}).encode() + b"\n"), deadline
+            )
             answer: dict[str, Any] = json.loads(self._line(deadline))
         except (OSError, ValueError) as error:
             self.close()
-            raise Trouble("policy.error", f"The evaluator ended without an answer ({error}).") from error
+            raise Trouble(
+                "policy.error", f"The evaluator ended without an answer ({error})."
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -106,6 +115,12 @@ def _wait(fd: int, event: int, deadline: float) -> None:
 
 
 def place_of(error: str) -> tuple[str, int, str]:
-    """File, line and the words of an engine's error; it also quotes the source, which may be long."""
+    """File, line and the words of an engine's error; it also quotes the source, which may be
+    long.
+    """
     place = _PLACE.search(error)
-    return (place[1], int(place[2]), error.rsplit("error: ", 1)[-1].strip()) if place else ("", 0, error.strip())
+    return (
+        (place[1], int(place[2]), error.rsplit("error: ", 1)[-1].strip())
+        if place
+        else ("", 0, error.strip())
+    )

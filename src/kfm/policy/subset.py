@@ -1,4 +1,6 @@
-"""The kfm subset of Rego: rules that can only compute, so that the same question has the same answer everywhere and always."""
+"""The kfm subset of Rego: rules that can only compute, so that the same question has the same
+answer everywhere and always.
+"""
 
 import json
 import re
@@ -22,24 +24,30 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Upper and lower case, counting and parsing of text are left out: evaluators do not agree on them for all of Unicode.
+# Upper and lower case, counting and parsing of text are left out: evaluators do not agree on them
+# for all of Unicode.
 ALLOWED = _names(
-    "abs array.concat array.reverse array.slice ceil concat contains count endswith floor intersection is_array is_boolean is_null"
-    " is_number is_object is_set is_string max min numbers.range object.filter object.get object.keys object.remove object.union"
-    " product regex.match replace round set sort split sprintf startswith substring sum trim trim_left trim_prefix trim_right"
-    " trim_space trim_suffix type_name union"
+    "abs array.concat array.reverse array.slice ceil concat contains count endswith floor"
+    " intersection is_array is_boolean is_null is_number is_object is_set is_string max min"
+    " numbers.range object.filter object.get object.keys object.remove object.union product"
+    " regex.match replace round set sort split sprintf startswith substring sum trim trim_left"
+    " trim_prefix trim_right trim_space trim_suffix type_name union"
 )
 _FAMILIES = _names(
-    "array base64 base64url bits crypto glob graph graphql hex http internal io json net numbers object opa providers rand regex rego"
-    " semver strings time units uri urlquery uuid yaml"
+    "array base64 base64url bits crypto glob graph graphql hex http internal io json net numbers"
+    " object opa providers rand regex rego semver strings time units uri urlquery uuid yaml"
 )
 _OTHERS = _names(  # builtins outside the subset that stand alone
-    "all and any assign cast_array cast_boolean cast_null cast_object cast_set cast_string div eq equal format_int gt gte indexof"
-    " indexof_n lower lt lte minus mul neq or plus print re_match rem set_diff to_number trace upper walk"
+    "all and any assign cast_array cast_boolean cast_null cast_object cast_set cast_string div eq"
+    " equal format_int gt gte indexof indexof_n lower lt lte minus mul neq or plus print re_match"
+    " rem set_diff to_number trace upper walk"
 )
-_KEYWORDS = _names("as contains default else every false if import in not null package some true with")
+_KEYWORDS = _names(
+    "as contains default else every false if import in not null package some true with"
+)
 _TOKEN = re.compile(
-    r'(?P<skip>(?:[ \t\n]|\r\n|#[^\n\r\x00]*)+)|(?P<text>"(?:[^"\\\x00-\x1f]|\\.)*"|`[^`\r\x00]*`)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)'
+    r"(?P<skip>(?:["
+    r' \t\n]|\r\n|#[^\n\r\x00]*)+)|(?P<text>"(?:[^"\\\x00-\x1f]|\\.)*"|`[^`\r\x00]*`)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)'
     r"|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<sign>:=|==|!=|<=|>=|[.,:;=<>|&+\-*/%(){}\[\]])"
 )
 
@@ -90,11 +98,21 @@ def check(sources: Mapping[str, bytes]) -> list[Finding]:
     child = Child()
     try:
         texts = {name: source.decode() for name, source in sources.items()}
-        for files in [*({name: text} for name, text in texts.items()), texts]:  # alone, then together
-            problem = child.exchange({"files": files, "queries": [] if len(files) == 1 < len(texts) else ["data"]}, 10).get("error")
+        # alone, then together
+        for files in [*({name: text} for name, text in texts.items()), texts]:
+            problem = child.exchange(
+                {"files": files, "queries": [] if len(files) == 1 < len(texts) else ["data"]}, 10
+            ).get("error")
             if problem:
                 file, line, words = place_of(problem)
-                found.append(Finding(file or next(iter(files)), line, "subset.syntax", f"This is not Rego: {words}."))
+                found.append(
+                    Finding(
+                        file or next(iter(files)),
+                        line,
+                        "subset.syntax",
+                        f"This is not Rego: {words}.",
+                    )
+                )
     except Trouble as trouble:
         found.append(Finding(next(iter(files)), 0, "subset.syntax", str(trouble)))
     finally:
@@ -103,7 +121,9 @@ def check(sources: Mapping[str, bytes]) -> list[Finding]:
 
 
 def scan(sources: Mapping[str, bytes]) -> list[Finding]:
-    """What leaves the subset, found by looking at words alone; strings and comments do not count."""
+    """What leaves the subset, found by looking at words alone; strings and comments do not
+    count.
+    """
     return list(_scanned(tuple(sorted(sources.items()))))
 
 
@@ -130,14 +150,25 @@ def names_of_tests(name: str, source: bytes) -> list[str]:
     """The full names of the tests a file holds."""
     file = _File(name)
     file.read(source)
-    heads = [r.path[0] for r in file.refs if r.token.first and r.token.depth == 0 and r.path[0].startswith("test_")]
+    heads = [
+        r.path[0]
+        for r in file.refs
+        if r.token.first and r.token.depth == 0 and r.path[0].startswith("test_")
+    ]
     return [f"{file.package}.{head}" for head in dict.fromkeys(heads)]
 
 
 def _without_default(files: list["_File"]) -> list[Finding]:
     closed = {file.package for file in files if file.closed}
-    open_ = [(file, file.allows) for file in files if file.allows and not is_test(file.name) and file.package not in closed]
-    return [Finding(f.name, line, "subset.default", f"{f.package} has no `default allow := false`.") for f, line in open_]
+    open_ = [
+        (file, file.allows)
+        for file in files
+        if file.allows and not is_test(file.name) and file.package not in closed
+    ]
+    return [
+        Finding(f.name, line, "subset.default", f"{f.package} has no `default allow := false`.")
+        for f, line in open_
+    ]
 
 
 class _File:
@@ -159,13 +190,22 @@ class _File:
         path, at = _path(tokens, 1)
         self.package = ".".join(path)
         if not (PACKAGE.fullmatch(self.package) or self.package == "main"):
-            raise _Stop(tokens[0].line, "subset.package", f"The package is {self.package or 'missing'}, not main or one below kfm.")
+            raise _Stop(
+                tokens[0].line,
+                "subset.package",
+                f"The package is {self.package or 'missing'}, not main or one below kfm.",
+            )
         while at < len(tokens):
             at = self._read_one(tokens, at)
 
     def _read_one(self, tokens: list[_Token], at: int) -> int:
         token, before = tokens[at], tokens[at - 1]
-        if token.kind == "sign" and token.text == "(" and before.text in (")", "]", "}") and not token.first:
+        if (
+            token.kind == "sign"
+            and token.text == "("
+            and before.text in (")", "]", "}")
+            and not token.first
+        ):
             self._find(token, "subset.builtin", "A function is called by its name only.")
         if token.kind != "name" or before.text == ".":
             return at + 1
@@ -183,7 +223,11 @@ class _File:
     def _read_import(self, tokens: list[_Token], at: int) -> int:
         path, after = _path(tokens, at + 1)
         if path != ("rego", "v1") and (not path or path[0] not in ("data", "input")):
-            self._find(tokens[at], "subset.import", f"{'.'.join(path) or 'Nothing'} is imported; only rego.v1, data and input may be.")
+            self._find(
+                tokens[at],
+                "subset.import",
+                f"{'.'.join(path) or 'Nothing'} is imported; only rego.v1, data and input may be.",
+            )
         return after
 
     def _read_keyword(self, tokens: list[_Token], at: int) -> None:
@@ -198,7 +242,9 @@ class _File:
                 self._find(word, "subset.default", "The default of `allow` is `:= false`.")
 
     def _define(self, ref: _Ref) -> None:
-        if ref.token.depth or (ref.before.kind == "sign" and ref.before.text not in (")", "]", "}")):
+        if ref.token.depth or (
+            ref.before.kind == "sign" and ref.before.text not in (")", "]", "}")
+        ):
             return
         if ref.path == ("allow",) and ref.before.text != "default":
             self.allows = self.allows or ref.token.line
@@ -210,7 +256,11 @@ class _File:
         ):
             self.functions.add(f"{self.package}.{ref.path[0]}")
             if ref.path[0] in ALLOWED | _OTHERS:
-                self._find(ref.token, "subset.reserved", f"{ref.path[0]} is a builtin and cannot be defined anew.")
+                self._find(
+                    ref.token,
+                    "subset.reserved",
+                    f"{ref.path[0]} is a builtin and cannot be defined anew.",
+                )
 
     def judge(self, functions: set[str]) -> None:
         """Every call is one of a function defined here or of an allowed builtin."""
@@ -219,10 +269,25 @@ class _File:
             if called and name in ALLOWED:
                 continue
             if ref.path[0] in _FAMILIES:
-                self._find(ref.token, "subset.builtin", f"{name} is not in the subset: {ref.path[0]} names a family of builtins.")
-            elif called and (name.removeprefix("data.") if ref.path[0] == "data" else f"{self.package}.{name}") not in functions:
                 self._find(
-                    ref.token, "subset.builtin", f"{name} is no builtin of the subset; functions of other packages are called data.…."
+                    ref.token,
+                    "subset.builtin",
+                    f"{name} is not in the subset: {ref.path[0]} names a family of builtins.",
+                )
+            elif (
+                called
+                and (
+                    name.removeprefix("data.")
+                    if ref.path[0] == "data"
+                    else f"{self.package}.{name}"
+                )
+                not in functions
+            ):
+                self._find(
+                    ref.token,
+                    "subset.builtin",
+                    f"{name} is no builtin of the subset; functions of other packages are called"
+                    " data.….",
                 )
 
     def _find(self, token: _Token, code: str, message: str) -> None:
@@ -247,7 +312,9 @@ def _tokens(source: bytes) -> Iterator[_Token]:
             yield _Token(str(match.lastgroup), word, line, depth, first)
             depth += word in ("(", "[", "{")
             if depth > MAX_DEPTH:
-                raise _Stop(line, "subset.depth", f"Brackets are nested more than {MAX_DEPTH} deep.")
+                raise _Stop(
+                    line, "subset.depth", f"Brackets are nested more than {MAX_DEPTH} deep."
+                )
             first = False
         line += word.count("\n")
         first = first or (match.lastgroup == "skip" and "\n" in word)
@@ -264,7 +331,12 @@ def _path(tokens: list[_Token], at: int) -> tuple[tuple[str, ...], int]:
         if sign.text == "." and part.kind == "name":
             path.append(part.text)
             at += 2
-        elif sign.text == "[" and part.kind == "text" and at + 2 < len(tokens) and tokens[at + 2].text == "]":
+        elif (
+            sign.text == "["
+            and part.kind == "text"
+            and at + 2 < len(tokens)
+            and tokens[at + 2].text == "]"
+        ):
             path.append(_plain(part))
             at += 3
         else:
@@ -278,4 +350,6 @@ def _plain(token: _Token) -> str:
     try:
         return str(json.loads(token.text))
     except ValueError:
-        raise _Stop(token.line, "subset.character", "A string has an escape that is not JSON's.") from None
+        raise _Stop(
+            token.line, "subset.character", "A string has an escape that is not JSON's."
+        ) from None

@@ -1,4 +1,5 @@
 """The engine: look, claim, part, assemble, promote; and what people take back.
 
-One file for each arrow of the walk (docs/architecture.md). Every `yield` stands between two durable operations.
+One file for each arrow of the walk (docs/architecture.md). Every `yield` stands between two durable
+operations.
 """

@@ -1,4 +1,6 @@
-"""What a person does to a channel: one generation is appended, and every version stays where it is."""
+"""What a person does to a channel: one generation is appended, and every version stays where it
+is.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +21,14 @@ from kfm.world.world import World
 __all__ = ["Choice", "append_act", "check_whole", "void"]
 
 
-Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
+# version id, its digest, suppression rules
+Choice = tuple[str | None, str | None, list[dict[str, Any]]]
 
 
 def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:
-    """Append a generation that repeats the version before it, so that nobody else can have its number."""
+    """Append a generation that repeats the version before it, so that nobody else can have its
+    number.
+    """
     channel = world.channel(dataset_id)
     before = channel.predicate(number - 1) if number > 1 else None
     return channel.append(
@@ -71,8 +76,11 @@ def append_act(
             lifts=lifts,
         )
         act = world.store.transaction(lambda tx: intend(tx, world, predicate, sources=sources))
-        if channel.append(predicate):  # in no transaction: one that fails later could not take it back
-            with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
+        # in no transaction: one that fails later could not take it back
+        if channel.append(predicate):
+            # what is owed and what is shown follow at the next tick, whatever keeps them from
+            # following now
+            with world.ended():
                 settle(world, dataset_id)
                 project(world, dataset_id)
             return predicate

@@ -1,4 +1,6 @@
-"""What every answer of an upstream goes through, whoever asked: its name, its limits, what is odd about it."""
+"""What every answer of an upstream goes through, whoever asked: its name, its limits, what is odd
+about it.
+"""
 
 import msgspec
 
@@ -48,4 +50,6 @@ def say_odd(log: RunLog, source_id: str, answer: Fetched) -> None:
 def with_type_checked(answer: Fetched, format_: str, kind: str) -> Fetched:
     """The answer, with a warning when it says that it is something else than what is registered."""
     odd = type_oddity(answer.content_type, format_, kind) if answer.status == 200 else None
-    return answer if odd is None else msgspec.structs.replace(answer, warnings=(*answer.warnings, odd))
+    return (
+        answer if odd is None else msgspec.structs.replace(answer, warnings=(*answer.warnings, odd))
+    )

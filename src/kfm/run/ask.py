@@ -1,4 +1,6 @@
-"""ask: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
+"""ask: the files of a capture whose addresses follow from answers; code asks for them in the child,
+this side fetches.
+"""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +36,8 @@ class Asked:
     """What the child asked for, in order."""
 
     files: dict[str, Path] = field(default_factory=dict)  # source id -> file
-    answers: dict[str, tuple[str, Fetched]] = field(default_factory=dict)  # source id -> address, answer
+    # source id -> address, answer
+    answers: dict[str, tuple[str, Fetched]] = field(default_factory=dict)
     bodies: dict[str, str] = field(default_factory=dict)  # source id -> what was posted
     token: str | None = None
     stamp: str = ""  # when upstream says its release was made
@@ -46,19 +49,31 @@ class Asked:
 def filled_urls(target: Target) -> tuple[str, ...]:
     """The registered addresses, for this window and partition."""
     since, _, until = target.win.partition("/")
-    return tuple(expand_url(s["url"], since or None, until or None, target.partition or None) for s in target.sources)
+    return tuple(
+        expand_url(s["url"], since or None, until or None, target.partition or None)
+        for s in target.sources
+    )
 
 
 def hosts_of(target: Target, urls: tuple[str, ...]) -> tuple[str, ...]:
     """Every host this dataset may be fetched from."""
-    return tuple(sorted({*(parse_url(u).host for u in urls), *(h.lower() for h in target.entry.source.hosts)}))
+    return tuple(
+        sorted(
+            {*(parse_url(u).host for u in urls), *(h.lower() for h in target.entry.source.hosts)}
+        )
+    )
 
 
-def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known_token: str | None) -> Asked:
-    """Run `acquire` in the child. Transport errors are raised as they are; a refusal comes back with what was fetched before it."""
+def ask_upstream(
+    world: World, target: Target, log: RunLog, scratch: Path, known_token: str | None
+) -> Asked:
+    """Run `acquire` in the child. Transport errors are raised as they are; a refusal comes back
+    with what was fetched before it.
+    """
     urls = filled_urls(target)
     found = Asked(ending=Ending(world, target))
-    kept, given = room(scratch, "kept"), room(scratch, "given")  # the child is given copies: what is captured is out of its reach
+    # the child is given copies: what is captured is out of its reach
+    kept, given = room(scratch, "kept"), room(scratch, "given")
     desk = _Desk(world, target, log, kept, given, urls, found)
     since, _, until = target.win.partition("/")
     source = target.entry.source
@@ -82,7 +97,8 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
             raise
         found.refused = refused
     except ConnectorFailed as failed:
-        if desk.trouble is not None and failed.unfetched:  # it ended with this, and we know it better
+        # it ended with this, and we know it better
+        if desk.trouble is not None and failed.unfetched:
             raise desk.trouble from None
         raise
     else:
@@ -99,7 +115,9 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
 
         def serve(_: dict[str, Any]) -> dict[str, Any]:
             into = scratch / "catalogue.json"
-            request = FetchRequest(url=url, hosts=hosts, accept="application/json", max_bytes=64 << 20)
+            request = FetchRequest(
+                url=url, hosts=hosts, accept="application/json", max_bytes=64 << 20
+            )
             try:
                 world.fetcher.fetch(request, into)
             except KfmError as error:
@@ -120,13 +138,29 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
 class _Desk:
     """Answers the child's requests under the dataset's rules."""
 
-    def __init__(self, world: World, target: Target, log: RunLog, kept: Path, given: Path, urls: tuple[str, ...], found: Asked) -> None:
-        self._world, self._target, self._log, self._urls, self._found = world, target, log, urls, found
+    def __init__(
+        self,
+        world: World,
+        target: Target,
+        log: RunLog,
+        kept: Path,
+        given: Path,
+        urls: tuple[str, ...],
+        found: Asked,
+    ) -> None:
+        self._world, self._target, self._log, self._urls, self._found = (
+            world,
+            target,
+            log,
+            urls,
+            found,
+        )
         self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
         self._limits = Limits(world, target)
-        self.trouble: KfmError | None = None  # why the last request failed, in our own words and with our own exit code
+        # why the last request failed, in our own words and with our own exit code
+        self.trouble: KfmError | None = None
 
     def serve(self, message: dict[str, Any]) -> dict[str, Any]:
         """One request, or several at once."""
@@ -150,26 +184,45 @@ class _Desk:
 
     def heard(self, event: dict[str, Any]) -> None:
         """What the code says on the way."""
-        if event.get("op") == "log" and event.get("event") != "child.start" and not self._world.is_private(self._target.dataset_id):
-            self._log.say(f"connector.{event.get('event')}", stage="watch", said=event.get("fields"))
+        if (
+            event.get("op") == "log"
+            and event.get("event") != "child.start"
+            and not self._world.is_private(self._target.dataset_id)
+        ):
+            self._log.say(
+                f"connector.{event.get('event')}", stage="watch", said=event.get("fields")
+            )
 
     def _check_name(self, name: str) -> None:
-        taken = name.casefold() in self._names or f"{name}.{self._target.entry.source.format}".casefold() in RESERVED
+        taken = (
+            name.casefold() in self._names
+            or f"{name}.{self._target.entry.source.format}".casefold() in RESERVED
+        )
         if not _NAME.fullmatch(name) or taken or len(self._names) >= MOST_FILES:
             raise UsageError(
                 f"acquire() asked for a file named {name!r}.",
-                expected=f"a name of letters, digits, dots and dashes, each once, not manifest, and at most {MOST_FILES:,} files",
+                expected=(
+                    "a name of letters, digits, dots and dashes, each once, not manifest, and at"
+                    f" most {MOST_FILES:,} files"
+                ),
                 remedy="Correct the connector.",
             )
         self._names.add(name.casefold())
 
     def _get(self, item: dict[str, Any]) -> tuple[Path, Fetched]:
         source, url = self._target.entry.source, str(item["url"])
-        # What a page names is not what a person registered: a reference in it is never resolved, and headers go to the registered host only.
-        registered = next((u for u in self._urls if parse_url(u).host == parse_url(url).host), self._urls[0])
-        if parse_url(url).scheme == "http" and all(parse_url(u).scheme == "https" for u in self._urls):
+        # What a page names is not what a person registered: a reference in it is never resolved,
+        # and headers go to the registered host only.
+        registered = next(
+            (u for u in self._urls if parse_url(u).host == parse_url(url).host), self._urls[0]
+        )
+        if parse_url(url).scheme == "http" and all(
+            parse_url(u).scheme == "https" for u in self._urls
+        ):
             raise Denied(
-                f"acquire() asks for {parse_url(url).host} by http.", expected="https, as registered", remedy="Do not follow that link."
+                f"acquire() asks for {parse_url(url).host} by http.",
+                expected="https, as registered",
+                remedy="Do not follow that link.",
             )
         into = self._kept / f"{item['name']}.{source.format}"
         request = FetchRequest(
@@ -190,7 +243,9 @@ class _Desk:
 
             def again(path: Path) -> Fetched:
                 self._limits.budget.give_back(answer.size)
-                return with_type_checked(self._world.fetcher.fetch(request, path), source.format, source.kind)
+                return with_type_checked(
+                    self._world.fetcher.fetch(request, path), source.format, source.kind
+                )
 
             return into, self._found.ending.checked(str(item["name"]), into, answer, again)
         return into, answer

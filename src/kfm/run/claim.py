@@ -1,4 +1,6 @@
-"""claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin a new run."""
+"""claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin
+a new run.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -43,7 +45,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Settle:
-    """A run has named a generation and not ended: it is settled before anything else of its partition happens."""
+    """A run has named a generation and not ended: it is settled before anything else of its
+    partition happens.
+    """
 
     row: LedgerRow
 
@@ -90,14 +94,24 @@ def check_kept(entry: DatasetEntry) -> None:
         )
 
 
-def claim(tx: Tx, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str) -> Answer:
+def claim(
+    tx: Tx,
+    world: World,
+    target: Target,
+    token: Token,
+    captured: Captured,
+    plan: Plan | None,
+    toolchain: str,
+    run_id: str,
+) -> Answer:
     """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
     tx.leases.check(token)
     mine = _unfinished(tx, target)
     for row in mine:
         if row.intent is not None:
             return Settle(row)
-    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
+    # inside the transaction, after the look for open intents
+    head = world.channel(target.dataset_id).head(tx)
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     forced = job.forced if job is not None else 0
     if not forced and not captured.replayed:
@@ -107,30 +121,56 @@ def claim(tx: Tx, world: World, target: Target, token: Token, captured: Captured
     if captured.unchanged or plan is None:
         return LookAgain(forced)
     check_clock(tx, world, head)
-    resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
+    resumable = next(
+        (r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None
+    )
     if resumable is not None:
         records = tx.journals.get(resumable.wal_id)
-        wal = Journal(world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id))
+        wal = Journal(
+            world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id)
+        )
         return Claimed(resumable, wal, head, forced, resumed=True)
     if captured.replayed:
         return LookAgain(forced)
-    close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
-    place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
+    close_runs(
+        tx,
+        world,
+        mine,
+        "another input, spec or base came first" if not forced else "closed by --force",
+    )
+    place = next(
+        (
+            r
+            for r in mine
+            if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)
+        ),
+        None,
+    )
     why = without_emitter(job.reason) if job is not None and not target.staged else ""
-    return _new_run(tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why)
+    return _new_run(
+        tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why
+    )
 
 
 def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
-    """Open runs of this partition and window, parts of it that wait to be assembled, and whatever may be assembling them."""
+    """Open runs of this partition and window, parts of it that wait to be assembled, and whatever
+    may be assembling them.
+    """
     opened = tx.runs.open_runs(target.dataset_id)
-    own = [r for r in opened if (r.partition, r.win) == (target.partition, target.win) and not is_assembly(r)]
+    own = [
+        r
+        for r in opened
+        if (r.partition, r.win) == (target.partition, target.win) and not is_assembly(r)
+    ]
     parts = tx.runs.staged(target.dataset_id, target.partition, target.win)
     backfills = {r.backfill for r in parts}
     return [*own, *parts, *(r for r in opened if is_assembly(r) and r.backfill in backfills)]
 
 
 def _keeps_place(world: World, row: LedgerRow) -> bool:
-    """Whether a proposal waits for a word on its change that nobody has given yet: what comes in its place goes on under its number."""
+    """Whether a proposal waits for a word on its change that nobody has given yet: what comes in
+    its place goes on under its number.
+    """
     from kfm.evidence.proposal import waits_for_change  # only a waiting proposal is looked at
 
     try:
@@ -139,7 +179,14 @@ def _keeps_place(world: World, row: LedgerRow) -> bool:
         return False
 
 
-def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generation, toolchain: str, forced: int) -> bool:
+def _resumable(
+    row: LedgerRow,
+    target: Target,
+    captured: Captured,
+    head: Generation,
+    toolchain: str,
+    forced: int,
+) -> bool:
     same = (row.input_hash, row.spec_hash, row.base_version, row.toolchain_digest) == (
         captured.input_hash,
         target.spec_hash,
@@ -219,13 +266,16 @@ def _new_run(
     why: str,
 ) -> Claimed:
     hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
-    if place is not None:  # people know the proposal by its number: what takes its place goes on under it
+    # people know the proposal by its number: what takes its place goes on under it
+    if place is not None:
         tx.proposals.hand_on(place.run_id, run_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
-    wal = Journal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
+    wal = Journal(
+        world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id)
+    )
     page = wal.page()
     page.make(
         "PLAN",
@@ -245,16 +295,23 @@ def _new_run(
         "EXECUTE",
         "capture",
         "IN_PROGRESS",
-        Capturing(capture_id=captured.capture_id, files={n: s["digest"] for n, s in zip(captured.files, captured.sources)}),
+        Capturing(
+            capture_id=captured.capture_id,
+            files={n: s["digest"] for n, s in zip(captured.files, captured.sources)},
+        ),
     )
     wal.begin(tx, page)
     return Claimed(row, wal, head, forced)
 
 
 def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> str:
-    """The hash of a plan, which is remembered: a changed one for the same inputs needs a version bump; the difference is shown."""
+    """The hash of a plan, which is remembered: a changed one for the same inputs needs a version
+    bump; the difference is shown.
+    """
     hashed = plan_hash(plan)
-    identity = ids.spec_hash([plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version])
+    identity = ids.spec_hash(
+        [plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version]
+    )
     text = canonical.dumps(msgspec.to_builtins(plan)).decode()
     known = tx.looks.plan(identity)
     if known is None:
@@ -263,7 +320,8 @@ def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> 
         old, new = msgspec.json.decode(known[1]), msgspec.json.decode(text)
         changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
         raise StepFailed(
-            f"The plan changed without a version bump: {', '.join(f'{k}: {old.get(k)} -> {new.get(k)}' for k in changed)}.",
+            "The plan changed without a version bump:"
+            f" {', '.join(f'{k}: {old.get(k)} -> {new.get(k)}' for k in changed)}.",
             expected=f"plan {known[0][:12]} for {plan.updater_id} {plan.updater_version}",
             remedy="Raise `pipeline_version` in the registry.",
         )
@@ -271,18 +329,37 @@ def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> 
 
 
 def new_row(
-    tx: Tx, world: World, target: Target, captured: Captured, toolchain: str, run_id: str, head: Generation, forced: int
+    tx: Tx,
+    world: World,
+    target: Target,
+    captured: Captured,
+    toolchain: str,
+    run_id: str,
+    head: Generation,
+    forced: int,
 ) -> LedgerRow:
-    """A new ledger row; `attempt` counts the finished runs of its tuple, so its journal is one nobody has."""
+    """A new ledger row; `attempt` counts the finished runs of its tuple, so its journal is one
+    nobody has.
+    """
     before = [
         r
-        for r in tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)
-        if r.state not in ("CLAIMED", "PROPOSED") and (r.base_version, r.toolchain_digest) == (head.version_id, toolchain)
+        for r in tx.runs.by_tuple(
+            target.dataset_id, target.partition, target.spec_hash, captured.input_hash
+        )
+        if r.state not in ("CLAIMED", "PROPOSED")
+        and (r.base_version, r.toolchain_digest) == (head.version_id, toolchain)
     ]
     wal_id = ids.wal_id(
-        target.dataset_id, target.partition, target.updater_id, target.pipeline_version, target.spec_hash, captured.input_hash,
-        head.version_id, toolchain, len(before),
-    )  # fmt: skip
+        target.dataset_id,
+        target.partition,
+        target.updater_id,
+        target.pipeline_version,
+        target.spec_hash,
+        captured.input_hash,
+        head.version_id,
+        toolchain,
+        len(before),
+    )
     return LedgerRow(
         run_id=run_id,
         wal_id=wal_id,
@@ -309,12 +386,30 @@ def new_row(
     )
 
 
-def failed_row(tx: Tx, world: World, target: Target, captured: Captured | None, forced: int) -> LedgerRow:
-    """A run that failed before it could be claimed: upstream did not answer, or its address is not allowed."""
+def failed_row(
+    tx: Tx, world: World, target: Target, captured: Captured | None, forced: int
+) -> LedgerRow:
+    """A run that failed before it could be claimed: upstream did not answer, or its address is not
+    allowed.
+    """
     head = tx.index.last_generation(target.dataset_id) or EMPTY(target.dataset_id)
     blank = captured or Captured(
-        sources=tuple({"source_id": s["source_id"], "source_url": canonical_url_of(s["url"]), "etag": "", "digest": ""} for s in target.sources),
-        files={}, input_hash="", key=ids.run_key(canonical_url_of(target.sources[0]["url"]), "", target.win, target.pipeline_version),
-        etag="", unchanged=False, full=False,
-    )  # fmt: skip
+        sources=tuple(
+            {
+                "source_id": s["source_id"],
+                "source_url": canonical_url_of(s["url"]),
+                "etag": "",
+                "digest": "",
+            }
+            for s in target.sources
+        ),
+        files={},
+        input_hash="",
+        key=ids.run_key(
+            canonical_url_of(target.sources[0]["url"]), "", target.win, target.pipeline_version
+        ),
+        etag="",
+        unchanged=False,
+        full=False,
+    )
     return new_row(tx, world, target, blank, "", world.new_run_id(), head, forced)

@@ -1,4 +1,6 @@
-"""The end of a file is evidence: a text of lines whose last one lacks its line break may have been cut off."""
+"""The end of a file is evidence: a text of lines whose last one lacks its line break may have been
+cut off.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,9 @@ _LOOKED_AT = 20  # official runs in which an earlier capture of the same source 
 
 
 def _lines(source: Source) -> bool:
-    """Whether records end with their line; in other formats the structure tells where the end is."""
+    """Whether records end with their line; in other formats the structure tells where the end
+    is.
+    """
     return source.format in LINES and (source.format != "json" or source.records == ".")
 
 
@@ -32,44 +36,69 @@ class Ending:
     def __init__(self, world: World, target: Target) -> None:
         self._world, self._target = world, target
         self.refused: Refusal | None = None
-        self.open: set[str] = set()  # source ids of files that end without a line break and were taken
+        # source ids of files that end without a line break and were taken
+        self.open: set[str] = set()
 
-    def checked(self, source_id: str, path: Path, answer: Fetched, again: Callable[[Path], Fetched]) -> Fetched:
+    def checked(
+        self, source_id: str, path: Path, answer: Fetched, again: Callable[[Path], Fetched]
+    ) -> Fetched:
         """The answer whose bytes lie at `path` now, with a warning where its end is odd.
 
-        Where earlier captures had the line break, the source is read once more: what ends alike under a length that upstream
-        stated is what upstream says, and the guard on change looks at it; anything else is refused as cut off.
+        Where earlier captures had the line break, the source is read once more: what ends alike
+        under a length that upstream stated is what upstream says, and the guard on change looks at
+        it; anything else is refused as cut off.
         """
         if answer.status != 200 or not _lines(self._target.entry.source) or not ends_open(path):
             return answer
         if self._ended_before(source_id) is not True:
             self.open.add(source_id)
-            return _warned(answer, "It does not end with a line break; if it was cut off, its last record is wrong.")
+            return _warned(
+                answer,
+                "It does not end with a line break; if it was cut off, its last record is wrong.",
+            )
         newer = again(path)
         if not ends_open(path):
-            return _warned(newer, "The first answer ended inside its last line; it was read again, and this one is whole.")
+            return _warned(
+                newer,
+                "The first answer ended inside its last line; it was read again, and this one is"
+                " whole.",
+            )
         self.open.add(source_id)
         if newer.sized and newer.digest == answer.digest:
             return _warned(
-                newer, "It ends without the line break that earlier captures had, twice and under a length that upstream states."
+                newer,
+                "It ends without the line break that earlier captures had, twice and under a length"
+                " that upstream states.",
             )
-        self.refused = self.refused or refusal_of_cut(source_id, "its last line has no end, as those of earlier captures had")
+        self.refused = self.refused or refusal_of_cut(
+            source_id, "its last line has no end, as those of earlier captures had"
+        )
         return newer
 
     def _ended_before(self, source_id: str) -> bool | None:
-        """Whether the last official capture of this source ended with a line break; None: there is none."""
+        """Whether the last official capture of this source ended with a line break; None: there is
+        none.
+        """
         target = self._target
-        rows: list[LedgerRow] = self._world.store.read(lambda tx: tx.runs.committed(target.dataset_id, target.partition, _LOOKED_AT))
+        rows: list[LedgerRow] = self._world.store.read(
+            lambda tx: tx.runs.committed(target.dataset_id, target.partition, _LOOKED_AT)
+        )
         for row in rows:
             sources: list[dict[str, Any]] = msgspec.json.decode(row.source_metadata)
-            found = next((s for s in sources if s.get("source_id") == source_id and s.get("digest")), None)
+            found = next(
+                (s for s in sources if s.get("source_id") == source_id and s.get("digest")), None
+            )
             if found is not None:
                 return not found.get(OPEN) and not self._kept_open(row, sources, source_id)
         return None
 
     def _kept_open(self, row: LedgerRow, sources: list[dict[str, Any]], source_id: str) -> bool:
-        """What the bytes themselves say, where they are still here in plain: captures of earlier versions carry no mark."""
-        names = {f"{s['source_id']}.{self._target.entry.source.format}": s["digest"] for s in sources}
+        """What the bytes themselves say, where they are still here in plain: captures of earlier
+        versions carry no mark.
+        """
+        names = {
+            f"{s['source_id']}.{self._target.entry.source.format}": s["digest"] for s in sources
+        }
         capture = capture_name(self._world, row.dataset_id, names)
         path = f"{capture_folder(row.dataset_id, capture)}/{source_id}.{self._target.entry.source.format}"
         return self._world.data.exists(path) and ends_open(self._world.data.local(path))

@@ -1,4 +1,6 @@
-"""leak: non-interference. What is public must not change when only what is withheld changes, and nothing withheld stands in it."""
+"""leak: non-interference. What is public must not change when only what is withheld changes, and
+nothing withheld stands in it.
+"""
 
 import os
 import shlex
@@ -11,7 +13,16 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, ConnectorKilled, InputFile, Step, TransformResult
+from kfm.connectors.base import (
+    EXPLAINED,
+    NEIGHBOUR,
+    CaptureRefused,
+    ConnectorFailed,
+    ConnectorKilled,
+    InputFile,
+    Step,
+    TransformResult,
+)
 from kfm.connectors.operations import Chain, Govern, Join, Search, Twin
 from kfm.judge.release import govern_job
 from kfm.model import canonical, ids
@@ -32,7 +43,9 @@ Render = Callable[[Path, TransformResult], Mapping[str, bytes]]
 
 
 class Shown(NamedTuple):
-    """What is compared of a public file: its digest and, of a record of ours, those of its members."""
+    """What is compared of a public file: its digest and, of a record of ours, those of its
+    members.
+    """
 
     digest: str
     members: Mapping[str, str] = {}
@@ -44,7 +57,11 @@ class Shown(NamedTuple):
             document = canonical.loads(raw) if name.endswith(".json") else None
         except KfmError:
             document = None
-        members = {k: ids.digest(canonical.dumps(v)) for k, v in document.items()} if isinstance(document, dict) else {}
+        members = (
+            {k: ids.digest(canonical.dumps(v)) for k, v in document.items()}
+            if isinstance(document, dict)
+            else {}
+        )
         return cls(ids.digest(raw), members)
 
 
@@ -64,10 +81,12 @@ def look_for_leaks(
     releases: Mapping[str, Release | None] | None = None,
     before: Path | None = None,
 ) -> list[dict[str, str]]:
-    """Rebuild the public side from the capture and from its twins; every byte must be the same. Returns reasons, none when it is.
+    """Rebuild the public side from the capture and from its twins; every byte must be the same.
+    Returns reasons, none when it is.
 
-    Each build has a scratch folder of its own, and the original is gone before connector code runs on a twin: code that finds it could
-    make the twin come out like it. `despite`: (column, what) that a steward shows although it was found; `releases`: of joined inputs.
+    Each build has a scratch folder of its own, and the original is gone before connector code runs
+    on a twin: code that finds it could make the twin come out like it. `despite`: (column, what)
+    that a steward shows although it was found; `releases`: of joined inputs.
     """
     build = _Build(world, target, rules, render, before)
     with world.data.scratch() as kept:
@@ -77,24 +96,45 @@ def look_for_leaks(
             own, files = build.public(_Made(table, whole, made.said), scratch, target.entry)
             if own[target.artifact].digest != released:
                 unstable = f"{target.artifact} comes out differently each time."
-                return [_reason("leak.unstable", unstable, "A step is not repeatable: `kfm drill` names it.")]
-            tables = {"records": table} | {name: path for name, (path, _) in inputs.items() if releases}
-            if target.connector is not None:  # which may have renamed, or left out, what it was given
+                return [
+                    _reason(
+                        "leak.unstable", unstable, "A step is not repeatable: `kfm drill` names it."
+                    )
+                ]
+            tables = {"records": table} | {
+                name: path for name, (path, _) in inputs.items() if releases
+            }
+            # which may have renamed, or left out, what it was given
+            if target.connector is not None:
                 tables["captured"] = build.as_captured(inputs, scratch)
             found = build.search(tables, files, scratch, despite, releases or {})
             entry = target.entry
             if table != made.table:
-                # What was official before has no twins, and hidden keys of a twin would not find theirs in it: new rows are compared alone.
+                # What was official before has no twins, and hidden keys of a twin would not find
+                # theirs in it: new rows are compared alone.
                 entry = _showing_all(entry)
                 own, _ = build.public(made, room(scratch, "alone"), entry)
-            beside = build.first_time(made, room(scratch, "first")) if _counts(target.entry.release) else None
+            beside = (
+                build.first_time(made, room(scratch, "first"))
+                if _counts(target.entry.release)
+                else None
+            )
             # No connector code sees a joined table, so the original may stay beside its twins.
-            joined = copied(made.table, kept / made.table.name) if entry.source.kind == "join" else None
+            joined = (
+                copied(made.table, kept / made.table.name) if entry.source.kind == "join" else None
+            )
 
-        def made_of(seed: int, neighbour: Literal[-1, 0, 1] = 0, of: DatasetEntry = entry, first: bool = False) -> "tuple[Side, Step]":
+        def made_of(
+            seed: int,
+            neighbour: Literal[-1, 0, 1] = 0,
+            of: DatasetEntry = entry,
+            first: bool = False,
+        ) -> "tuple[Side, Step]":
             with world.data.scratch() as scratch:
                 given: Inputs = inputs if joined is None else {"table": (joined, "")}
-                told = _Beside(beside.explained if neighbour and beside is not None else None, first)
+                told = _Beside(
+                    beside.explained if neighbour and beside is not None else None, first
+                )
                 return build.variant(given, made, scratch, seed, neighbour, of, told)
 
         def differs(seed: int, first: bool = False) -> list[dict[str, str]]:
@@ -103,16 +143,31 @@ def look_for_leaks(
             except ConnectorKilled:  # from outside: it says nothing about the code or the data
                 raise
             except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
-                remedy = "Let connector code go by the form of withheld values at most, never by what they say."
-                return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
+                remedy = (
+                    "Let connector code go by the form of withheld values at most, never by what"
+                    " they say."
+                )
+                return [
+                    _reason(
+                        "leak.differs",
+                        "The transform fails when only hidden values change.",
+                        remedy,
+                    )
+                ]
             return compare(beside.side if first and beside is not None else own, twin)
 
         def leaps(seed: int, neighbour: Literal[-1, 1]) -> list[dict[str, str]]:
-            """A twin with one record less, or one more. Only where it is not the same, one with as many records tells what it was."""
+            """A twin with one record less, or one more. Only where it is not the same, one with as
+            many records tells what it was.
+            """
             assert beside is not None
             try:
                 side, step = made_of(seed, neighbour, target.entry, first=True)
-                found = _of_one_record(compare(beside.side, side) if step == "none" else [], step == "leap", target.artifact)
+                found = _of_one_record(
+                    compare(beside.side, side) if step == "none" else [],
+                    step == "leap",
+                    target.artifact,
+                )
             except CaptureRefused:  # nothing would be published
                 found, step = [], "edge"
             except ConnectorKilled:
@@ -121,11 +176,19 @@ def look_for_leaks(
                 found, step = _of_one_record([], True, target.artifact), "leap"
             return (differs(seed, first=True) or found) if found or step == "edge" else []
 
-        asked: list[Callable[[], list[dict[str, str]]]] = [partial(differs, seed) for seed in SEEDS] if entry.release is not None else []
+        asked: list[Callable[[], list[dict[str, str]]]] = (
+            [partial(differs, seed) for seed in SEEDS] if entry.release is not None else []
+        )
         if beside is not None:
-            # The same builds have one record less or more, unless rows are compared that stand for one record each.
-            asked = [*asked[: len(SEEDS) if table != made.table else 1], partial(leaps, SEEDS[1], -1), partial(leaps, SEEDS[2], 1)]
-        with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:  # each waits for children of its own
+            # The same builds have one record less or more, unless rows are compared that stand for
+            # one record each.
+            asked = [
+                *asked[: len(SEEDS) if table != made.table else 1],
+                partial(leaps, SEEDS[1], -1),
+                partial(leaps, SEEDS[2], 1),
+            ]
+        # each waits for children of its own
+        with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:
             for reasons in pool.map(lambda ask: ask(), asked):
                 found += reasons
     unique = {(r["code"], r["message"]): r for r in found}
@@ -138,7 +201,9 @@ def _counts(release: Release | None) -> bool:
 
 
 class _Beside(NamedTuple):
-    """What a build is compared with: what explains its rows, when they are counted, and whether it is shown for the first time."""
+    """What a build is compared with: what explains its rows, when they are counted, and whether it
+    is shown for the first time.
+    """
 
     explained: bytes | None = None
     first: bool = False
@@ -162,8 +227,21 @@ class _Made(NamedTuple):
 class _Build:
     """The way from captured files to what is public, as a run goes it."""
 
-    def __init__(self, world: World, target: Target, rules: tuple[dict[str, Any], ...], render: Render, before: Path | None = None) -> None:
-        self._world, self._target, self._rules, self._render, self._before = world, target, rules, render, before
+    def __init__(
+        self,
+        world: World,
+        target: Target,
+        rules: tuple[dict[str, Any], ...],
+        render: Render,
+        before: Path | None = None,
+    ) -> None:
+        self._world, self._target, self._rules, self._render, self._before = (
+            world,
+            target,
+            rules,
+            render,
+            before,
+        )
 
     def precise(self, given: Inputs, scratch: Path) -> _Made:
         """The records, by connector code where there is any."""
@@ -171,24 +249,48 @@ class _Build:
         result = self._world.transform(transform_job(self._target, given), out, _hearing(said))
         return _Made(out / result.artifact, result, said)
 
-    def public(self, made: _Made, scratch: Path, entry: DatasetEntry, first: bool = False) -> tuple[Side, dict[str, Path]]:
+    def public(
+        self, made: _Made, scratch: Path, entry: DatasetEntry, first: bool = False
+    ) -> tuple[Side, dict[str, Path]]:
         """Every byte that would be shown: what is compared of it, and where it lies."""
         shown, said = room(scratch, "public"), list(made.said)
-        public = self._world.transform(self._govern(made, scratch, entry, _Beside(first=first)), shown, _hearing(said))
+        public = self._world.transform(
+            self._govern(made, scratch, entry, _Beside(first=first)), shown, _hearing(said)
+        )
         return self._shown(made._replace(said=said), public, shown, scratch)
 
     def _govern(self, made: _Made, scratch: Path, entry: DatasetEntry, beside: _Beside) -> Govern:
         digest = hash_file(made.table).digest if made.table.is_file() else ""
         before = None if beside.first else self._before
-        job = govern_job(entry, made.table, self._target.artifact, made.result.schema, self._rules, digest, before=before)
+        job = govern_job(
+            entry,
+            made.table,
+            self._target.artifact,
+            made.result.schema,
+            self._rules,
+            digest,
+            before=before,
+        )
         if beside.explained is None:
             return job
         told = note(room(scratch, "beside") / EXPLAINED, beside.explained)
-        return msgspec.structs.replace(job, inputs=(*job.inputs, InputFile(source_id=NEIGHBOUR, path=str(told.absolute()), digest="")))
+        return msgspec.structs.replace(
+            job,
+            inputs=(
+                *job.inputs,
+                InputFile(source_id=NEIGHBOUR, path=str(told.absolute()), digest=""),
+            ),
+        )
 
-    def _shown(self, made: _Made, public: TransformResult, shown: Path, scratch: Path) -> tuple[Side, dict[str, Path]]:
+    def _shown(
+        self, made: _Made, public: TransformResult, shown: Path, scratch: Path
+    ) -> tuple[Side, dict[str, Path]]:
         records = room(scratch, "records")
-        files = {str(p.relative_to(shown)): p for p in sorted(shown.rglob("*")) if p.is_file() and p.name != EXPLAINED}
+        files = {
+            str(p.relative_to(shown)): p
+            for p in sorted(shown.rglob("*"))
+            if p.is_file() and p.name != EXPLAINED
+        }
         side = {name: Shown(hash_file(path).digest) for name, path in files.items()}
         log = canonical.dumps(_plain([made.said, made.result.warnings, public.warnings]))
         rendered = {**self._render(shown / public.artifact, public), "the log": log}
@@ -202,18 +304,31 @@ class _Build:
         return _First(side, (scratch / "public" / EXPLAINED).read_bytes())
 
     def variant(
-        self, given: Inputs, made: _Made, scratch: Path, seed: int, neighbour: Literal[-1, 0, 1], entry: DatasetEntry, beside: _Beside
+        self,
+        given: Inputs,
+        made: _Made,
+        scratch: Path,
+        seed: int,
+        neighbour: Literal[-1, 0, 1],
+        entry: DatasetEntry,
+        beside: _Beside,
     ) -> tuple[Side, Step]:
-        """The public side of a twin. Where no connector code has to be kept from knowing the original, one child makes all of it."""
+        """The public side of a twin. Where no connector code has to be kept from knowing the
+        original, one child makes all of it.
+        """
         target, said, join = self._target, list[Any](), self._target.entry.source.kind == "join"
-        schema = tuple(c for c in made.result.schema if c.type in ("geometry", "json")) if join else None
+        schema = (
+            tuple(c for c in made.result.schema if c.type in ("geometry", "json")) if join else None
+        )
         twin = self._twin(given, made.result.schema, seed, schema, neighbour)
         if target.connector is None:
             out = room(scratch, "chain")
             govern = self._govern(made._replace(table=out / "none"), scratch, entry, beside)
             steps = (twin, govern) if join else (twin, read_job(target, given), govern)
             inputs = (*twin.inputs, *govern.inputs[1:])
-            chain = Chain(dataset_id=target.dataset_id, inputs=inputs, steps=steps, artifact=target.artifact)
+            chain = Chain(
+                dataset_id=target.dataset_id, inputs=inputs, steps=steps, artifact=target.artifact
+            )
             public = self._world.transform(chain, out, _hearing(said))
             result = made.result if join else public.steps_made[-1]
             built = _Made(out, result, made.said if join else said)
@@ -221,9 +336,17 @@ class _Build:
         else:
             folder = room(scratch, "twin")
             files = self._world.transform(twin, folder, None).files
-            built = self.precise({name: (folder / file, hash_file(folder / file).digest) for name, file in zip(given, files)}, scratch)
+            built = self.precise(
+                {
+                    name: (folder / file, hash_file(folder / file).digest)
+                    for name, file in zip(given, files)
+                },
+                scratch,
+            )
             shown, said = room(scratch, "public"), list(built.said)
-            public = self._world.transform(self._govern(built, scratch, entry, beside), shown, _hearing(said))
+            public = self._world.transform(
+                self._govern(built, scratch, entry, beside), shown, _hearing(said)
+            )
             side, _ = self._shown(built._replace(said=said), public, shown, scratch)
         return side, "none" if public.step is UNSET else public.step
 
@@ -238,23 +361,38 @@ class _Build:
         """What of the private tables stands in the public files."""
         if self._target.entry.release is None:
             return []
-        result = self._world.transform(search_job(self._target, tables, files, despite, releases), room(scratch, "searched"), None)
+        result = self._world.transform(
+            search_job(self._target, tables, files, despite, releases),
+            room(scratch, "searched"),
+            None,
+        )
         return [_told(self._target.dataset_id, f) for f in result.found or ()]
 
     def as_captured(self, inputs: Inputs, scratch: Path) -> Path:
         """The captured records as a table, without connector code."""
-        job = msgspec.structs.replace(transform_job(self._target, inputs), schema=(), business_key=())
+        job = msgspec.structs.replace(
+            transform_job(self._target, inputs), schema=(), business_key=()
+        )
         if not isinstance(job, Join):
-            job = msgspec.structs.replace(job, connector=None, time_column=None, max_quarantined=1.0)
+            job = msgspec.structs.replace(
+                job, connector=None, time_column=None, max_quarantined=1.0
+            )
         out = room(scratch, "captured")
         return out / self._world.transform(job, out, None).artifact
 
     def _twin(
-        self, inputs: Inputs, known: tuple[Column, ...], seed: int, schema: tuple[Column, ...] | None, neighbour: Literal[-1, 0, 1]
+        self,
+        inputs: Inputs,
+        known: tuple[Column, ...],
+        seed: int,
+        schema: tuple[Column, ...] | None,
+        neighbour: Literal[-1, 0, 1],
     ) -> Twin:
-        """The files with every hidden place moved inside its cell and every hidden identifier another's, or nobody's.
+        """The files with every hidden place moved inside its cell and every hidden identifier
+        another's, or nobody's.
 
-        Keys that tie two inputs of a join together are hidden in both, so the joined table is what has twins, with a `schema` of its own.
+        Keys that tie two inputs of a join together are hidden in both, so the joined table is what
+        has twins, with a `schema` of its own.
         """
         entry = self._target.entry
         job = read_job(self._target, inputs)
@@ -293,7 +431,9 @@ def search_job(
     assert entry.release is not None
     return Search(
         dataset_id=entry.dataset_id,
-        inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest="") for name, path in listed),
+        inputs=tuple(
+            InputFile(source_id=name, path=str(path.absolute()), digest="") for name, path in listed
+        ),
         schema=entry.schema,
         business_key=entry.business_key,
         on=entry.source.join_on,
@@ -307,45 +447,80 @@ def search_job(
 
 
 def _told(dataset_id: str, found: Mapping[str, str]) -> dict[str, str]:
-    """A finding of the search as a reason. Only what stands in a column a steward may show all the same."""
+    """A finding of the search as a reason. Only what stands in a column a steward may show all the
+    same.
+    """
     file, column, what, how = (found[k] for k in ("file", "column", "what", "how"))
     if not file:
         message = f"The column {column} is not shown by {how}, which it comes from."
-        return _reason("leak.input", message, f"Take it out of `release.show`, or show it in data/registry/{how}.yml.")
+        return _reason(
+            "leak.input",
+            message,
+            f"Take it out of `release.show`, or show it in data/registry/{how}.yml.",
+        )
     where = f"{file}, column {column}," if column else file
     if what in ("places", "values"):
-        message = f"{where} holds {f'exact places, as {how}' if what == 'places' else f'a value of the withheld column {how}'}."
+        message = (
+            f"{where} holds"
+            f" {f'exact places, as {how}' if what == 'places' else f'a value of the withheld column {how}'}."
+        )
     else:
         message = f"{where} looks like {what}."
     if not column:
-        return _reason("leak.identifier", message, "Keep it out of everything public: what connector code logs, names and counts included.")
-    sign = f"kfm grant {dataset_id} --show {shlex.quote(column)} --despite {shlex.quote(what)} --reason … --key STEWARD"
-    return _reason("leak.column", message, f"Take {column} out of `release.show`; or a steward shows it all the same: `{sign}`.")
+        return _reason(
+            "leak.identifier",
+            message,
+            "Keep it out of everything public: what connector code logs, names and counts"
+            " included.",
+        )
+    sign = (
+        f"kfm grant {dataset_id} --show {shlex.quote(column)} --despite {shlex.quote(what)}"
+        " --reason … --key STEWARD"
+    )
+    return _reason(
+        "leak.column",
+        message,
+        f"Take {column} out of `release.show`; or a steward shows it all the same: `{sign}`.",
+    )
 
 
 def _hearing(said: list[Any]) -> Callable[[dict[str, Any]], None]:
     def hear(event: dict[str, Any]) -> None:
-        if event.get("op") in ("log", "output") and event.get("event") != "child.start":  # that one names a process
+        # that one names a process
+        if event.get("op") in ("log", "output") and event.get("event") != "child.start":
             said.append(event)
 
     return hear
 
 
 def _showing_all(entry: DatasetEntry) -> DatasetEntry:
-    """The release without a least number of records, or a small piece would show nothing to compare."""
+    """The release without a least number of records, or a small piece would show nothing to
+    compare.
+    """
     release = entry.release
-    return entry if release is None else msgspec.structs.replace(entry, release=msgspec.structs.replace(release, min_records=1))
+    return (
+        entry
+        if release is None
+        else msgspec.structs.replace(entry, release=msgspec.structs.replace(release, min_records=1))
+    )
 
 
-def _of_one_record(differing: Sequence[Mapping[str, str]], leap: bool, artifact: str) -> list[dict[str, str]]:
+def _of_one_record(
+    differing: Sequence[Mapping[str, str]], leap: bool, artifact: str
+) -> list[dict[str, str]]:
     """What follows one record, told as such."""
     told = [
-        r["message"].replace("only hidden values change", "one record comes or goes").replace("hidden values", "one record")
+        r["message"]
+        .replace("only hidden values change", "one record comes or goes")
+        .replace("hidden values", "one record")
         for r in differing
     ]
-    told += [f"One record that comes or goes changes what {artifact} shows of others."] if leap else []
+    told += (
+        [f"One record that comes or goes changes what {artifact} shows of others."] if leap else []
+    )
     remedy = (
-        "Keep counts, ranks, extremes and whatever else follows single records out of shown columns, names and the log; state `schema`."
+        "Keep counts, ranks, extremes and whatever else follows single records out of shown"
+        " columns, names and the log; state `schema`."
     )
     return [_reason("leak.record", message, remedy) for message in told]
 
@@ -359,9 +534,20 @@ def compare(own: Side, twin: Side) -> list[dict[str, str]]:
             found.append(_reason("leak.name", message, "Name files by what is public."))
         elif own[name].digest != twin[name].digest:
             one, two = own[name].members, twin[name].members
-            hint = f": {', '.join(k for k in sorted({*one, *two}) if one.get(k) != two.get(k))}" if one and two else ""
-            remedy = "Withhold, generalise or sort what it follows in `release` or the connector, then run again."
-            found.append(_reason("leak.differs", f"{name} changes when only hidden values change{hint}.", remedy))
+            hint = (
+                f": {', '.join(k for k in sorted({*one, *two}) if one.get(k) != two.get(k))}"
+                if one and two
+                else ""
+            )
+            remedy = (
+                "Withhold, generalise or sort what it follows in `release` or the connector, then"
+                " run again."
+            )
+            found.append(
+                _reason(
+                    "leak.differs", f"{name} changes when only hidden values change{hint}.", remedy
+                )
+            )
     return found
 
 

@@ -44,7 +44,8 @@ __all__ = [
 class Captured:
     """What one look at upstream brought: files in scratch, or the word that nothing changed."""
 
-    sources: tuple[dict[str, Any], ...]  # {source_id, source_url, etag, digest, size, content_type, attempts}, as they are written down
+    # {source_id, source_url, etag, digest, size, content_type, attempts}, as they are written down
+    sources: tuple[dict[str, Any], ...]
     files: dict[str, Path]  # name in the capture -> file
     input_hash: str
     key: str
@@ -52,37 +53,72 @@ class Captured:
     unchanged: bool  # upstream answered 304 to the head's validator
     full: bool
     capture_id: str = ""
-    replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
-    refused: CaptureRefused | None = None  # what came cannot be taken; it is kept, and the run ends with this
-    unsalted: str = ""  # of a private dataset: the input hash that runs had before it was a commitment; compared, never written down
+    # from an earlier capture: good for resuming that run, never for a new one
+    replayed: bool = False
+    # what came cannot be taken; it is kept, and the run ends with this
+    refused: CaptureRefused | None = None
+    # of a private dataset: the input hash that runs had before it was a commitment; compared, never
+    # written down
+    unsalted: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was odd about the answers and taken all the same, each once."""
-        return tuple(dict.fromkeys(w for source in self.sources for w in source.get("warnings", ())))
+        return tuple(
+            dict.fromkeys(w for source in self.sources for w in source.get("warnings", ()))
+        )
 
 
-def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
-    """Ask upstream. Conditional only when a strong validator of the head version is known and may be trusted."""
+def look(
+    world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool
+) -> Captured:
+    """Ask upstream. Conditional only when a strong validator of the head version is known and may
+    be trusted.
+    """
     key, head, untrusted = world.store.read(lambda tx: _last_seen(tx, target))
-    stands = key is not None and head is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash)
+    stands = (
+        key is not None
+        and head is not None
+        and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash)
+    )
     etags: list[str] = []
     if stands and key is not None and conditional:
-        if target.entry.cadence == "static":  # it runs once, and again only when its schema or its tools change
+        # it runs once, and again only when its schema or its tools change
+        if target.entry.cadence == "static":
             return _covered(
-                world, target, _captured(world, target, [Fetched(status=304, final_url="")] * len(target.sources), {}, key), key
+                world,
+                target,
+                _captured(
+                    world,
+                    target,
+                    [Fetched(status=304, final_url="")] * len(target.sources),
+                    {},
+                    key,
+                ),
+                key,
             )
         if key.etag and not untrusted and not _recheck_due(world, target, key):
             etags = _uncovered(world, target, msgspec.json.decode(key.etag))
-    captured = _asked(world, target, log, scratch, key, etags) if target.asks else _fetched(world, target, log, scratch, key, etags)
+    captured = (
+        _asked(world, target, log, scratch, key, etags)
+        if target.asks
+        else _fetched(world, target, log, scratch, key, etags)
+    )
     captured = _covered(world, target, captured, key)
-    if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
+    if (
+        key is not None
+        and captured.etag
+        and captured.etag == key.etag
+        and captured.input_hash != key.input_hash
+    ):
         captured = _distrust(world, target, log, captured)
     return captured
 
 
 def _uncovered(world: World, target: Target, etags: list[str]) -> list[str]:
-    """Validators as upstream gave them; none where their key is gone, so that everything is read."""
+    """Validators as upstream gave them; none where their key is gone, so that everything is
+    read.
+    """
     if not world.is_private(target.dataset_id):
         return etags
     try:
@@ -92,14 +128,19 @@ def _uncovered(world: World, target: Target, etags: list[str]) -> list[str]:
 
 
 def _covered(world: World, target: Target, captured: Captured, key: HeadKey | None) -> Captured:
-    """A capture as it may be written down: of a private dataset digests and keys are commitments, and what upstream said is sealed.
+    """A capture as it may be written down: of a private dataset digests and keys are commitments,
+    and what upstream said is sealed.
 
     Both are the same for the same input, so whoever compares needs no key.
     """
     if not world.is_private(target.dataset_id):
         return captured
     if captured.unchanged:  # it repeats what was written down when it was seen whole
-        return replace(captured, key=key.run_key if key is not None else "", sources=tuple(s | _UNSAID for s in captured.sources))
+        return replace(
+            captured,
+            key=key.run_key if key is not None else "",
+            sources=tuple(s | _UNSAID for s in captured.sources),
+        )
     veil = world.veil(target.dataset_id)
     sources = tuple(covered_source(world, veil, source) for source in captured.sources)
     if sources:
@@ -129,8 +170,12 @@ def covered_source(world: World, veil: Veil, source: dict[str, Any]) -> dict[str
     return found
 
 
-def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
-    """A capture whose addresses follow from answers; the change token, where there is one, is its validator."""
+def _asked(
+    world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]
+) -> Captured:
+    """A capture whose addresses follow from answers; the change token, where there is one, is its
+    validator.
+    """
     from kfm.run.ask import ask_upstream  # only where code asks
 
     asked = ask_upstream(world, target, log, scratch, etags[0] if etags else None)
@@ -139,33 +184,46 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         return _captured(world, target, [answer] * len(target.sources), {}, key)
     token = asked.token or ""
     sources = tuple(
-        _source(name, url, token, answer) | ({"body": asked.bodies[name]} if name in asked.bodies else {})
+        _source(name, url, token, answer)
+        | ({"body": asked.bodies[name]} if name in asked.bodies else {})
         for name, (url, answer) in asked.answers.items()
     )
     if asked.stamp and believable(asked.stamp, rfc3339(world.clock.now())):
         sources = ({**sources[0], "stamp": asked.stamp}, *sources[1:]) if sources else ()
-    if asked.refused is not None:  # in the ledger before the bytes are kept: a run that is resumed must end with it, too
-        sources = ({**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)}, *sources[1:])
+    # in the ledger before the bytes are kept: a run that is resumed must end with it, too
+    if asked.refused is not None:
+        sources = (
+            {**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)},
+            *sources[1:],
+        )
     files = {f"{name}.{target.entry.source.format}": path for name, path in asked.files.items()}
     if not files:
         raise StepFailed(
-            f"The connector of {target.dataset_id} asked for nothing.", expected="at least one file", remedy="Correct its acquire()."
+            f"The connector of {target.dataset_id} asked for nothing.",
+            expected="at least one file",
+            remedy="Correct its acquire().",
         )
     captured = Captured(
         sources=sources,
         files=files,
         input_hash=ids.input_hash([(s["source_id"], s["digest"]) for s in sources]),
-        key=ids.run_key(canonical_url_of(target.sources[0]["url"]), token, target.win, target.pipeline_version),
+        key=ids.run_key(
+            canonical_url_of(target.sources[0]["url"]), token, target.win, target.pipeline_version
+        ),
         etag=msgspec.json.encode([token] * len(sources)).decode() if token else "",
         unchanged=False,
         full=True,
-        capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}),
+        capture_id=capture_name(
+            world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}
+        ),
         refused=asked.refused,
     )
     return _ended(captured, asked.ending) if asked.ending is not None else captured
 
 
-def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
+def _fetched(
+    world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]
+) -> Captured:
     """A capture of the registered addresses."""
     answers: list[Fetched] = []
     files: dict[str, Path] = {}
@@ -179,7 +237,9 @@ def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: Head
         return _captured(world, target, answers, files, key)
     for number, source in enumerate(target.sources):
         if answers[number].status == 304:  # some sources moved: the whole input is needed
-            answers[number] = _fetch(world, target, log, source, list(files.values())[number], None, limits)
+            answers[number] = _fetch(
+                world, target, log, source, list(files.values())[number], None, limits
+            )
     ending = Ending(world, target)
     for number, (source, path) in enumerate(zip(target.sources, files.values())):
         if not source["url"].startswith(OWN):
@@ -188,15 +248,27 @@ def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: Head
     return _ended(_captured(world, target, answers, files, None), ending)
 
 
-def _fetch_again(world: World, target: Target, log: RunLog, source: dict[str, str], limits: Limits, size: int, into: Path) -> Fetched:
+def _fetch_again(
+    world: World,
+    target: Target,
+    log: RunLog,
+    source: dict[str, str],
+    limits: Limits,
+    size: int,
+    into: Path,
+) -> Fetched:
     """The same source once more, in the place of an answer of `size` bytes."""
     limits.budget.give_back(size)
     return _fetch(world, target, log, source, into, None, limits)
 
 
 def _ended(captured: Captured, ending: Ending) -> Captured:
-    """The capture with what its ends say. In the ledger before the bytes are kept: a run that is resumed must end with it, too."""
-    sources = tuple({**s, OPEN: True} if s["source_id"] in ending.open else s for s in captured.sources)
+    """The capture with what its ends say. In the ledger before the bytes are kept: a run that is
+    resumed must end with it, too.
+    """
+    sources = tuple(
+        {**s, OPEN: True} if s["source_id"] in ending.open else s for s in captured.sources
+    )
     if ending.refused is None or captured.refused is not None:
         return replace(captured, sources=sources)
     sources = ({**sources[0], "refused": msgspec.to_builtins(ending.refused)}, *sources[1:])
@@ -204,19 +276,40 @@ def _ended(captured: Captured, ending: Ending) -> Captured:
 
 
 def _last_seen(tx: Tx, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
-    """What the last look saw, the head as the index knows it, and why this source's validators are not trusted, if so."""
+    """What the last look saw, the head as the index knows it, and why this source's validators are
+    not trusted, if so.
+    """
     head: Generation | None = tx.index.last_generation(target.dataset_id)
-    key = None if head is not None and unknown_content(head) else tx.index.head_key(target.dataset_id, target.partition, target.win)
+    key = (
+        None
+        if head is not None and unknown_content(head)
+        else tx.index.head_key(target.dataset_id, target.partition, target.win)
+    )
     return key, head, tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
 
 
-def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None, limits: Limits) -> Fetched:
+def _fetch(
+    world: World,
+    target: Target,
+    log: RunLog,
+    source: dict[str, str],
+    into: Path,
+    etag: str | None,
+    limits: Limits,
+) -> Fetched:
     spec = target.entry.source
     if source["url"].startswith(OWN):
         from kfm.judge.derive import fetch_table  # joins only
 
         answer = fetch_table(world, source["url"], etag, into)
-        log.say("source.answered", stage="watch", source_id=source["source_id"], status=answer.status, etag=answer.etag, bytes=answer.size)
+        log.say(
+            "source.answered",
+            stage="watch",
+            source_id=source["source_id"],
+            status=answer.status,
+            etag=answer.etag,
+            bytes=answer.size,
+        )
         return answer
     since, _, until = target.win.partition("/")
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
@@ -252,12 +345,32 @@ def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
     return not 0 <= age < every  # a clock that went back is no reason to trust a validator longer
 
 
-def _captured(world: World, target: Target, answers: list[Fetched], files: dict[str, Path], known: HeadKey | None) -> Captured:
+def _captured(
+    world: World,
+    target: Target,
+    answers: list[Fetched],
+    files: dict[str, Path],
+    known: HeadKey | None,
+) -> Captured:
     urls = [canonical_url_of(s["url"]) for s in target.sources]
-    etags = msgspec.json.decode(known.etag) if known is not None and known.etag else [a.etag or "" for a in answers]
-    sources = tuple(_source(s["source_id"], url, etag, answer) for s, url, etag, answer in zip(target.sources, urls, etags, answers))
-    inputs = known.input_hash if known is not None else ids.input_hash([(s["source_id"], s["digest"]) for s in sources])
-    keys = [ids.run_key(url, etag, target.win, target.pipeline_version) for url, etag in zip(urls, etags)]
+    etags = (
+        msgspec.json.decode(known.etag)
+        if known is not None and known.etag
+        else [a.etag or "" for a in answers]
+    )
+    sources = tuple(
+        _source(s["source_id"], url, etag, answer)
+        for s, url, etag, answer in zip(target.sources, urls, etags, answers)
+    )
+    inputs = (
+        known.input_hash
+        if known is not None
+        else ids.input_hash([(s["source_id"], s["digest"]) for s in sources])
+    )
+    keys = [
+        ids.run_key(url, etag, target.win, target.pipeline_version)
+        for url, etag in zip(urls, etags)
+    ]
     return Captured(
         sources=sources,
         files=files,
@@ -266,7 +379,11 @@ def _captured(world: World, target: Target, answers: list[Fetched], files: dict[
         etag=msgspec.json.encode(etags).decode() if all(etags) else "",
         unchanged=known is not None,
         full=known is None,
-        capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}) if known is None else "",
+        capture_id=(
+            capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)})
+            if known is None
+            else ""
+        ),
     )
 
 
@@ -286,16 +403,29 @@ def _source(source_id: str, url: str, etag: str, answer: Fetched) -> dict[str, A
 
 
 def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> Captured:
-    """Another body under the same validator: conditional requests stop for this source. The capture, with a warning that says so."""
+    """Another body under the same validator: conditional requests stop for this source. The
+    capture, with a warning that says so.
+    """
     why = f"another body under {captured.etag} at {rfc3339(world.clock.now())}"
-    world.store.transaction(lambda tx: tx.index.distrust(target.dataset_id, target.sources[0]["url"], why))
+    world.store.transaction(
+        lambda tx: tx.index.distrust(target.dataset_id, target.sources[0]["url"], why)
+    )
     log.say("source.distrusted", stage="idempotency", level="warning", reason=why)
     what, first = "change token" if target.asks else "ETag", captured.sources[0]
     if world.is_private(target.dataset_id):
         return captured
     shown = ", ".join(dict.fromkeys(msgspec.json.decode(captured.etag)))[:200]
-    warning = f"Another body came under the {what} of the last one, {shown}; from now on the source is always read whole."
-    return replace(captured, sources=({**first, "warnings": [*first.get("warnings", ()), warning]}, *captured.sources[1:]))
+    warning = (
+        f"Another body came under the {what} of the last one, {shown}; from now on the source is"
+        " always read whole."
+    )
+    return replace(
+        captured,
+        sources=(
+            {**first, "warnings": [*first.get("warnings", ()), warning]},
+            *captured.sources[1:],
+        ),
+    )
 
 
 def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:
@@ -320,7 +450,9 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
     if entry is None or not sources or not sources[0].get("digest"):
         return None
     names = [f"{s['source_id']}.{entry.source.format}" for s in sources]
-    capture = sources[0].get("capture") or capture_name(world, row.dataset_id, {n: s["digest"] for n, s in zip(names, sources)})
+    capture = sources[0].get("capture") or capture_name(
+        world, row.dataset_id, {n: s["digest"] for n, s in zip(names, sources)}
+    )
     files = {}
     for name, source in zip(names, sources):
         found = captured_file(world, row.dataset_id, capture, name, scratch)
@@ -343,7 +475,11 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
 
 
 def _refused(world: World, row: LedgerRow, told: Any) -> CaptureRefused:
-    found = msgspec.json.decode(world.veil(row.dataset_id).uncover(told)) if isinstance(told, str) else told
+    found = (
+        msgspec.json.decode(world.veil(row.dataset_id).uncover(told))
+        if isinstance(told, str)
+        else told
+    )
     return CaptureRefused(msgspec.convert(found, Refusal))
 
 
@@ -360,13 +496,20 @@ def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:
         raise IntegrityError(
             f"What run {row.run_id} captured is not here any more, or damaged.",
             expected=f"its files in data/raw/{row.dataset_id}/captures",
-            remedy=f"`kfm run {row.dataset_id}` asks upstream again; what was decided is applied there too.",
+            remedy=(
+                f"`kfm run {row.dataset_id}` asks upstream again; what was decided is applied there"
+                " too."
+            ),
         )
     return replace(kept, replayed=False, full=False)
 
 
-def captured_file(world: World, dataset_id: str, capture_id: str, name: str, scratch: Path) -> Path | None:
-    """The bytes of a captured file as they came: in place, or unsealed into `scratch`; None when they are not there."""
+def captured_file(
+    world: World, dataset_id: str, capture_id: str, name: str, scratch: Path
+) -> Path | None:
+    """The bytes of a captured file as they came: in place, or unsealed into `scratch`; None when
+    they are not there.
+    """
     path = f"{capture_folder(dataset_id, capture_id)}/{name}"
     if world.data.exists(path):
         return world.data.local(path)

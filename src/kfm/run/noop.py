@@ -1,4 +1,6 @@
-"""noop: whether there is nothing to do: unchanged, kept out, older, proposed or denied already, staged."""
+"""noop: whether there is nothing to do: unchanged, kept out, older, proposed or denied already,
+staged.
+"""
 
 from dataclasses import dataclass
 
@@ -27,9 +29,17 @@ class Noop:
     head: Generation | None = None
 
 
-def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> Noop | None:
+def is_noop(
+    tx: Tx,
+    world: World,
+    target: Target,
+    captured: Captured,
+    head: Generation,
+    mine: list[LedgerRow],
+) -> Noop | None:
     """Whether there is nothing to do."""
-    if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
+    # what was kept of it may equal the head, and still it was refused
+    if captured.refused is not None:
         return None
     if _known(tx, target, captured, head):
         return Noop(UNCHANGED, "unchanged", f"generation {head.generation}")
@@ -37,12 +47,24 @@ def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Gene
     out = next((found for found in outs if found is not None), None)
     if out is not None:
         word = "withdrawn" if out.how == "suppressed" else "rolled back"
-        return Noop("kept_out", f"this content was {word} by generation {out.generation}", f"generation {out.generation}")
-    said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
+        return Noop(
+            "kept_out",
+            f"this content was {word} by generation {out.generation}",
+            f"generation {out.generation}",
+        )
+    said, official = (
+        (captured.sources[0].get("stamp", "") if captured.sources else ""),
+        official_stamp(tx, target, head),
+    )
     if is_older(said, official) and target.again is None and not target.staged:
         mine.clear()  # what waits there is newer than this answer, too
         return Noop("older", older_told(said, official), f"generation {head.generation}")
-    same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
+    same = [
+        r
+        for r in mine
+        if r.state == "PROPOSED"
+        and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)
+    ]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
         mine.remove(waiting)
@@ -55,7 +77,11 @@ def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Gene
     if rejected is not None:
         return Noop("denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3)
     same_part = (captured.input_hash, target.spec_hash, target.staged)
-    kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
+    kept = [
+        r
+        for r in mine
+        if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part
+    ]
     if target.staged and kept:
         mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
         return Noop("staged", "already staged", f"run {kept[-1].run_id}")
@@ -73,24 +99,34 @@ def approved(world: World, row: LedgerRow) -> bool:
 
 
 def official_stamp(tx: Tx, target: Target, head: Generation) -> str:
-    """When upstream said that what is official of this partition was made; empty: it did not say."""
+    """When upstream said that what is official of this partition was made; empty: it did not
+    say.
+    """
     if head.version_id is None:
         return ""
     row = tx.runs.maker_of(target.dataset_id, head.version_id)
-    if row is None or row.partition != target.partition:  # a withdrawal left it, or another partition was the last to change
+    # a withdrawal left it, or another partition was the last to change
+    if row is None or row.partition != target.partition:
         row = next(iter(tx.runs.committed(target.dataset_id, target.partition, 1)), None)
     said, before = stamps_of(row.source_metadata) if row is not None else ("", "")
     return said or before  # an answer that said nothing leaves the last word standing
 
 
 def older_told(said: str, official: str) -> str:
-    return f"upstream's answer is of {said}, older than the official one of {official}: not taken; --force --reason … proposes it"
+    return (
+        f"upstream's answer is of {said}, older than the official one of {official}: not taken;"
+        " --force --reason … proposes it"
+    )
 
 
 def denied_before(tx: Tx, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
     """The run that was denied with this input, under this spec, on this base."""
     rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, input_hash)
-    fitting = [r for r in rows if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id]
+    fitting = [
+        r
+        for r in rows
+        if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id
+    ]
     return next((r for r in reversed(fitting) if not _may_have_passed(r.reason)), None)
 
 
@@ -101,7 +137,9 @@ _PASSING = (
 
 
 def _may_have_passed(reason: str) -> bool:
-    """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward, an engine that did not answer, a lost file."""
+    """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward,
+    an engine that did not answer, a lost file.
+    """
     return any(code.startswith(_PASSING) for code in denial_codes(reason))
 
 
@@ -112,10 +150,17 @@ def _known(tx: Tx, target: Target, captured: Captured, head: Generation) -> bool
         return False
     if head.mark_at(target.place) in [target.mark(found) for found in hashes]:
         return True
-    key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
-    return key is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash) and key.input_hash in hashes
+    # equal content under other bytes was seen before
+    key = tx.index.head_key(target.dataset_id, target.partition, target.win)
+    return (
+        key is not None
+        and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash)
+        and key.input_hash in hashes
+    )
 
 
 def _hashes(captured: Captured) -> list[str]:
-    """The names of an input: what became official, or was withdrawn, before private inputs were named by commitments goes by the other."""
+    """The names of an input: what became official, or was withdrawn, before private inputs were
+    named by commitments goes by the other.
+    """
     return [captured.input_hash, *([captured.unsalted] if captured.unsalted else [])]

@@ -1,4 +1,6 @@
-"""part: capture and transform. Intent, effect, read back, DONE; a part that is there already is kept."""
+"""part: capture and transform. Intent, effect, read back, DONE; a part that is there already is
+kept.
+"""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -28,9 +30,12 @@ from kfm.zones.base import hash_file, room
 __all__ = ["make_part", "part_fields"]
 
 
-def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Generator[Reached, None, TransformResult]:
+def make_part(
+    work: Work, wal: Journal, captured: Captured, scratch: Path
+) -> Generator[Reached, None, TransformResult]:
     """capture and transform: intent, effect, read back, DONE."""
-    # The time of the run that captured it; a resumed run has the same row. Merging asks for it too, also where the part is there already.
+    # The time of the run that captured it; a resumed run has the same row. Merging asks for it too,
+    # also where the part is there already.
     captured_by = work.target.again.row if work.target.again is not None else wal.run
     work.target = target = replace(work.target, captured_at=captured_by.timestamp)
     world = work.world
@@ -70,12 +75,20 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
 
 
 def _untold(work: Work, part: PartDone) -> dict[str, Any]:
-    """What the ledger says of private records: that there are some. Their counts are in the journal, which is sealed."""
-    return {"rows_read": 0, "rows_written": 0, "content_id": work.world.stand_in(work.target.dataset_id, part.content_id)}
+    """What the ledger says of private records: that there are some. Their counts are in the
+    journal, which is sealed.
+    """
+    return {
+        "rows_read": 0,
+        "rows_written": 0,
+        "content_id": work.world.stand_in(work.target.dataset_id, part.content_id),
+    }
 
 
 def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
-    """The transform; what connector code had a hand in is read and written once more where it has none."""
+    """The transform; what connector code had a hand in is read and written once more where it has
+    none.
+    """
     result = msgspec.structs.replace(
         work.world.transform(job, out, lambda event: _progress(work, event)), steps=()
     )  # only a release has steps to tell
@@ -83,7 +96,11 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
         return result
     made = out / result.artifact
     if made.is_symlink() or not made.is_file():
-        raise IntegrityError(f"{made.name} is no file after the transform.", expected="a table", remedy="Correct the connector.")
+        raise IntegrityError(
+            f"{made.name} is no file after the transform.",
+            expected="a table",
+            remedy="Correct the connector.",
+        )
     table = InputFile(source_id="table", path=str(made.absolute()), digest="")
     again = Recheck(
         dataset_id=job.dataset_id,
@@ -93,12 +110,20 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
         artifact=job.artifact,
     )
     found = work.world.transform(again, room(out, "checked"), None)
-    same = hash_file(made).digest == hash_file(out / "checked" / job.artifact).digest  # not only its rows: no byte of it is the code's
-    if not same or found.rows != result.rows or found.rows != result.books.written or not result.books.balanced:
+    # not only its rows: no byte of it is the code's
+    same = hash_file(made).digest == hash_file(out / "checked" / job.artifact).digest
+    if (
+        not same
+        or found.rows != result.rows
+        or found.rows != result.books.written
+        or not result.books.balanced
+    ):
         raise IntegrityError(
             f"The table of {job.dataset_id} is not the one its transform told of.",
             expected=f"{result.rows} rows, {result.content_id}",
-            remedy="Connector code may change rows, not the file or what is said of it; correct it.",
+            remedy=(
+                "Connector code may change rows, not the file or what is said of it; correct it."
+            ),
         )
     return msgspec.structs.replace(
         found,
@@ -116,7 +141,14 @@ def _progress(work: Work, event: dict[str, Any]) -> None:
         work.log.say(f"connector.{event.get('event')}", stage="transform", said=event.get("fields"))
     if work.world.echo is not None:
         event = {} if work.private else event
-        work.world.echo({"event": "step.progress", "stage": "transform", "dataset_id": work.target.dataset_id, **event})
+        work.world.echo(
+            {
+                "event": "step.progress",
+                "stage": "transform",
+                "dataset_id": work.target.dataset_id,
+                **event,
+            }
+        )
 
 
 def _kept_part(work: Work, wal: Journal) -> TransformResult | None:
@@ -146,15 +178,29 @@ def _store_capture(work: Work, captured: Captured, scratch: Path) -> None:
     files, sources = captured.files, captured.sources
     if work.private:
         folder = capture_folder(work.target.dataset_id, captured.capture_id)
-        there = {name: work.world.data.local(f"{folder}/{name}{SEALED}") for name in files}  # of a run that was killed, or forced
-        files = {name + SEALED: _sealed(work, path, scratch, there[name]) for name, path in files.items()}
+        # of a run that was killed, or forced
+        there = {name: work.world.data.local(f"{folder}/{name}{SEALED}") for name in files}
+        files = {
+            name + SEALED: _sealed(work, path, scratch, there[name]) for name, path in files.items()
+        }
         kept = [hash_file(path) for path in files.values()]
-        sources = tuple({"source_id": s["source_id"], "digest": k.digest, "size": k.size} for s, k in zip(sources, kept))
+        sources = tuple(
+            {"source_id": s["source_id"], "digest": k.digest, "size": k.size}
+            for s, k in zip(sources, kept)
+        )
     publisher = work.world.publish(work.log)
     expected = {name: s["digest"] for name, s in zip(files, sources)}
-    for path, content in capture_files(work.target.dataset_id, captured.capture_id, files, sources).items():
-        _written(work.world, path, publisher.write_file(path, content), expected.get(path.rpartition("/")[2]))
-    if not work.target.staged:  # thousands of captures would list each other; the assembling run lists them once
+    for path, content in capture_files(
+        work.target.dataset_id, captured.capture_id, files, sources
+    ).items():
+        _written(
+            work.world,
+            path,
+            publisher.write_file(path, content),
+            expected.get(path.rpartition("/")[2]),
+        )
+    # thousands of captures would list each other; the assembling run lists them once
+    if not work.target.staged:
         render_raw(work.world.data, work.target.dataset_id, publisher.update_metadata)
 
 
@@ -170,14 +216,25 @@ def _sealed(work: Work, path: Path, scratch: Path, like: Path | None = None) -> 
 
 def _transform_job(work: Work, captured: Captured, base: str | None) -> Read | Join:
     folder = capture_folder(work.target.dataset_id, captured.capture_id)
-    stored = {name: path if work.private else work.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
-    inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
+    stored = {
+        name: path if work.private else work.world.data.local(f"{folder}/{name}")
+        for name, path in captured.files.items()
+    }
+    inputs = {
+        s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)
+    }
     job = transform_job(work.target, inputs, known_columns(work.world, work.target, base))
     lifted = work.target.max_quarantined == 1.0  # a person saw this very capture
-    return job if lifted or isinstance(job, Join) else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
+    return (
+        job
+        if lifted or isinstance(job, Join)
+        else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
+    )
 
 
-def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured) -> PartDone:
+def _store_part(
+    work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured
+) -> PartDone:
     world, target = work.world, work.target
     publisher = world.publish(work.log)
     made = _sealed(work, out / result.artifact, out) if work.private else out / result.artifact
@@ -188,9 +245,23 @@ def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, ca
     companions = _store_companions(work, result, out, publisher)
     if result.quarantine is not None:
         keep_rows(world, target, wal.run.run_id, out / result.quarantine)
-        work.log.say("rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined)
-    work.log.say("transform.normalise", stage="transform", input=wal.run.input_hash, output=result.content_id, rows=result.books.read)
-    work.log.say("transform.convert", stage="transform", input=result.content_id, output=digest, rows=result.books.written)
+        work.log.say(
+            "rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined
+        )
+    work.log.say(
+        "transform.normalise",
+        stage="transform",
+        input=wal.run.input_hash,
+        output=result.content_id,
+        rows=result.books.read,
+    )
+    work.log.say(
+        "transform.convert",
+        stage="transform",
+        input=result.content_id,
+        output=digest,
+        rows=result.books.written,
+    )
     return PartDone(
         part=digest,
         artifact=made.name,
@@ -199,19 +270,30 @@ def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, ca
         content_id=result.content_id,
         bbox=result.bbox,
         warnings=(*captured.warnings, *_disbelieved(result, wal.run), *_placed(result)),
-        max_quarantined=target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
+        max_quarantined=(
+            target.entry.max_quarantined
+            if target.max_quarantined is None
+            else target.max_quarantined
+        ),
         result=result,
         companions=companions,
         unconfined=result.unconfined,
-        replays=Replays(run_id=again.row.run_id, onto=again.onto) if (again := target.again) and again.only else UNSET,
+        replays=(
+            Replays(run_id=again.row.run_id, onto=again.onto)
+            if (again := target.again) and again.only
+            else UNSET
+        ),
     )
 
 
 def _store_companions(work: Work, result: TransformResult, out: Path, publisher: Any) -> Stored:
-    """The files that belong to the table, beside it; nothing but a table can be released by rule, so nothing private has them."""
+    """The files that belong to the table, beside it; nothing but a table can be released by rule,
+    so nothing private has them.
+    """
     if result.files and work.private:
         raise Denied(
-            f"{work.target.dataset_id} is not public, and its {len(result.files)} files beside the table cannot be generalised.",
+            f"{work.target.dataset_id} is not public, and its {len(result.files)} files beside the"
+            " table cannot be generalised.",
             expected="a table alone",
             remedy="Register it as public if it is, or publish only the table through a connector.",
         )
@@ -229,27 +311,41 @@ def _written(world: World, path: str, got: str, expected: str | None = None) -> 
     """Read after write: a sink that loses or changes bytes is caught before DONE."""
     if (expected is not None and got != expected) or not world.data.exists(path):
         raise IntegrityError(
-            f"{path} is not there after it was written.", expected=expected or got, remedy="Check the disk, then run again."
+            f"{path} is not there after it was written.",
+            expected=expected or got,
+            remedy="Check the disk, then run again.",
         )
 
 
 def _placed(result: TransformResult) -> list[str]:
     """What a transform warned of, with the first line it is about where one is known."""
     lines = {} if result.lines is UNSET else result.lines
-    return [f"{said.removesuffix('.')}: {lines[said]} for one." if said in lines else said for said in result.warnings]
+    return [
+        f"{said.removesuffix('.')}: {lines[said]} for one." if said in lines else said
+        for said in result.warnings
+    ]
 
 
 def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:
     stamp = "" if result.stamp is UNSET else result.stamp
     if not stamp or believable(stamp, row.timestamp):
         return ()
-    return (f"Upstream says that its answer was made at {stamp}, which had not come when it was captured; that is not believed.",)
+    return (
+        (
+            f"Upstream says that its answer was made at {stamp}, which had not come when it was"
+            " captured; that is not believed."
+        ),
+    )
 
 
 def part_fields(part: PartDone, row: LedgerRow) -> dict[str, Any]:
     """What the ledger says of a part."""
     stamp = part.result.stamp
-    said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp and believable(stamp, row.timestamp) else {}
+    said = (
+        {"source_metadata": with_stamp(row.source_metadata, stamp)}
+        if stamp and believable(stamp, row.timestamp)
+        else {}
+    )
     return said | {
         "part": part.part,
         "rows_read": part.books.read,

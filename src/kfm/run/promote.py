@@ -1,4 +1,6 @@
-"""promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
+"""promote: judge again, name the next generation, write the version, its lineage and receipts, then
+★ append it.
+"""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +15,15 @@ from kfm.channel.chain import EMPTY, Channel
 from kfm.evidence.captures import checksums
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
-from kfm.evidence.proposal import approvals_of, count, load, record_approvals, registry_digest, rejected_by, uncompared
+from kfm.evidence.proposal import (
+    approvals_of,
+    count,
+    load,
+    record_approvals,
+    registry_digest,
+    rejected_by,
+    uncompared,
+)
 from kfm.evidence.receipts import finish, promotion_of, seal, without_values
 from kfm.evidence.run_end import close_log, end_parts, follow_up, idempotency_state
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
@@ -54,11 +64,13 @@ from kfm.world.world import World
 __all__ = ["ask_again", "promote"]
 
 
-def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> Steps:
+def promote(
+    world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False
+) -> Steps:
     """Finish a proposed run. None: nothing to promote, or another process holds the dataset.
 
-    `run_id` with `wait` settles that run: it is finished, or its number is taken by a void generation, before anything else
-    of its partition happens.
+    `run_id` with `wait` settles that run: it is finished, or its number is taken by a void
+    generation, before anything else of its partition happens.
     """
     while True:
         taken = world.store.transaction(lambda tx: _take(tx, world, dataset_id, run_id))
@@ -83,7 +95,9 @@ def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: b
     except (KfmError, OSError) as error:
         work.release()  # PROPOSED with its promote job stays: the next run goes on here
         if work.made:
-            return work.outcome("COMMITTED", "official; the next run tidies up", generation=work.row.intent)
+            return work.outcome(
+                "COMMITTED", "official; the next run tidies up", generation=work.row.intent
+            )
         work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
         if isinstance(error, KfmError):
             raise
@@ -96,8 +110,12 @@ def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: b
         world.let_go(token)
 
 
-def _take(tx: Tx, world: World, dataset_id: str, run_id: str | None) -> tuple[Token, LedgerRow] | bool | None:
-    """(token, row), True when the lease is held by another, None when there is nothing to promote."""
+def _take(
+    tx: Tx, world: World, dataset_id: str, run_id: str | None
+) -> tuple[Token, LedgerRow] | bool | None:
+    """(token, row), True when the lease is held by another, None when there is nothing to
+    promote.
+    """
     if run_id is not None:
         row = tx.runs.get(run_id)
         row = row if row is not None and row.state == "PROPOSED" else None
@@ -118,7 +136,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class MustVoid:
-    """It is denied after it had named a generation, which a frozen holder may still write: its number must be taken."""
+    """It is denied after it had named a generation, which a frozen holder may still write: its
+    number must be taken.
+    """
 
 
 @dataclass(frozen=True)
@@ -138,7 +158,8 @@ class Named:
     generation: int
 
 
-Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named  # of the transaction that names a generation
+# of the transaction that names a generation
+Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named
 
 
 class _Promote:
@@ -150,7 +171,9 @@ class _Promote:
         self.log = world.log(row.dataset_id)
         self.log.bind(row.run_id)
         records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-        self.wal = Journal(world.store, world.clock, row, records, (token,), world.veil(row.dataset_id))
+        self.wal = Journal(
+            world.store, world.clock, row, records, (token,), world.veil(row.dataset_id)
+        )
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
@@ -169,9 +192,14 @@ class _Promote:
 
     def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
         row = self.row
-        judged, private = self.wal.payload("assemble", Assembled), self.world.is_private(row.dataset_id)
+        judged, private = (
+            self.wal.payload("assemble", Assembled),
+            self.world.is_private(row.dataset_id),
+        )
         rows = judged.rows if judged is not None else {}
-        added, warnings = (judged.added or (), judged.warnings or ()) if judged is not None else ((), ())
+        added, warnings = (
+            (judged.added or (), judged.warnings or ()) if judged is not None else ((), ())
+        )
         return Outcome(
             dataset_id=row.dataset_id,
             run_id=row.run_id,
@@ -194,7 +222,8 @@ class _Promote:
         return part.books.quarantined if part is not None else 0
 
     def steps(self) -> Steps:
-        self.world.require_key(self.row.dataset_id)  # without it the evidence cannot be read, which is no reason to deny the run
+        # without it the evidence cannot be read, which is no reason to deny the run
+        self.world.require_key(self.row.dataset_id)
         try:
             verdicts, candidate = self._judge()
         except IntegrityError as error:
@@ -242,7 +271,9 @@ class _Promote:
         return self._told()
 
     def _abandon(self, error: IntegrityError) -> Generator[Reached, None, None]:
-        """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A number it had named is taken first."""
+        """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A
+        number it had named is taken first.
+        """
         self.log.say("candidate.damaged", stage="publish", level="error", reason=error.happened)
         if self.row.intent is not None:
             self._void()
@@ -250,7 +281,7 @@ class _Promote:
         self._done("SUPERSEDED", error.happened)
         yield Reached.SUPERSEDED
 
-    # ---- before ★ ----------------------------------------------------------------------------------------------------
+    # ---- before ★ --------------------------------------------------------------------------------
     def _judge(self) -> tuple[list[Verdict], Candidate | None]:
         """On current policy and labels, and on the bytes as they are now."""
         missing = check_files(self.world, self.row, self.wal)
@@ -260,54 +291,100 @@ class _Promote:
         try:
             candidate = msgspec.convert(canonical.loads(self.world.kept(path)), Candidate)
         except (OSError, KfmError, msgspec.ValidationError) as error:
-            raise IntegrityError(f"{path} is damaged or missing.", expected="what was proposed", remedy="Run the dataset again.") from error
-        full = ids.version_digest(candidate.digests, candidate.transform_hash, candidate.updater_version)
+            raise IntegrityError(
+                f"{path} is damaged or missing.",
+                expected="what was proposed",
+                remedy="Run the dataset again.",
+            ) from error
+        full = ids.version_digest(
+            candidate.digests, candidate.transform_hash, candidate.updater_version
+        )
         if full != self.row.version_digest:
             raise IntegrityError(
                 f"The candidate of run {self.row.run_id} was changed after it was proposed.",
                 expected=str(self.row.version_digest),
                 remedy="Run the dataset again with --force.",
             )
-        head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id)) or EMPTY(self.row.dataset_id)
+        head = self.world.store.read(
+            lambda tx: tx.index.last_generation(self.row.dataset_id)
+        ) or EMPTY(self.row.dataset_id)
         proposal, _ = load(self.world, self.row)
         self.registry_digest, self.policy_digest = proposal.registry_digest, proposal.policy_digest
         valid, wanted = count(self.world, self.row)
         self.inputs_changed = inputs_changed(self.world, self.row)
-        found = judge_candidate(self.world, self.row, candidate, proposal.files, proposal.leak, head, (wanted, valid), self.log, self.asked)
+        found = judge_candidate(
+            self.world,
+            self.row,
+            candidate,
+            proposal.files,
+            proposal.leak,
+            head,
+            (wanted, valid),
+            self.log,
+            self.asked,
+        )
         return found, candidate
 
     def _intend(self, verdicts: Sequence[Verdict]) -> Answer:
-        """Name the one generation this run may create: right after the one its candidate was assembled on."""
+        """Name the one generation this run may create: right after the one its candidate was
+        assembled on.
+        """
         world, now = self.world, rfc3339(self.world.clock.now())
         no = denied(verdicts)
 
         def intend(tx: Tx, page: Page) -> Answer:
             row = tx.runs.get(self.row.run_id)
             if row is None or row.state != "PROPOSED":
-                page.run = row or page.run  # another process closed it: what is told is what became of it
+                # another process closed it: what is told is what became of it
+                page.run = row or page.run
                 tx.leases.release(self.token)
                 return Ended("nothing to promote")
             page.run, head = row, self.channel.head(tx)
             if row.intent is not None and head.generation >= row.intent:
                 taken = tx.index.generation(row.dataset_id, row.intent)
-                return AlreadyOurs() if taken is not None and taken.run_id == row.run_id else TakenByAnother()
-            changed = self.inputs_changed or self.registry_digest not in (None, registry_digest(world, row.dataset_id))
+                return (
+                    AlreadyOurs()
+                    if taken is not None and taken.run_id == row.run_id
+                    else TakenByAnother()
+                )
+            changed = self.inputs_changed or self.registry_digest not in (
+                None,
+                registry_digest(world, row.dataset_id),
+            )
             if row.intent is not None and (no or changed or not approved(world, row)):
                 return MustVoid()  # a frozen holder may still write it
             if changed:
-                return self._end(tx, page, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
+                return self._end(
+                    tx,
+                    page,
+                    "SUPERSEDED",
+                    "the registry entry or an input changed after it was proposed",
+                    now,
+                )
             if no:
                 return self._end(tx, page, "REJECTED", self._why(no), now)
             if row.intent is None:
                 if row.pinned != head.generation:
-                    return self._end(tx, page, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
-                if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
+                    return self._end(
+                        tx,
+                        page,
+                        "SUPERSEDED",
+                        f"base {row.pinned} is not the head {head.generation}",
+                        now,
+                    )
+                # once, for this generation: an approval given for anything else does not count
+                if not approved(world, row):
                     tx.leases.release(self.token)
                     page.move(tx, "PROPOSED", promo=0)
                     return Ended("waits for a person")
                 row = page.move(tx, "PROPOSED", intent=head.generation + 1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-                page.make("LINEAGE", "lineage", "PENDING", LineageMeant(cypher=run_path(row.dataset_id, row.run_id, "lineage.cypher")))
+                page.make(
+                    "LINEAGE",
+                    "lineage",
+                    "PENDING",
+                    LineageMeant(cypher=run_path(row.dataset_id, row.run_id, "lineage.cypher")),
+                )
             elif (
                 promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
             ):  # named by an older kfm, which did not say what it looked at
@@ -316,20 +393,36 @@ class _Promote:
 
         return self.wal.commit(intend)
 
-    def _named(self, row: LedgerRow, held: Sequence[str], verdicts: Sequence[Verdict]) -> VersionNamed:
-        """The generation that is named, and what was looked at first: the words are those of the gates, the policy and the store itself."""
+    def _named(
+        self, row: LedgerRow, held: Sequence[str], verdicts: Sequence[Verdict]
+    ) -> VersionNamed:
+        """The generation that is named, and what was looked at first: the words are those of the
+        gates, the policy and the store itself.
+        """
         seen = Promotion(
             generation=int(row.intent or 0),
             lease=held[0] if held else "",
             gates={v.gate: v.word for v in verdicts},
-            policy=next((PolicyAsked(decision_id=d.decision_id, policy_digest=d.policy_digest, engine=d.engine) for d in self.asked), None),
+            policy=next(
+                (
+                    PolicyAsked(
+                        decision_id=d.decision_id, policy_digest=d.policy_digest, engine=d.engine
+                    )
+                    for d in self.asked
+                ),
+                None,
+            ),
         )
         return VersionNamed(generation=row.intent, version_id=row.version_id, promotion=seen)
 
     def _why(self, no: Sequence[Reason]) -> str:
-        """The codes of a denial; one under another policy than it was proposed with is not remembered against the same content."""
+        """The codes of a denial; one under another policy than it was proposed with is not
+        remembered against the same content.
+        """
         changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
-        return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r.code for r in no)]))
+        return "; ".join(
+            dict.fromkeys([*(["policy.changed"] if changed else []), *(r.code for r in no)])
+        )
 
     def _end(self, tx: Tx, page: Page, state: str, reason: str, now: str) -> "Ended":
         tx.leases.release(self.token)
@@ -339,9 +432,12 @@ class _Promote:
         return Ended(state)
 
     def _publish(self, candidate: Candidate) -> Generator[Reached, None, None]:
-        """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
+        """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before
+        ★.
+        """
         row, wal = self.row, self.wal
-        self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")  # where it will be announced, once ★ has happened
+        # where it will be announced, once ★ has happened
+        self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")
         if candidate.precise:
             keep_precise(self.world, row.dataset_id, str(row.version_id), candidate.precise)
         self._write_version(candidate)
@@ -349,16 +445,33 @@ class _Promote:
         planned = wal.payload("plan", Planned)
         labels = labels_told(planned.spec if planned is not None else None)
         record = record_of(self.world.stand_in, row, candidate.artifacts, labels)
-        self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode())
-        self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record))
+        self.world.publish(self.log).write_file(
+            run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode()
+        )
+        self.world.publish(self.log).write_file(
+            run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record)
+        )
         yield Reached.CYPHER_WRITTEN
         wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
         wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
-        payload = canonical.dumps({"version_id": row.version_id, "assets": candidate.digests}).decode()
+        payload = canonical.dumps(
+            {"version_id": row.version_id, "assets": candidate.digests}
+        ).decode()
 
         def rows(tx: Tx, page: Page) -> None:
-            page.make("LINEAGE", "channel", "IN_PROGRESS", Appending(generation=row.intent, path=self.channel.path(int(row.intent or 0))))
-            tx.index.put_lineage(row.run_id, row.dataset_id, int(row.intent or 0), msgspec.json.encode(record).decode(), edges(record))
+            page.make(
+                "LINEAGE",
+                "channel",
+                "IN_PROGRESS",
+                Appending(generation=row.intent, path=self.channel.path(int(row.intent or 0))),
+            )
+            tx.index.put_lineage(
+                row.run_id,
+                row.dataset_id,
+                int(row.intent or 0),
+                msgspec.json.encode(record).decode(),
+                edges(record),
+            )
             tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
 
         wal.commit(rows)
@@ -369,7 +482,9 @@ class _Promote:
         yield Reached.RECEIPTS_SEALED
 
     def _write_version(self, candidate: Candidate) -> None:
-        """Artifacts and records first, `checksums.sha256` last: a folder without it is not a version."""
+        """Artifacts and records first, `checksums.sha256` last: a folder without it is not a
+        version.
+        """
         row, data = self.row, self.world.data
         folder = version_folder(row.dataset_id, row.version_id)
         artifacts = candidate.digests
@@ -390,10 +505,14 @@ class _Promote:
             with self._content(candidate, path) as content:
                 got = publisher.write_file(target, content)
             if got != digest:
-                raise IntegrityError(f"{target} is damaged.", expected=digest, remedy="Run again with --force.")
+                raise IntegrityError(
+                    f"{target} is damaged.", expected=digest, remedy="Run again with --force."
+                )
         publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
         check_version_folder(self.world, row, artifacts)
-        self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
+        self.log.say(
+            "version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts)
+        )
 
     @contextmanager
     def _content(self, candidate: Candidate, path: str) -> Iterator[bytes | Path]:
@@ -407,7 +526,7 @@ class _Promote:
             with self.world.data.scratch() as scratch:
                 yield open_table(self.world, self.row.dataset_id, artifact, scratch)
 
-    # ---- ★ and after -------------------------------------------------------------------------------------------------
+    # ---- ★ and after -----------------------------------------------------------------------------
     def _star(self) -> bool:
         """★ The commit point: exclusive creation of a file. No transaction covers it."""
         row = self.row
@@ -424,7 +543,9 @@ class _Promote:
                 run_id=row.run_id,
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
-                reason=row.reason or (planned.request_reason if planned is not None else "") or without_emitter(row.trigger_type),
+                reason=row.reason
+                or (planned.request_reason if planned is not None else "")
+                or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
                 terms_digest=self.terms_digest,
                 approvals_digest=self.approvals_digest,
@@ -432,7 +553,9 @@ class _Promote:
         )
         self.made = made
         if made:
-            self.log.say("channel.appended", stage="publish", generation=number, version_id=row.version_id)
+            self.log.say(
+                "channel.appended", stage="publish", generation=number, version_id=row.version_id
+            )
             return True
         found = self.channel.predicate(number)
         return found is not None and found.run_id == row.run_id
@@ -440,10 +563,18 @@ class _Promote:
     def _void(self) -> None:
         """Take the number this run had named, so that no frozen holder can."""
         number = int(self.row.intent or 0)
-        void(self.world, self.row.dataset_id, number, f"{self.token.epoch}.{self.token.number}", "denied on resume")
+        void(
+            self.world,
+            self.row.dataset_id,
+            number,
+            f"{self.token.epoch}.{self.token.number}",
+            "denied on resume",
+        )
 
     def _done(self, state: str, reason: str) -> None:
-        """The ledger's last word. A commit closes the proposals it made stale; a superseded run is triggered again."""
+        """The ledger's last word. A commit closes the proposals it made stale; a superseded run is
+        triggered again.
+        """
         world, now = self.world, rfc3339(self.world.clock.now())
         if state in ("REJECTED", "SUPERSEDED") and self.row.intent is not None:
             taken = self.channel.predicate(int(self.row.intent or 0))
@@ -454,17 +585,31 @@ class _Promote:
 
         def done(tx: Tx, page: Page) -> None:
             head = self.channel.head(tx)
-            changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
-            row = page.move(tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
+            changes = {
+                "latency_ms": _latency(self.row, now),
+                "freshness_minutes": self._freshness(now),
+            }
+            row = page.move(
+                tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes
+            )
             if state == "COMMITTED":
                 end_parts(tx, world.data, row, state="COMMITTED")
                 if not is_assembly(row):
                     before = tx.index.head_key(row.dataset_id, row.partition, row.win)
                     tx.index.put_head_key(head_key_of(row, row.timestamp, before))
                 for other in tx.runs.open_runs(row.dataset_id):
-                    if other.state == "PROPOSED" and other.intent is None and (other.pinned or 0) < head.generation:
+                    if (
+                        other.state == "PROPOSED"
+                        and other.intent is None
+                        and (other.pinned or 0) < head.generation
+                    ):
                         tx.runs.move(
-                            other.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="its base is not the head any more", ended_at=now
+                            other.run_id,
+                            "PROPOSED",
+                            state="SUPERSEDED",
+                            promo=0,
+                            reason="its base is not the head any more",
+                            ended_at=now,
                         )
                         ask_again(tx, other)
                 follow_up(tx, world, row.dataset_id, row.run_id)
@@ -475,24 +620,38 @@ class _Promote:
         self.wal.commit(done)
 
     def _freshness(self, now: str) -> int:
-        """Minutes between the newest moment the data speaks of (else upstream's own date, else the capture) and now."""
+        """Minutes between the newest moment the data speaks of (else upstream's own date, else the
+        capture) and now.
+        """
         import datetime as dt
         from email.utils import parsedate_to_datetime
 
         entry = self.world.registry(self.row.dataset_id)
         part = self.wal.payload("transform", PartDone)
-        told = part.result.profile.get(entry.source.time_column or "") if part is not None and entry is not None else None
+        told = (
+            part.result.profile.get(entry.source.time_column or "")
+            if part is not None and entry is not None
+            else None
+        )
         newest = told.max if told is not None else None
         dated = msgspec.json.decode(self.row.source_metadata)[0].get("last_modified")
         try:
-            moment = dt.datetime.fromisoformat(newest) if newest else parsedate_to_datetime(dated) if dated else None
+            moment = (
+                dt.datetime.fromisoformat(newest)
+                if newest
+                else parsedate_to_datetime(dated)
+                if dated
+                else None
+            )
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
             moment = dt.datetime.fromisoformat(self.row.timestamp)
         return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
 
-    def _told(self, verdicts: Sequence[Verdict] = (), damaged: IntegrityError | None = None) -> Outcome:
+    def _told(
+        self, verdicts: Sequence[Verdict] = (), damaged: IntegrityError | None = None
+    ) -> Outcome:
         row = self.row
         if row.state == "PROPOSED":
             return self._waits()
@@ -500,21 +659,38 @@ class _Promote:
             with self.world.ended():
                 finish(self.world, row.run_id)
                 self._close_log(row)
-        reasons = tuple({"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts))
+        reasons = tuple(
+            {"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts)
+        )
         if row.state == "REJECTED":
             self._decided("deny", reasons)
         code = {"COMMITTED": 0, "REJECTED": 3, "SUPERSEDED": 6 if damaged else 0}.get(row.state, 0)
         remedy = damaged.remedy if damaged else reasons[0]["remedy"] if reasons else ""
-        return self.outcome(row.state, row.reason, exit_code=code, reasons=reasons, remedy=remedy, generation=row.intent)
+        return self.outcome(
+            row.state,
+            row.reason,
+            exit_code=code,
+            reasons=reasons,
+            remedy=remedy,
+            generation=row.intent,
+        )
 
     def _waits(self) -> Outcome:
-        """Denied for want of valid approvals, with what is wrong with those there are; recorded, and nothing else has changed."""
+        """Denied for want of valid approvals, with what is wrong with those there are; recorded,
+        and nothing else has changed.
+        """
         valid, wanted = count(self.world, self.row)
         void = [j for j in approvals_of(self.world, self.row) if not j.valid]
         pin = self.wal.payload("pin", Pinned)
         number = pin.proposal if pin is not None else 0
         remedy = f"kfm approve {number} --key NAME"
-        reasons = [{"code": "approval.missing", "message": f"{valid} of {wanted} approvals are valid.", "remedy": remedy}]
+        reasons = [
+            {
+                "code": "approval.missing",
+                "message": f"{valid} of {wanted} approvals are valid.",
+                "remedy": remedy,
+            }
+        ]
         if uncompared(self.world, self.row, load(self.world, self.row)[0]):
             reasons.append(
                 {
@@ -524,22 +700,58 @@ class _Promote:
                 }
             )
         no = rejected_by(self.world, self.row)
-        reasons += [{"code": SAID_NO, "message": f"{no} rejected it.", "remedy": f"kfm reject {number} --reason …"}] if no else []
-        reasons += [{"code": "approval.void", "message": f"{j.name}: {j.why}", "remedy": f"kfm review {number}"} for j in void]
+        reasons += (
+            [
+                {
+                    "code": SAID_NO,
+                    "message": f"{no} rejected it.",
+                    "remedy": f"kfm reject {number} --reason …",
+                }
+            ]
+            if no
+            else []
+        )
+        reasons += [
+            {
+                "code": "approval.void",
+                "message": f"{j.name}: {j.why}",
+                "remedy": f"kfm review {number}",
+            }
+            for j in void
+        ]
         self._decided("deny", reasons)
-        return self.outcome("PROPOSED", "waits for a person", exit_code=7, reasons=tuple(reasons), remedy=remedy, proposal=number)
+        return self.outcome(
+            "PROPOSED",
+            "waits for a person",
+            exit_code=7,
+            reasons=tuple(reasons),
+            remedy=remedy,
+            proposal=number,
+        )
 
     def _decided(self, verdict: str, reasons: Sequence[dict[str, str]]) -> None:
         """The audit line of a promotion that was refused."""
-        told = without_values(reasons) if self.world.is_private(self.row.dataset_id) else list(reasons)
-        line = {"ts": rfc3339(self.world.clock.now()), "verdict": verdict, "holder": self.world.holder, "reasons": told}
+        told = (
+            without_values(reasons) if self.world.is_private(self.row.dataset_id) else list(reasons)
+        )
+        line = {
+            "ts": rfc3339(self.world.clock.now()),
+            "verdict": verdict,
+            "holder": self.world.holder,
+            "reasons": told,
+        }
         with self.world.ended():
             path = proposal_path(self.row.dataset_id, self.row.run_id, "decisions.jsonl")
             self.world.data.append(path, msgspec.json.encode(line) + b"\n")
-        self.log.say("promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons])
+        self.log.say(
+            "promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons]
+        )
 
     def _close_log(self, row: LedgerRow) -> None:
-        judged, sources = self.wal.payload("assemble", Assembled), msgspec.json.decode(row.source_metadata)
+        judged, sources = (
+            self.wal.payload("assemble", Assembled),
+            msgspec.json.decode(row.source_metadata),
+        )
         found = idempotency_state(
             row.run_id,
             row.dataset_id,
@@ -551,7 +763,12 @@ class _Promote:
             state=row.state,
             output_keys=judged.output_keys if judged is not None else (),
         )
-        fields = {"version_id": row.version_id, "generation": row.intent, "rows_read": row.rows_read, "rows_written": row.rows_written}
+        fields = {
+            "version_id": row.version_id,
+            "generation": row.intent,
+            "rows_read": row.rows_read,
+            "rows_written": row.rows_written,
+        }
         close_log(
             self.world,
             self.log,
@@ -566,7 +783,9 @@ class _Promote:
 
 
 def ask_again(tx: Tx, row: LedgerRow) -> None:
-    """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks for the next assemble."""
+    """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks
+    for the next assemble.
+    """
     if not is_assembly(row):
         tx.jobs.put(row.dataset_id, row.partition, row.win)
 
@@ -574,4 +793,12 @@ def ask_again(tx: Tx, row: LedgerRow) -> None:
 def _latency(row: LedgerRow, now: str) -> int:
     import datetime as dt
 
-    return max(0, int((dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)).total_seconds() * 1000))
+    return max(
+        0,
+        int(
+            (
+                dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
+            ).total_seconds()
+            * 1000
+        ),
+    )

@@ -1,4 +1,6 @@
-"""From a durable part to the tables of a candidate: merged with the base, released by rule, precise records kept apart."""
+"""From a durable part to the tables of a candidate: merged with the base, released by rule, precise
+records kept apart.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +15,15 @@ from kfm.connectors.operations import Measure, Merge
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import read_facts
-from kfm.judge.release import _kept, is_withheld, open_table, release, release_mark, store_table, suppress_rules
+from kfm.judge.release import (
+    _kept,
+    is_withheld,
+    open_table,
+    release,
+    release_mark,
+    store_table,
+    suppress_rules,
+)
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.errors import Denied, StepFailed
@@ -27,7 +37,15 @@ from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.base import room
 
-__all__ = ["Tables", "base_table", "measured", "merge_tables", "says_newer", "staged_tables", "tables_of"]
+__all__ = [
+    "Tables",
+    "base_table",
+    "measured",
+    "merge_tables",
+    "says_newer",
+    "staged_tables",
+    "tables_of",
+]
 
 
 @dataclass(frozen=True)
@@ -41,14 +59,26 @@ class Tables:
     released: Books | None  # of the release, when there was one
     base: dict[str, Any] | None  # private datasets only: the records the part was merged with
     withdrawn: int = 0  # records that came and stay out
-    absence: Measured | None = None  # what the absence of rows in the part did to those of the base; of public datasets only
+    # what the absence of rows in the part did to those of the base; of public datasets only
+    absence: Measured | None = None
     added: tuple[str, ...] = ()  # columns that the records have since the base and nobody is shown
 
 
-def tables_of(work: Work, wal: Journal, result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
+def tables_of(
+    work: Work,
+    wal: Journal,
+    result: TransformResult,
+    base: str | None,
+    suppressed: Mapping[str, str],
+) -> Tables:
     """Base version + the part by the registry's merge rule, then the release."""
     world, target = work.world, work.target
-    dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
+    dataset_id, name, private, entry = (
+        target.dataset_id,
+        target.artifact,
+        work.private,
+        target.entry,
+    )
     part, pinned = wal.require("transform", PartDone), wal.require("pin", Pinned).records or None
     own = {name: _own_part(work, part, result)}
     kept, kept_precise = _kept(world, dataset_id, base, pinned)
@@ -58,52 +88,109 @@ def tables_of(work: Work, wal: Journal, result: TransformResult, base: str | Non
         if rule == "upsert" and name in kept:
             before = _records(kept_precise if private else kept, name, dataset_id)
             own[name], result = _upserted(work, own[name], before, result, scratch)
-            books, absence = result.books, result.change if result.change is not UNSET and not private else None
+            books, absence = (
+                result.books,
+                (result.change if result.change is not UNSET and not private else None),
+            )
             if entry.source.kind in KINDS and KINDS[entry.source.kind].names:
-                kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
+                kept = {
+                    p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files
+                }
         if rule == "replace":
             kept, kept_precise = {}, {}
         rules = suppress_rules(world, dataset_id, suppressed)
-        kept, kept_precise = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
-        precise = {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}} if private else {}
+        kept, kept_precise = _as_released_now(
+            work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch
+        )
+        precise = (
+            {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}}
+            if private
+            else {}
+        )
         added = _added(entry, last, result)
         if entry.release is None and not rules:
             kept |= _companions(part, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
             everything = {**kept, name: {**shown, "release": release_mark(entry)}}
-            return Tables(everything, precise, result, books, None, before, absence=absence, added=added)
+            return Tables(
+                everything, precise, result, books, None, before, absence=absence, added=added
+            )
         if part.companions:
             raise Denied(
-                f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
+                f"Records of {dataset_id} were withdrawn, and the files beside its table may still"
+                " show them.",
                 expected="a table alone, which the rule can be applied to",
                 remedy="Withdraw whole versions of such a dataset.",
             )
-        made = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work, last=(pinned or {}).get(name))
+        made = release(
+            world,
+            entry,
+            own[name],
+            name,
+            result,
+            rules,
+            room(scratch, "own"),
+            work,
+            last=(pinned or {}).get(name),
+        )
     if made.explained is not None:
         precise[name] = {**precise[name], "explained": made.explained}
-    released = msgspec.structs.replace(made.result, warnings=(*result.warnings, *made.result.warnings))
+    released = msgspec.structs.replace(
+        made.result, warnings=(*result.warnings, *made.result.warnings)
+    )
     withdrawn = _withdrawn(entry, own, {name: made.table})
-    return Tables({**kept, name: made.table}, precise, released, books, released.books, before, withdrawn, absence, added)
+    return Tables(
+        {**kept, name: made.table},
+        precise,
+        released,
+        books,
+        released.books,
+        before,
+        withdrawn,
+        absence,
+        added,
+    )
 
 
-def _added(entry: DatasetEntry, before: Mapping[str, Any] | None, result: TransformResult) -> tuple[str, ...]:
-    """Columns that came since the base and stay on the restricted side, for no release names them."""
+def _added(
+    entry: DatasetEntry, before: Mapping[str, Any] | None, result: TransformResult
+) -> tuple[str, ...]:
+    """Columns that came since the base and stay on the restricted side, for no release names
+    them.
+    """
     if entry.release is None or before is None or "columns" not in before:
         return ()
-    return tuple(c for c in unshown(entry.release, (c.name for c in result.schema)) if c not in before["columns"])
+    return tuple(
+        c
+        for c in unshown(entry.release, (c.name for c in result.schema))
+        if c not in before["columns"]
+    )
 
 
 def measured(world: World, target: Target, tables: Tables, base: str | None) -> Measured | None:
-    """How much the tables differ from those of the base; only rows are counted where nobody is to look at more. None: there is no base."""
+    """How much the tables differ from those of the base; only rows are counted where nobody is to
+    look at more. None: there is no base.
+    """
     if base is None:
         return None
     facts = read_facts(world.data, target.dataset_id, base)
     rows: dict[str, Any] = {"before": _rows(facts["artifacts"]), "after": _rows(tables.artifacts)}
-    if (facts["transform_hash"], facts["updater_version"]) != (target.transform_hash, target.pipeline_version):
+    if (facts["transform_hash"], facts["updater_version"]) != (
+        target.transform_hash,
+        target.pipeline_version,
+    ):
         return Measured(**rows, other_rules=True)
     limits = change_limits(target.entry)
-    old = {p: {**a, "from": version_path(target.dataset_id, base, p)} for p, a in facts["artifacts"].items() if p.endswith(".parquet")}
-    pairs = [(old[p], a) for p, a in sorted(tables.artifacts.items()) if p in old and a["digest"] != old[p]["digest"]]
+    old = {
+        p: {**a, "from": version_path(target.dataset_id, base, p)}
+        for p, a in facts["artifacts"].items()
+        if p.endswith(".parquet")
+    }
+    pairs = [
+        (old[p], a)
+        for p, a in sorted(tables.artifacts.items())
+        if p in old and a["digest"] != old[p]["digest"]
+    ]
     if any(is_withheld(a) for _, a in pairs) or (limits.cells is None and limits.deletions is None):
         return Measured(**rows)
     found = Measured(before=0, after=0)
@@ -112,14 +199,21 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
         job = Measure(
             dataset_id=target.dataset_id,
             source_kind=target.entry.source.kind,
-            inputs=tuple(InputFile(source_id=f"table-{n}", path=str(f.absolute()), digest="") for n, f in enumerate(files)),
+            inputs=tuple(
+                InputFile(source_id=f"table-{n}", path=str(f.absolute()), digest="")
+                for n, f in enumerate(files)
+            ),
             business_key=target.entry.business_key or tables.result.key,
             artifact=target.artifact,
         )
         answer = world.merge(job, room(scratch, "measured"), None).change if pairs else UNSET
         found = found if answer is UNSET else answer
     gone = sum(a["rows"] or 0 for p, a in old.items() if p not in tables.artifacts)
-    absent = {"covered": tables.absence.covered, "absent": tables.absence.absent} if tables.absence is not None else {}
+    absent = (
+        {"covered": tables.absence.covered, "absent": tables.absence.absent}
+        if tables.absence is not None
+        else {}
+    )
     return msgspec.structs.replace(found, removed=found.removed + gone, **rows, **absent)
 
 
@@ -130,32 +224,66 @@ def _rows(artifacts: Mapping[str, Any]) -> int:
 def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:
     """The table of the base that parts are merged into."""
     kept, precise = _kept(world, target.dataset_id, base)
-    return _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
+    return (
+        _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
+    )
 
 
 def staged_tables(
-    work: Work, wal: Journal, own: Stored, result: TransformResult, base: str | None, suppressed: Mapping[str, str]
+    work: Work,
+    wal: Journal,
+    own: Stored,
+    result: TransformResult,
+    base: str | None,
+    suppressed: Mapping[str, str],
 ) -> Tables:
-    """Base version + staged parts, which are merged with it already or take the places of their partitions; then the release."""
+    """Base version + staged parts, which are merged with it already or take the places of their
+    partitions; then the release.
+    """
     world, entry = work.world, work.target.entry
     kept, precise = _kept(world, entry.dataset_id, base)
     if entry.merge != "partition" and entry.source.kind in KINDS and KINDS[entry.source.kind].names:
         kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
     rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)
     with world.data.scratch() as scratch:
-        kept, _ = _as_released_now(work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch)
+        kept, _ = _as_released_now(
+            work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch
+        )
         if entry.release is None and not rules:
             kept |= _companions(wal.require("transform", PartDone), mark)
-            return Tables({**kept, **{p: {**a, "release": mark} for p, a in own.items()}}, {}, result, result.books, None, None)
+            return Tables(
+                {**kept, **{p: {**a, "release": mark} for p, a in own.items()}},
+                {},
+                result,
+                result.books,
+                None,
+                None,
+            )
         shown, released = {}, result
         for number, (name, table) in enumerate(own.items()):
-            shown[name], released, _ = release(world, entry, table, name, result, rules, room(scratch, f"own{number}"), work)
-    return Tables({**kept, **shown}, {}, released, result.books, released.books, None, _withdrawn(entry, own, shown))
+            shown[name], released, _ = release(
+                world, entry, table, name, result, rules, room(scratch, f"own{number}"), work
+            )
+    return Tables(
+        {**kept, **shown},
+        {},
+        released,
+        result.books,
+        released.books,
+        None,
+        _withdrawn(entry, own, shown),
+    )
 
 
 def _withdrawn(entry: DatasetEntry, own: Stored, shown: Stored) -> int:
-    """How many records a withdrawal keeps out; where they are released in groups nothing is counted."""
-    return 0 if entry.release is not None else sum(own[name]["rows"] - table["rows"] for name, table in shown.items())
+    """How many records a withdrawal keeps out; where they are released in groups nothing is
+    counted.
+    """
+    return (
+        0
+        if entry.release is not None
+        else sum(own[name]["rows"] - table["rows"] for name, table in shown.items())
+    )
 
 
 def _companions(part: PartDone, mark: str) -> Stored:
@@ -164,16 +292,36 @@ def _companions(part: PartDone, mark: str) -> Stored:
 
 
 def _plain(work: Work, own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """Records that owe nothing but a grant are shown as they are; what owes more stays sealed, and the labels deny it."""
+    """Records that owe nothing but a grant are shown as they are; what owes more stays sealed, and
+    the labels deny it.
+    """
     if set(obligations(work.world.family(work.target.dataset_id))) - {"grant"}:
         return dict(own)
     table = open_table(work.world, work.target.dataset_id, own, room(scratch, "plain"))
-    return store_table(work.world, work, work.target.dataset_id, table, seal=True, scratch=scratch, rows=own["rows"], shown=True)
+    return store_table(
+        work.world,
+        work,
+        work.target.dataset_id,
+        table,
+        seal=True,
+        scratch=scratch,
+        rows=own["rows"],
+        shown=True,
+    )
 
 
-def _as_released_now(work: Work, kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> tuple[Stored, Stored]:
-    """The other tables of the base, and their records; one that was released by other rules is released again, from its records."""
-    world, entry, found, records = work.world, work.target.entry, dict[str, dict[str, Any]](), dict(precise)
+def _as_released_now(
+    work: Work, kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path
+) -> tuple[Stored, Stored]:
+    """The other tables of the base, and their records; one that was released by other rules is
+    released again, from its records.
+    """
+    world, entry, found, records = (
+        work.world,
+        work.target.entry,
+        dict[str, dict[str, Any]](),
+        dict(precise),
+    )
     for number, (path, artifact) in enumerate(kept.items()):
         told = not explains(entry.release) or "explained" in precise.get(path, {})
         if artifact.get("release") == release_mark(entry) and told:
@@ -181,7 +329,9 @@ def _as_released_now(work: Work, kept: Stored, precise: Stored, rules: tuple[dic
             continue
         source = _records(precise, path, entry.dataset_id)
         shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
-        found[path], _, explained = release(world, entry, source, path, shape, rules, room(scratch, f"kept{number}"), work)
+        found[path], _, explained = release(
+            world, entry, source, path, shape, rules, room(scratch, f"kept{number}"), work
+        )
         if explained is not None:
             records[path] = {**source, "explained": explained}
     return found, records
@@ -199,7 +349,9 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
 
 def _own_part(work: Work, part: PartDone, result: TransformResult) -> dict[str, Any]:
     source = f"{part_folder(work.target.dataset_id, part.part)}/{part.artifact}"
-    stored = work.world.data.require(source, part.part, "Run again: the part is made anew from its capture.")
+    stored = work.world.data.require(
+        source, part.part, "Run again: the part is made anew from its capture."
+    )
     return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
 
 
@@ -212,7 +364,8 @@ def _merge_rule(work: Work, result: TransformResult, base: str | None) -> str:
         rule = "upsert"  # a window is a piece of the whole, never the whole
         if not target.entry.business_key and not result.key and base is not None:
             raise StepFailed(
-                f"{target.dataset_id} has no business key, so the rows of a window cannot find their places.",
+                f"{target.dataset_id} has no business key, so the rows of a window cannot find"
+                " their places.",
                 expected="business_key in the registry entry",
                 remedy="Add it, or run without --window.",
             )
@@ -220,10 +373,17 @@ def _merge_rule(work: Work, result: TransformResult, base: str | None) -> str:
 
 
 def _upserted(
-    work: Work, own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
+    work: Work,
+    own: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    result: TransformResult,
+    scratch: Path,
 ) -> tuple[dict[str, Any], TransformResult]:
     world, target = work.world, work.target
-    base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))
+    base, part = (
+        open_table(world, target.dataset_id, s, room(scratch, n))
+        for s, n in ((kept, "base"), (own, "part"))
+    )
     merged = merge_tables(
         world,
         target,
@@ -237,11 +397,24 @@ def _upserted(
     if work.partial is not None:
         check_added(target, kept["rows"], result.rows, merged)
     table = scratch / "merged" / target.artifact
-    return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged
+    return (
+        store_table(
+            world,
+            work,
+            target.dataset_id,
+            table,
+            seal=work.private,
+            scratch=scratch,
+            rows=merged.rows,
+        ),
+        merged,
+    )
 
 
 def says_newer(source_metadata: str) -> bool:
-    """Whether upstream says that the answer of a run is newer than what was official when it began."""
+    """Whether upstream says that the answer of a run is newer than what was official when it
+    began.
+    """
     said, official = stamps_of(source_metadata)
     return is_older(official, said)
 
@@ -257,9 +430,11 @@ def merge_tables(
     add: bool = False,
     newer: bool = False,
 ) -> TransformResult:
-    """Rows of the base whose key the part does not have, then the rows of the part; the books speak of the part.
+    """Rows of the base whose key the part does not have, then the rows of the part; the books speak
+    of the part.
 
-    `add`: the part is not all there is in its window, so nothing of the base is gone for want of it.
+    `add`: the part is not all there is in its window, so nothing of the base is gone for want of
+    it.
     """
     since, _, until = ("" if add else target.win).partition("/")
     job = Merge(

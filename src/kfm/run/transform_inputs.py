@@ -1,4 +1,6 @@
-"""What a transform is asked to do: the registry entry, the files, and what the official version says of columns and documents."""
+"""What a transform is asked to do: the registry entry, the files, and what the official version
+says of columns and documents.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +51,10 @@ def read_job(target: Target, inputs: Inputs, known: tuple[Column, ...] = ()) -> 
         captured_at=target.captured_at or None,
         may_be_empty=entry.quality.min_rows == 0,
         format=entry.source.format,
-        inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest=digest) for name, (path, digest) in inputs.items()),
+        inputs=tuple(
+            InputFile(source_id=name, path=str(path.absolute()), digest=digest)
+            for name, (path, digest) in inputs.items()
+        ),
         encoding=entry.source.encoding,
         records=entry.source.records,
         schema=entry.schema or (again.schema if again else ()),
@@ -59,7 +64,9 @@ def read_job(target: Target, inputs: Inputs, known: tuple[Column, ...] = ()) -> 
         time_column=entry.source.time_column,
         since=since or None,
         until=until or None,
-        max_quarantined=entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
+        max_quarantined=(
+            entry.max_quarantined if target.max_quarantined is None else target.max_quarantined
+        ),
         only=again.only if again else (),
         fixes=target.fixes,
         connector=target.connector,
@@ -71,16 +78,26 @@ def read_job(target: Target, inputs: Inputs, known: tuple[Column, ...] = ()) -> 
 def known_columns(world: World, target: Target, base: str | None) -> tuple[Column, ...]:
     """The columns of the version a run stands on, whose types inference keeps to.
 
-    A table that replaces the last one forgets them when its connector or registry entry changed: a person meant other types, and looks at
-    them. What is released by rule has other columns than its records.
+    A table that replaces the last one forgets them when its connector or registry entry changed: a
+    person meant other types, and looks at them. What is released by rule has other columns than its
+    records.
     """
     entry = target.entry
-    if entry.schema or base is None or world.is_private(target.dataset_id) or entry.release is not None:
+    if (
+        entry.schema
+        or base is None
+        or world.is_private(target.dataset_id)
+        or entry.release is not None
+    ):
         return ()
     if not world.data.exists(version_path(target.dataset_id, base, "version.json")):
         return ()
     facts = read_facts(world.data, target.dataset_id, base)
-    if facts["transform_hash"] != target.transform_hash and entry.merge == "replace" and not target.win:
+    if (
+        facts["transform_hash"] != target.transform_hash
+        and entry.merge == "replace"
+        and not target.win
+    ):
         return ()
     return msgspec.convert(facts["schema"], tuple[Column, ...])
 

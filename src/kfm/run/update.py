@@ -1,7 +1,7 @@
 """update: from a look at upstream to a durable part.
 
-Every `yield` stands between two durable operations: a driver may stop there, a test may kill or freeze the run there.
-The order of operations is that of the checked model; see docs/protocol.md.
+Every `yield` stands between two durable operations: a driver may stop there, a test may kill or
+freeze the run there. The order of operations is that of the checked model; see docs/protocol.md.
 """
 
 from pathlib import Path
@@ -14,7 +14,13 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.journal import PartDone
 from kfm.model.ledger import LedgerRow, Token
-from kfm.model.paths import captures_folder, channel_folder, parts_folder, proposals_folder, version_folder
+from kfm.model.paths import (
+    captures_folder,
+    channel_folder,
+    parts_folder,
+    proposals_folder,
+    version_folder,
+)
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
@@ -34,14 +40,43 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
     """The plan for these inputs: pure, so the same inputs always give the same bytes."""
     part = parts_folder(target.dataset_id)
     steps = (
-        Step(id="capture", phase="EXECUTE", effect="keyed", targets=tuple(captures_folder(target.dataset_id) for _ in inputs[:1])),
-        Step(id="transform", phase="EXECUTE", effect="keyed", needs=("capture",), targets=(f"{part}/{target.artifact}",)),
-        Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(proposals_folder(target.dataset_id),)),
         Step(
-            id="version", phase="UPSERT", effect="keyed", needs=("assemble",), targets=(version_folder(target.dataset_id, target.artifact),)
+            id="capture",
+            phase="EXECUTE",
+            effect="keyed",
+            targets=tuple(captures_folder(target.dataset_id) for _ in inputs[:1]),
         ),
-        Step(id="lineage", phase="LINEAGE", effect="keyed", needs=("version",), targets=("lineage",)),
-        Step(id="channel", phase="LINEAGE", effect="keyed", needs=("lineage",), targets=(channel_folder(target.dataset_id),)),
+        Step(
+            id="transform",
+            phase="EXECUTE",
+            effect="keyed",
+            needs=("capture",),
+            targets=(f"{part}/{target.artifact}",),
+        ),
+        Step(
+            id="assemble",
+            phase="EXECUTE",
+            effect="keyed",
+            needs=("transform",),
+            targets=(proposals_folder(target.dataset_id),),
+        ),
+        Step(
+            id="version",
+            phase="UPSERT",
+            effect="keyed",
+            needs=("assemble",),
+            targets=(version_folder(target.dataset_id, target.artifact),),
+        ),
+        Step(
+            id="lineage", phase="LINEAGE", effect="keyed", needs=("version",), targets=("lineage",)
+        ),
+        Step(
+            id="channel",
+            phase="LINEAGE",
+            effect="keyed",
+            needs=("lineage",),
+            targets=(channel_folder(target.dataset_id),),
+        ),
     )
     return Plan(
         dataset_id=target.dataset_id,
@@ -54,9 +89,11 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
     )
 
 
-# ---- take ----------------------------------------------------------------------------------------------------------
+# ---- take ----------------------------------------------------------------------------------------
 def _take(tx: Tx, world: World, target: Target) -> tuple[Token, int] | None:
-    """Take the job and the lease of its partition in one transaction; what is switched off does not begin."""
+    """Take the job and the lease of its partition in one transaction; what is switched off does not
+    begin.
+    """
     check_switch(tx, target.dataset_id, JOB_TYPE)
     check_erased(world, target.dataset_id)
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
@@ -72,11 +109,13 @@ def _take(tx: Tx, world: World, target: Target) -> tuple[Token, int] | None:
 def update(world: World, target: Target, replay: LedgerRow | None = None) -> Steps:
     """Work the queued job of `target`. None: there is no such job, or another run holds its lease.
 
-    With `target.staged` it ends when its part is durable. `replay` feeds an unfinished run from its own capture instead of asking upstream again.
+    With `target.staged` it ends when its part is durable. `replay` feeds an unfinished run from its
+    own capture instead of asking upstream again.
     """
     if target.staged and world.is_private(target.dataset_id):
         raise UsageError(
-            f"{target.dataset_id} is not public: what is withheld is checked against each capture, so its parts are not staged.",
+            f"{target.dataset_id} is not public: what is withheld is checked against each capture,"
+            " so its parts are not staged.",
             expected="a public dataset",
             remedy=f"`kfm run {target.dataset_id} --window …` runs one window after the other.",
         )
@@ -84,7 +123,12 @@ def update(world: World, target: Target, replay: LedgerRow | None = None) -> Ste
     if taken is None:
         return None
     work = Work(world, target, world.hold(taken[0]), forced=taken[1])
-    work.log.say("run.triggered", stage="watch", trigger=without_emitter(target.trigger), forced=bool(taken[1]))
+    work.log.say(
+        "run.triggered",
+        stage="watch",
+        trigger=without_emitter(target.trigger),
+        forced=bool(taken[1]),
+    )
     yield Reached.JOB_TAKEN
     return (yield from guarded(work, _steps(work, replay)))
 
@@ -100,7 +144,8 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
                 case Settle(row):
                     yield MustSettle(row.run_id)
                     yield from _settle(work, row)
-                case LookAgain():  # the head moved after the conditional request, or the replayed run is gone
+                case LookAgain():
+                    # the head moved after the conditional request, or the replayed run is gone
                     conditional = conditional and replay is not None
                     replay = None
                 case Noop() as noop:
@@ -125,7 +170,11 @@ def _assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
 
 def _stage(work: Work, wal: Journal, result: TransformResult) -> None:
     """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
-    changes = {"state": "STAGED", "ended_at": rfc3339(work.world.clock.now()), "latency_ms": work.elapsed_ms()}
+    changes = {
+        "state": "STAGED",
+        "ended_at": rfc3339(work.world.clock.now()),
+        "latency_ms": work.elapsed_ms(),
+    }
     changes |= part_fields(wal.require("transform", PartDone), wal.run)
 
     def stage(tx: Tx, page: Page) -> None:
@@ -142,7 +191,11 @@ def _staged(work: Work, result: TransformResult) -> Outcome:
     with work.world.ended():
         work.close_log("STAGED", "")
         finish(work.world, row.run_id)
-    numbers = {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": result.books.quarantined}
+    numbers = {
+        "rows_read": row.rows_read,
+        "rows_written": row.rows_written,
+        "quarantined": result.books.quarantined,
+    }
     return work.outcome("STAGED", names=f"backfill {row.backfill}", **numbers)
 
 
@@ -158,7 +211,9 @@ def _look(work: Work, replay: LedgerRow | None, scratch: Path, conditional: bool
     kept = replay_capture(work.world, replay, scratch) if replay is not None else None
     if kept is None and work.target.asks and work.target.connector is None:
         work.world.prepare(work.world.is_private(work.target.dataset_id))
-    return kept or look(work.world, work.target, work.log, scratch, conditional=conditional and not work.forced)
+    return kept or look(
+        work.world, work.target, work.log, scratch, conditional=conditional and not work.forced
+    )
 
 
 def _decide(work: Work, captured: Captured) -> Answer:
@@ -167,7 +222,11 @@ def _decide(work: Work, captured: Captured) -> Answer:
     if not captured.unchanged:
         plan = make_plan(work.target, source_refs(work.target, captured))
     work.run_id = work.world.new_run_id()
-    answer = work.world.store.transaction(lambda tx: claim(tx, work.world, work.target, work.token, captured, plan, toolchain, work.run_id))
+    answer = work.world.store.transaction(
+        lambda tx: claim(
+            tx, work.world, work.target, work.token, captured, plan, toolchain, work.run_id
+        )
+    )
     work.forced = answer.forced if isinstance(answer, LookAgain | Claimed) else 0
     return answer
 
@@ -186,7 +245,10 @@ def _noop(work: Work, noop: Noop) -> Outcome:
         reason=noop.reason,
         names=noop.names,
         exit_code=noop.exit_code,
-        remedy={3: f"kfm explain deny {work.target.dataset_id}", 7: f"kfm review {noop.names.rpartition(' ')[2]}"}.get(noop.exit_code, ""),
+        remedy={
+            3: f"kfm explain deny {work.target.dataset_id}",
+            7: f"kfm review {noop.names.rpartition(' ')[2]}",
+        }.get(noop.exit_code, ""),
         version_id=head.version_id if head else None,
         generation=head.generation if head else None,
         partition=work.target.partition,
@@ -201,6 +263,9 @@ def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
         plan = make_plan(target, source_refs(target, captured))
 
         def would(tx: Tx) -> bool:
-            return is_noop(tx, world, target, captured, world.channel(target.dataset_id).head(tx), []) is None
+            return (
+                is_noop(tx, world, target, captured, world.channel(target.dataset_id).head(tx), [])
+                is None
+            )
 
         return plan, world.store.transaction(would)

@@ -1,4 +1,6 @@
-"""withdraw: a dataset, a partition, records or an area are taken out of what is official; and the undoing of that."""
+"""withdraw: a dataset, a partition, records or an area are taken out of what is official; and the
+undoing of that.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,7 +12,14 @@ from kfm.channel.chain import EMPTY, last_act
 from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.captures import checksums
 from kfm.evidence.version_records import derived_prov, read_facts, version_records
-from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, suppress_rules
+from kfm.judge.release import (
+    governed,
+    keep_precise,
+    keep_released,
+    open_table,
+    records_of_version,
+    suppress_rules,
+)
 from kfm.keys.attest import statement
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
@@ -24,19 +33,46 @@ from kfm.run.act import Choice, append_act, check_whole
 from kfm.world.world import World
 from kfm.zones.base import room
 
-__all__ = ["Judge", "derived", "derived_candidate", "lift", "withdraw", "withdraw_rule", "withdraw_whole"]
+__all__ = [
+    "Judge",
+    "derived",
+    "derived_candidate",
+    "lift",
+    "withdraw",
+    "withdraw_rule",
+    "withdraw_whole",
+]
 
-Judge = Callable[[World, Generation, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
+# may a version be shown, on the policy and labels of now?
+Judge = Callable[[World, Generation, dict[str, Any]], bool]
 
 
 def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
-    """Append a generation without this content that itself carries the rule keeping exactly this content out for ever."""
-    return append_act(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
+    """Append a generation without this content that itself carries the rule keeping exactly this
+    content out for ever.
+    """
+    return append_act(
+        world,
+        dataset_id,
+        "withdraw",
+        lambda head: _without(world, dataset_id, head, partition),
+        reason,
+    )
 
 
-def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason: str, **said: Any) -> GenerationPredicate:
-    """Append a generation without a partition, or without anything; whatever comes under that name later stays out too."""
-    return append_act(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
+def withdraw_whole(
+    world: World, dataset_id: str, partition: str | None, reason: str, **said: Any
+) -> GenerationPredicate:
+    """Append a generation without a partition, or without anything; whatever comes under that name
+    later stays out too.
+    """
+    return append_act(
+        world,
+        dataset_id,
+        "withdraw",
+        lambda head: _without_name(world, dataset_id, head, partition, said),
+        reason,
+    )
 
 
 def withdraw_rule(
@@ -50,20 +86,35 @@ def withdraw_rule(
     sources: bool = False,
     **said: Any,
 ) -> GenerationPredicate:
-    """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
-    commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
-    What is left is judged like any other version; where it may not be shown, nothing is official afterwards. `heard` is told how many
-    records fit; who gets this far holds the key they are sealed with. `sources`: an erasure destroys the files of the inbox, too."""
+    """Append a generation without the records a rule names. The rule lies on the restricted side;
+    the generation carries a commitment to it, so that the withdrawal does not tell what it
+    withdrew. Nothing is published again without that rule. What is left is judged like any other
+    version; where it may not be shown, nothing is official afterwards. `heard` is told how many
+    records fit; who gets this far holds the key they are sealed with. `sources`: an erasure
+    destroys the files of the inbox, too.
+    """
     return append_act(
-        world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason, sources=sources
+        world,
+        dataset_id,
+        "withdraw",
+        lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said),
+        reason,
+        sources=sources,
     )
 
 
 def lift(
-    world: World, dataset_id: str, generation: int, signer: Any, reason: str, check: Callable[[Generation], None] | None = None
+    world: World,
+    dataset_id: str,
+    generation: int,
+    signer: Any,
+    reason: str,
+    check: Callable[[Generation], None] | None = None,
 ) -> GenerationPredicate:
-    """Undo a withdrawal by a person's signed word, which the new generation carries. What was official before it is official again when
-    nothing came in between; else the next run brings back what is missing. What was erased cannot be undone."""
+    """Undo a withdrawal by a person's signed word, which the new generation carries. What was
+    official before it is official again when nothing came in between; else the next run brings back
+    what is missing. What was erased cannot be undone.
+    """
     _withdrawal(world, dataset_id, generation)
     said = Lifted(
         dataset_id=dataset_id,
@@ -73,9 +124,23 @@ def lift(
         reason=reason,
         made_at=rfc3339(world.clock.now()),
     )
-    act = signer.sign(statement("lift", f"kfm://dataset/{dataset_id}", said.digest.removeprefix("sha256:"), msgspec.to_builtins(said)))
+    act = signer.sign(
+        statement(
+            "lift",
+            f"kfm://dataset/{dataset_id}",
+            said.digest.removeprefix("sha256:"),
+            msgspec.to_builtins(said),
+        )
+    )
     lifts = Lift(generation=generation, act=act.decode())
-    return append_act(world, dataset_id, "rollback", lambda head: _lift_to(world, head, lifts, signer.name, check), reason, lifts)
+    return append_act(
+        world,
+        dataset_id,
+        "rollback",
+        lambda head: _lift_to(world, head, lifts, signer.name, check),
+        reason,
+        lifts,
+    )
 
 
 def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPredicate:
@@ -85,7 +150,11 @@ def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPre
     if told is None or told.kind != "withdraw":
         made = [str(g.generation) for g in rows if g.kind == "withdraw"]
         expected = f"one of {', '.join(made)}" if made else "a generation that withdrew something"
-        raise UsageError(f"Generation {generation} of {dataset_id} is no withdrawal.", expected=expected, remedy="Choose another.")
+        raise UsageError(
+            f"Generation {generation} of {dataset_id} is no withdrawal.",
+            expected=expected,
+            remedy="Choose another.",
+        )
     if any(rule.get("erased") for rule in told.suppress):
         raise Denied(
             f"Generation {generation} of {dataset_id} erased what it withdrew.",
@@ -101,10 +170,18 @@ def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPre
     return told
 
 
-def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Callable[[Generation], None] | None) -> Choice:
+def _lift_to(
+    world: World,
+    head: Generation,
+    lifts: Lift,
+    person: str,
+    check: Callable[[Generation], None] | None,
+) -> Choice:
     dataset_id, generation = head.dataset_id, lifts.generation
     told = _withdrawal(world, dataset_id, generation)
-    why = world.channel(dataset_id).lift_problem(msgspec.structs.replace(told, generation=head.generation + 1, lifts=lifts))
+    why = world.channel(dataset_id).lift_problem(
+        msgspec.structs.replace(told, generation=head.generation + 1, lifts=lifts)
+    )
     if why is not None:
         raise Denied(
             f"{person} may not lift a withdrawal: {why}.",
@@ -114,7 +191,9 @@ def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Ca
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.generation != generation:
         return head.version_id, head.version_digest, []
-    before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(dataset_id)
+    before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(
+        dataset_id
+    )
     check_whole(world, dataset_id, before)
     if check is not None:
         check(before)
@@ -128,16 +207,31 @@ def _without(world: World, dataset_id: str, head: Generation, partition: str) ->
     return (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
 
 
-def _without_name(world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]) -> Choice:
+def _without_name(
+    world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]
+) -> Choice:
     if head.version_id is None or (partition is not None and partition not in head.partitions):
         raise _nothing(dataset_id, f" for partition {partition!r}" if partition is not None else "")
-    rule = [{"content": EVERYTHING if partition is None else partition, "whole": True, "version_id": head.version_id, **said}]
-    return (None, None, rule) if partition is None else (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+    rule = [
+        {
+            "content": EVERYTHING if partition is None else partition,
+            "whole": True,
+            "version_id": head.version_id,
+            **said,
+        }
+    ]
+    return (
+        (None, None, rule)
+        if partition is None
+        else (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+    )
 
 
 def _nothing(dataset_id: str, what: str = "") -> UsageError:
     return UsageError(
-        f"{dataset_id} has nothing official{what}.", expected="something that is official", remedy="`kfm status` shows what is official."
+        f"{dataset_id} has nothing official{what}.",
+        expected="something that is official",
+        remedy="`kfm status` shows what is official.",
     )
 
 
@@ -149,7 +243,9 @@ def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | 
     if not left:
         return None, None
     precise = records_of_version(world, head.dataset_id, str(head.version_id), {})
-    return derived(world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left})
+    return derived(
+        world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left}
+    )
 
 
 def _by_rule(
@@ -167,8 +263,15 @@ def _by_rule(
     raw = canonical.dumps(rule)
     rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
     facts = read_facts(world.data, dataset_id, head.version_id)
-    kept = {p: {**a, "from": version_path(dataset_id, head.version_id, p)} for p, a in facts["artifacts"].items()}
-    precise = records_of_version(world, dataset_id, head.version_id, kept) if world.is_private(dataset_id) else kept
+    kept = {
+        p: {**a, "from": version_path(dataset_id, head.version_id, p)}
+        for p, a in facts["artifacts"].items()
+    }
+    precise = (
+        records_of_version(world, dataset_id, head.version_id, kept)
+        if world.is_private(dataset_id)
+        else kept
+    )
     made, last = {}, None
     with world.data.scratch() as scratch:
         rooms = {path: room(scratch, str(n)) for n, path in enumerate(facts["artifacts"])}
@@ -180,11 +283,20 @@ def _by_rule(
                     expected="its sealed records",
                     remedy="Withdraw the whole dataset.",
                 )
-            shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
-            found[path] = governed(world, entry, precise[path], path, shape, rules, rooms[path], last=precise[path])
-        count = _check_fits(dataset_id, rule, rules[:-1], found.values(), erased=bool(said.get("erased")))  # before anything is kept
+            shape = TransformResult(
+                artifact=path, books=Books(), schema=(), content_id="", profile={}
+            )
+            found[path] = governed(
+                world, entry, precise[path], path, shape, rules, rooms[path], last=precise[path]
+            )
+        # before anything is kept
+        count = _check_fits(
+            dataset_id, rule, rules[:-1], found.values(), erased=bool(said.get("erased"))
+        )
         for path in rooms:
-            made[path], last, explained = keep_released(world, entry, path, found[path], rooms[path])
+            made[path], last, explained = keep_released(
+                world, entry, path, found[path], rooms[path]
+            )
             if explained is not None:
                 precise[path] = {**precise[path], "explained": explained}
     assert last is not None  # a version has a table
@@ -211,9 +323,15 @@ def _by_rule(
 
 
 def _check_fits(
-    dataset_id: str, rule: dict[str, Any], earlier: Sequence[dict[str, Any]], found: Iterable[TransformResult], *, erased: bool
+    dataset_id: str,
+    rule: dict[str, Any],
+    earlier: Sequence[dict[str, Any]],
+    found: Iterable[TransformResult],
+    *,
+    erased: bool,
 ) -> int:
-    """How many records a rule names that none before it did; of a private dataset the sealed records still hold what was withdrawn.
+    """How many records a rule names that none before it did; of a private dataset the sealed
+    records still hold what was withdrawn.
 
     Raises `UsageError`. What was withdrawn before may be erased now.
     """
@@ -244,32 +362,58 @@ def _told(rule: dict[str, Any]) -> str:
 
 def derived_candidate(world: World, facts: dict[str, Any]) -> Candidate:
     """What is left, in the shape of a candidate."""
-    full = ids.version_digest({p: a["digest"] for p, a in facts["artifacts"].items()}, facts["transform_hash"], facts["updater_version"])
-    said = {"version_id": ids.version_id(full), "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
+    full = ids.version_digest(
+        {p: a["digest"] for p, a in facts["artifacts"].items()},
+        facts["transform_hash"],
+        facts["updater_version"],
+    )
+    said = {
+        "version_id": ids.version_id(full),
+        "version_digest": full,
+        "spec_hash": "",
+        "policy_digest": world.policy_digest,
+    }
     return msgspec.convert({**facts, **said}, Candidate)
 
 
-def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]) -> tuple[str, str]:
-    """Write a version that no run made: the tables that are left, with records, PROV and checksums of its own."""
+def derived(
+    world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]
+) -> tuple[str, str]:
+    """Write a version that no run made: the tables that are left, with records, PROV and checksums
+    of its own.
+    """
     dataset_id = head.dataset_id
     entry = world.registry(dataset_id)
     if entry is None:
-        raise UsageError(f"{dataset_id} is not registered.", expected=f"data/registry/{dataset_id}.yml", remedy="Register it again.")
+        raise UsageError(
+            f"{dataset_id} is not registered.",
+            expected=f"data/registry/{dataset_id}.yml",
+            remedy="Register it again.",
+        )
     digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
     candidate = derived_candidate(world, facts)
     version_id, full = candidate.version_id, candidate.version_digest
     folder = version_folder(dataset_id, version_id)
-    world.data.replace(derived_path(dataset_id, version_id), derived_prov(world, entry, head, candidate))
+    world.data.replace(
+        derived_path(dataset_id, version_id), derived_prov(world, entry, head, candidate)
+    )
     if precise:
         keep_precise(world, dataset_id, str(version_id), precise)
     if world.data.exists(f"{folder}/checksums.sha256"):
         return str(version_id), full
     records = version_records(world, entry, candidate, [])
     for path in records:
-        world.data.remove(f"{folder}/{path}")  # of an attempt that never got as far as its checksums
+        # of an attempt that never got as far as its checksums
+        world.data.remove(f"{folder}/{path}")
     with world.data.scratch() as scratch:
-        opened = {p: open_table(world, dataset_id, a, room(scratch, str(n))) for n, (p, a) in enumerate(facts["artifacts"].items())}
+        opened = {
+            p: open_table(world, dataset_id, a, room(scratch, str(n)))
+            for n, (p, a) in enumerate(facts["artifacts"].items())
+        }
         files: dict[str, bytes | Path] = {f"{folder}/{p}": path for p, path in opened.items()}
         world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
-    world.data.create(f"{folder}/checksums.sha256", checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}))
+    world.data.create(
+        f"{folder}/checksums.sha256",
+        checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}),
+    )
     return str(version_id), full

@@ -1,4 +1,6 @@
-"""One working of a job: what it holds, and the endings it can have. Whoever looks, makes a part or assembles shares it."""
+"""One working of a job: what it holds, and the endings it can have. Whoever looks, makes a part or
+assembles shares it.
+"""
 
 from collections.abc import Generator
 from enum import StrEnum
@@ -107,9 +109,13 @@ def guarded(work: "Work", steps: Steps) -> Steps:
 
 
 class Work:
-    """Holds the lease of its partition, then also that of its dataset; an assembly holds the latter alone."""
+    """Holds the lease of its partition, then also that of its dataset; an assembly holds the latter
+    alone.
+    """
 
-    def __init__(self, world: World, target: Target, *tokens: Token, forced: int = 0, has_job: bool = True) -> None:
+    def __init__(
+        self, world: World, target: Target, *tokens: Token, forced: int = 0, has_job: bool = True
+    ) -> None:
         self.world, self.target, self.forced, self.has_job = world, target, forced, has_job
         self.began = world.clock.boot_ns()
         self.tokens: list[Token] = list(tokens)  # of its leases, in the order they were taken
@@ -130,14 +136,16 @@ class Work:
         """Of the lease it was begun under."""
         return self.tokens[0]
 
-    # ---- its job -------------------------------------------------------------------------------------------------
+    # ---- its job ---------------------------------------------------------------------------------
     def ack(self, tx: Tx) -> None:
         """Its job is done; that parts are STAGED asks for an assembly, which has none."""
         if self.has_job:
             tx.jobs.ack(self.target.dataset_id, self.target.partition, self.target.win)
 
     def requeue(self, tx: Tx, failed: str = "", until_ms: int = 0) -> None:
-        """Again: at once when what it stood on moved, after a pause when it `failed`, at `until_ms` when upstream named that time."""
+        """Again: at once when what it stood on moved, after a pause when it `failed`, at `until_ms`
+        when upstream named that time.
+        """
         target = self.target
         if not self.has_job:
             return
@@ -151,9 +159,11 @@ class Work:
         self.wal = claimed.wal
         self.log.bind(claimed.row.run_id)
         event, row = "run.resumed" if claimed.resumed else "run.claimed", claimed.row
-        self.log.say(event, stage="idempotency", key=row.key, forced=bool(self.forced), attempt=row.attempt)
+        self.log.say(
+            event, stage="idempotency", key=row.key, forced=bool(self.forced), attempt=row.attempt
+        )
 
-    # ---- endings -------------------------------------------------------------------------------------------------
+    # ---- endings ---------------------------------------------------------------------------------
     def outcome(self, state: str, why: str = "", /, **more: Any) -> Outcome:
         row = self.row
         return Outcome(
@@ -181,32 +191,51 @@ class Work:
         world, target = self.world, self.target
         if self.wal is None and not self.has_job:
             self.release()
-            return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
+            return self.outcome(
+                "FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy
+            )
         now = rfc3339(world.clock.now())
         wal, captured = self.wal, self.captured
         detail: dict[str, Any] = getattr(error, "detail", {})
         code = getattr(error, "code", type(error).__name__)
-        sealed = self.private and isinstance(error, Quarantined | ConnectorFailed)  # what code or rows say about private records stays so
+        # what code or rows say about private records stays so
+        sealed = self.private and isinstance(error, Quarantined | ConnectorFailed)
         told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
         if sealed:
             told, detail = f"refused by {code}; the details are sealed", {}
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
             report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
-            error.remedy = f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is data/{report}."
+            error.remedy = (
+                f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is"
+                f" data/{report}."
+            )
         elif self.private and wal is not None and isinstance(error, ConnectorFailed):
-            keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
+            keep_capture(
+                world, target, wal.run.run_id, captured.capture_id if captured else "", error
+            )
         if sealed:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
 
         def close(tx: Tx, page: Page | None = None) -> LedgerRow:
             tx.leases.check(self.token)
-            changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
+            changes = {
+                "state": "FAILED",
+                "reason": told,
+                "ended_at": now,
+                "error_count": 1,
+                "latency_ms": self.elapsed_ms(),
+            }
             changes["rows_read"] = detail.get("read", 0)
             if wal is None or page is None:
-                row = msgspec.structs.replace(failed_row(tx, world, target, captured, self.forced), **changes)
+                row = msgspec.structs.replace(
+                    failed_row(tx, world, target, captured, self.forced), **changes
+                )
                 tx.runs.insert(row)
             else:
-                step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
+                step = next(
+                    (r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"),
+                    "transform",
+                )
                 page.make("EXECUTE", step, "FAILED", Stopped(error=told, code=code))
                 row = page.move(tx, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
@@ -234,9 +263,19 @@ class Work:
         return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
 
     def interrupted(self, error: ConnectorKilled) -> Outcome:
-        """The run stays CLAIMED and is resumed: its job backs off, the leases are free. One that is ended again and again fails."""
+        """The run stays CLAIMED and is resumed: its job backs off, the leases are free. One that is
+        ended again and again fails.
+        """
         wal = self.wal
-        begun = sum(r.status == "IN_PROGRESS" for r in wal.records if r.step_id in ("transform", "assemble")) if wal is not None else 0
+        begun = (
+            sum(
+                r.status == "IN_PROGRESS"
+                for r in wal.records
+                if r.step_id in ("transform", "assemble")
+            )
+            if wal is not None
+            else 0
+        )
         if wal is None or begun > _MOST_KILLED:
             return self.fail(error)
 
@@ -247,7 +286,9 @@ class Work:
 
         self.world.store.transaction(leave)
         self.log.say("run.interrupted", stage="transform", level="warning", reason=error.happened)
-        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
+        return self.outcome(
+            "FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy
+        )
 
     def close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
         target, captured = self.target, self.captured
@@ -258,7 +299,11 @@ class Work:
             captured.sources if captured else ({"source_url": url, "etag": ""},),
             window=target.win,
             pipeline_version=target.pipeline_version,
-            key=captured.key if captured else ids.run_key(url, "", target.win, target.pipeline_version),
+            key=(
+                captured.key
+                if captured
+                else ids.run_key(url, "", target.win, target.pipeline_version)
+            ),
             spec_hash=target.spec_hash,
             state=state,
         )
@@ -280,16 +325,27 @@ class Work:
         return self.world.is_private(self.target.dataset_id)
 
     def make_room(self, path: str, digest: str) -> None:
-        """Set aside what lies where a part goes and is not that part: the digest is its name, so its bytes are damaged."""
+        """Set aside what lies where a part goes and is not that part: the digest is its name, so
+        its bytes are damaged.
+        """
         found = self.world.data.stat(path)
         if found is not None and found.digest != digest:
             self.set_aside(path, self.wal.run.run_id if self.wal else self.run_id)
 
     def set_aside(self, path: str, run_id: str) -> None:
-        """Keep damaged bytes in quarantine and free their name; an empty `path`: nothing but the journal is damaged."""
+        """Keep damaged bytes in quarantine and free their name; an empty `path`: nothing but the
+        journal is damaged.
+        """
         world = self.world
         if path and world.data.exists(path):
             kept = aside_path(f"{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}")
             world.root.create(kept, world.data.local(path))
             world.data.remove(path)
-        self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")
+        self.log.say(
+            "part.damaged",
+            stage="idempotency",
+            level="warning",
+            damaged_run=run_id,
+            path=path,
+            kept="ledger/quarantine",
+        )

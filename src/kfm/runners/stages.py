@@ -1,7 +1,8 @@
-"""The stages of a run as commands of their own: what `scripts/connectors/<dataset_id>/{ingest,transform,validate,promote,backfill}.py` call.
+"""The stages of a run as commands of their own: what
+`scripts/connectors/<dataset_id>/{ingest,transform,validate,promote,backfill}.py` call.
 
-Each stage drives the one engine as far as its name says and stops there: the run stays claimed, its leases are free, the next
-stage goes on with it by its run id and without the network.
+Each stage drives the one engine as far as its name says and stops there: the run stays claimed, its
+leases are free, the next stage goes on with it by its run id and without the network.
 """
 
 import contextlib
@@ -39,7 +40,17 @@ from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.journal import Captured, Planned
 from kfm.model.ledger import LedgerRow
 from kfm.model.masking import masked
-from kfm.model.paths import batches_path, capture_folder, dcat_path, part_folder, prov_path, raw_path, run_folder, stac_folder, version_path
+from kfm.model.paths import (
+    batches_path,
+    capture_folder,
+    dcat_path,
+    part_folder,
+    prov_path,
+    raw_path,
+    run_folder,
+    stac_folder,
+    version_path,
+)
 from kfm.model.window import bounds, seconds
 from kfm.run.claim import check_switch
 from kfm.run.work import MustSettle, Reached
@@ -60,10 +71,15 @@ STAGES = {  # stage -> what it does
     "ingest": "Look at upstream and keep what it has in raw; stop there.",
     "transform": "Make the canonical table of a run's capture in work; stop there.",
     "validate": "Judge a run by every gate; leave the proposal and its validation report in work.",
-    "promote": "Make a validated run official: processed, catalogs, receipts. Approvals still apply.",
-    "backfill": "Run a past window in batches, each a run of its own, promoted one after the other.",
+    "promote": (
+        "Make a validated run official: processed, catalogs, receipts. Approvals still apply."
+    ),
+    "backfill": (
+        "Run a past window in batches, each a run of its own, promoted one after the other."
+    ),
 }
-_UNTIL = {  # what must be done for a stage to be done; a later one too, when an earlier attempt got that far
+# what must be done for a stage to be done; a later one too, when an earlier attempt got that far
+_UNTIL = {
     "ingest": frozenset({Reached.TRANSFORM_INTENDED, Reached.DATASET_TAKEN}),
     "transform": frozenset({Reached.PART_DONE, Reached.DATASET_TAKEN}),
     "validate": frozenset[Reached](),
@@ -76,7 +92,8 @@ _WORDS = {
 }
 
 Flag = tuple[str, dict[str, Any]]
-FLAGS: tuple[Flag, ...] = (  # one row each: parser, --help and the table in scripts/connectors/README.md are made of them
+# one row each: parser, --help and the table in scripts/connectors/README.md are made of them
+FLAGS: tuple[Flag, ...] = (
     ("--dataset_id", {"metavar": "ID", "help": "the dataset; default: the name of the runner's folder. Recorded either way"}),
     ("--run_id", {"metavar": "ID", "help": "the run to go on with, or the id of a new one; default: the newest open run, or a generated id"}),
     ("--spec", {"metavar": "FILE", "type": Path, "help": "a governed run spec, YAML or JSON; the sha256 of its canonical form is recorded"}),
@@ -92,13 +109,20 @@ FLAGS: tuple[Flag, ...] = (  # one row each: parser, --help and the table in scr
     ("--upstream", {"choices": ("live", "replay", "sample"), "help": "where bytes come from; default: as the workspace has it"}),
     ("--wait", {"metavar": "60s", "help": "how long to wait for another run of the same dataset; default: 60s"}),
 )  # fmt: skip
-_BATCH: Flag = ("--batch", {"metavar": "30d", "help": "length of one batch, in days of the registry's time zone; default: 30d"})
+_BATCH: Flag = (
+    "--batch",
+    {
+        "metavar": "30d",
+        "help": "length of one batch, in days of the registry's time zone; default: 30d",
+    },
+)
 
 
 def parser_of(stage: str) -> Parser:
     """The parser of one stage."""
     parser = Parser(prog=f"{stage}.py", description=STAGES[stage])
-    batch = [flag for flag in (*FLAGS, _BATCH) if flag[0] != "--run_id"]  # each batch is a run of its own
+    # each batch is a run of its own
+    batch = [flag for flag in (*FLAGS, _BATCH) if flag[0] != "--run_id"]
     for name, more in batch if stage == "backfill" else FLAGS:
         action = parser.add_argument(name, "--" + name[2:].replace("_", "-"), **more)
         action.option_strings = [name]  # both spellings are taken, the documented one is shown
@@ -107,8 +131,22 @@ def parser_of(stage: str) -> Parser:
 
 def flags_table() -> str:
     """The documented table of flags."""
-    rows = [f"| `{name}` | {more['help']}{' (' + ', '.join(more['choices']) + ')' if 'choices' in more else ''} |" for name, more in FLAGS]
-    return "\n".join(["| flag | meaning |", "|---|---|", *rows, f"| `{_BATCH[0]}` | backfill only: {_BATCH[1]['help']} |"]) + "\n"
+    rows = [
+        f"| `{name}` |"
+        f" {more['help']}{' (' + ', '.join(more['choices']) + ')' if 'choices' in more else ''} |"
+        for name, more in FLAGS
+    ]
+    return (
+        "\n".join(
+            [
+                "| flag | meaning |",
+                "|---|---|",
+                *rows,
+                f"| `{_BATCH[0]}` | backfill only: {_BATCH[1]['help']} |",
+            ]
+        )
+        + "\n"
+    )
 
 
 def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
@@ -120,10 +158,11 @@ def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
         return guard(lambda: _stage(stage, Path(file).absolute(), args), args)
 
 
-# ---- the call --------------------------------------------------------------------------------------------------------
+# ---- the call ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Elsewhere(Workspace):
-    """Registry, connectors and policy of a workspace; zones, catalog, ledger, receipts and keys in a tree of their own.
+    """Registry, connectors and policy of a workspace; zones, catalog, ledger, receipts and keys in
+    a tree of their own.
 
     With a key of its own: what is made here is nothing that the workspace has signed.
     """
@@ -172,49 +211,91 @@ class _Call:
     @property
     def upstream(self) -> str:
         """A dry run of a later stage starts from what an earlier one captured."""
-        later = self.args.dry_run and self.stage != "ingest" and not self.workspace.require(self.dataset_id).source.url.startswith(FILE)
-        return str(self.args.upstream or ("replay" if later else checked_upstream(self.workspace, None)))
+        later = (
+            self.args.dry_run
+            and self.stage != "ingest"
+            and not self.workspace.require(self.dataset_id).source.url.startswith(FILE)
+        )
+        return str(
+            self.args.upstream or ("replay" if later else checked_upstream(self.workspace, None))
+        )
 
     def command(self, stage: str, run_id: str = "") -> str:
         """The call of another stage that goes on with this one."""
         zones = "".join(f" --{zone}_dir {shlex.quote(place)}" for zone, place in self.zones.items())
-        return f"python scripts/connectors/{self.dataset_id}/{stage}.py" + (f" --run_id {run_id}" if run_id else "") + zones
+        return (
+            f"python scripts/connectors/{self.dataset_id}/{stage}.py"
+            + (f" --run_id {run_id}" if run_id else "")
+            + zones
+        )
 
 
 def _called(stage: str, file: Path, args: Any) -> _Call:
     said = _fill_from_config(args) if args.config else set()
     own = file.parent.name
     if args.dataset_id and args.dataset_id != own:
-        raise UsageError(f"This runner is that of {own}, not of {args.dataset_id}.", expected=f"--dataset_id {own}, or none", remedy="Use the other runner.")  # fmt: skip
+        raise UsageError(
+            f"This runner is that of {own}, not of {args.dataset_id}.",
+            expected=f"--dataset_id {own}, or none",
+            remedy="Use the other runner.",
+        )
     if bool(args.since) != bool(args.until):
-        raise UsageError("--since and --until go together.", expected="both", remedy="Add the other one.")
+        raise UsageError(
+            "--since and --until go together.", expected="both", remedy="Add the other one."
+        )
     if stage == "backfill" and not args.since:
-        raise UsageError("A backfill needs a window.", expected="--since TIME --until TIME", remedy="Name the past it is about.")
+        raise UsageError(
+            "A backfill needs a window.",
+            expected="--since TIME --until TIME",
+            remedy="Name the past it is about.",
+        )
     workspace = open_workspace(config.find_workspace(file.parent))
     workspace.require(own)
-    zones = {zone: str(place) for zone in ("raw", "work", "processed") if (place := getattr(args, f"{zone}_dir"))}
+    zones = {
+        zone: str(place)
+        for zone in ("raw", "work", "processed")
+        if (place := getattr(args, f"{zone}_dir"))
+    }
     return _Call(
-        stage=stage, args=args, workspace=_elsewhere(workspace, zones, own) if zones else workspace, dataset_id=own,
-        said_by="folder" if not args.dataset_id else "config" if "dataset_id" in said else "flag", run_id=_run_id(getattr(args, "run_id", None)),
-        win=bounds(args.since, args.until) if args.since else "", zones=zones, began=rfc3339(SystemClock().now()),
-    )  # fmt: skip
+        stage=stage,
+        args=args,
+        workspace=_elsewhere(workspace, zones, own) if zones else workspace,
+        dataset_id=own,
+        said_by="folder" if not args.dataset_id else "config" if "dataset_id" in said else "flag",
+        run_id=_run_id(getattr(args, "run_id", None)),
+        win=bounds(args.since, args.until) if args.since else "",
+        zones=zones,
+        began=rfc3339(SystemClock().now()),
+    )
 
 
 def _fill_from_config(args: Any) -> set[str]:
     """Take from the configuration file what no flag says; returns the keys taken."""
     if not args.config.is_file():
-        raise UsageError(f"{args.config.name} does not exist.", expected="a configuration file", remedy="Check the path.")
+        raise UsageError(
+            f"{args.config.name} does not exist.",
+            expected="a configuration file",
+            remedy="Check the path.",
+        )
     given = config.parse(args.config.read_bytes(), args.config.name)
     known = {
-        name.lstrip("-").replace("-", "_"): more for name, more in (*FLAGS, _BATCH) if hasattr(args, name.lstrip("-").replace("-", "_"))
+        name.lstrip("-").replace("-", "_"): more
+        for name, more in (*FLAGS, _BATCH)
+        if hasattr(args, name.lstrip("-").replace("-", "_"))
     }
     taken = set()
     for key, value in given.items() if isinstance(given, dict) else [("the whole file", None)]:
         more = known.get(str(key).replace("-", "_"))
         switch = more is not None and more.get("action") == "store_true"
-        fits = isinstance(value, bool if switch else str) and value in (more or {}).get("choices", (value,))
+        fits = isinstance(value, bool if switch else str) and value in (more or {}).get(
+            "choices", (value,)
+        )
         if more is None or key == "config" or not fits:
-            raise UsageError(f"{args.config.name}: {key} is not usable.", expected=f"one of {', '.join(sorted(known))}, with a value it takes", remedy="Correct it.")  # fmt: skip
+            raise UsageError(
+                f"{args.config.name}: {key} is not usable.",
+                expected=f"one of {', '.join(sorted(known))}, with a value it takes",
+                remedy="Correct it.",
+            )
         name = key.replace("-", "_")
         if not getattr(args, name):
             setattr(args, name, more["type"](value) if "type" in more else value)
@@ -223,7 +304,9 @@ def _fill_from_config(args: Any) -> set[str]:
 
 
 def _run_id(text: str | None) -> str | None:
-    """`run_2026-02-16T00:00:00Z` as it can be a file name everywhere: without the prefix, which files add, and without colons."""
+    """`run_2026-02-16T00:00:00Z` as it can be a file name everywhere: without the prefix, which
+    files add, and without colons.
+    """
     return ids.check_id(text.removeprefix("run_").replace(":", ""), "run id") if text else None
 
 
@@ -232,13 +315,24 @@ def _elsewhere(workspace: Workspace, zones: Mapping[str, str], dataset_id: str) 
     base = next(given[zone] for zone in ("processed", "work", "raw") if zone in given).parent
     places = {zone: given.get(zone, base / zone) for zone in ("raw", "work", "processed")}
     if any(p.resolve().is_relative_to(workspace.data.resolve()) for p in (base, *places.values())):
-        raise UsageError("The zones named lie inside the workspace's own.", expected="folders outside its data/", remedy="Leave the flags out, or name others.")  # fmt: skip
+        raise UsageError(
+            "The zones named lie inside the workspace's own.",
+            expected="folders outside its data/",
+            remedy="Leave the flags out, or name others.",
+        )
     if len({*places.values(), base / "catalog", base / "ledger", base / "keys"}) < 6:
-        raise UsageError("Two zones would share a folder.", expected="one folder each", remedy="Name another.")
+        raise UsageError(
+            "Two zones would share a folder.", expected="one folder each", remedy="Name another."
+        )
     if base.resolve() == workspace.path.resolve():
-        raise UsageError("The tree would share ledger and keys with the workspace.", expected="a folder of its own", remedy="Name another.")
+        raise UsageError(
+            "The tree would share ledger and keys with the workspace.",
+            expected="a folder of its own",
+            remedy="Name another.",
+        )
     _refuse_withdrawn(workspace, dataset_id)
-    if workspace.server is not None or workspace.store_file.exists():  # nor does it know what is switched off
+    # nor does it know what is switched off
+    if workspace.server is not None or workspace.store_file.exists():
         with store_of(workspace) as store:
             store.read(lambda tx: check_switch(tx, dataset_id, JOB_TYPE))
     found = _Elsewhere(workspace.path, workspace.config, base, places)
@@ -254,11 +348,16 @@ def _refuse_withdrawn(workspace: Workspace, dataset_id: str) -> None:
         channel, number = Channel(zone, KeyFolder(workspace.keys), dataset_id), 1
         while (found := channel.predicate(number)) is not None:
             if found.kind == "withdraw":
-                raise Denied(f"Generation {number} of {dataset_id} withdrew content, and another tree would not keep it out.", expected="a dataset nothing was withdrawn of", remedy="Leave the folders out: the workspace itself keeps it out.")  # fmt: skip
+                raise Denied(
+                    f"Generation {number} of {dataset_id} withdrew content, and another tree would"
+                    " not keep it out.",
+                    expected="a dataset nothing was withdrawn of",
+                    remedy="Leave the folders out: the workspace itself keeps it out.",
+                )
             number += 1
 
 
-# ---- the stages ------------------------------------------------------------------------------------------------------
+# ---- the stages ----------------------------------------------------------------------------------
 Done = tuple[Outcome, str, dict[str, Any]]  # how it went, the spec hash, what else the receipt says
 
 
@@ -270,15 +369,26 @@ def _stage(stage: str, file: Path, args: Any) -> int:
     except KfmError as error:
         if not args.log_json:
             raise
-        _say_json({"event": "stage.failed", "level": "error", "stage": stage, "happened": error.happened, "expected": error.expected,
-                   "remedy": error.remedy, "exit_code": error.exit_code})  # fmt: skip
+        _say_json(
+            {
+                "event": "stage.failed",
+                "level": "error",
+                "stage": stage,
+                "happened": error.happened,
+                "expected": error.expected,
+                "remedy": error.remedy,
+                "exit_code": error.exit_code,
+            }
+        )
         return error.exit_code
 
 
 def _run(call: _Call) -> int:
     code = 0
     with _world(call) as world:
-        for outcome, spec_hash, more in _dry(world, call) if call.args.dry_run else _real(world, call):
+        for outcome, spec_hash, more in (
+            _dry(world, call) if call.args.dry_run else _real(world, call)
+        ):
             code = max(code, _told(world, call, outcome, spec_hash, more))
     return code
 
@@ -287,7 +397,12 @@ def _run(call: _Call) -> int:
 def _world(call: _Call) -> Iterator[World]:
     shown = progress(call.args)
     dry = call.dataset_id if call.args.dry_run else None
-    with open_world(call.workspace, upstream=call.upstream, dry_run=dry, echo=_say_json if call.args.log_json else shown) as world:
+    with open_world(
+        call.workspace,
+        upstream=call.upstream,
+        dry_run=dry,
+        echo=_say_json if call.args.log_json else shown,
+    ) as world:
         world.propose_only = call.stage in _UNTIL
         if call.run_id and dry is None:
             world.new_run_id = lambda: str(call.run_id)
@@ -306,7 +421,13 @@ def _dry(world: World, call: _Call) -> Iterator[Done]:
 
 
 def _targets(call: _Call) -> list[Target]:
-    return targets_of(call.workspace, call.dataset_id, win=call.win, trigger=f"runner:{call.stage}", spec_file=call.args.spec)
+    return targets_of(
+        call.workspace,
+        call.dataset_id,
+        win=call.win,
+        trigger=f"runner:{call.stage}",
+        spec_file=call.args.spec,
+    )
 
 
 def _real(world: World, call: _Call) -> Iterator[Done]:
@@ -317,7 +438,9 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
         targets = _targets(call)
         if call.run_id and len(targets) > 1:
             raise UsageError(
-                f"{call.dataset_id} has {len(targets)} partitions, each a run of its own.", expected="no --run_id", remedy="Leave it out."
+                f"{call.dataset_id} has {len(targets)} partitions, each a run of its own.",
+                expected="no --run_id",
+                remedy="Leave it out.",
             )
         for target in targets:
             yield _ingested(world, call, target)
@@ -326,30 +449,52 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
     if not rows or rows[0].dataset_id != call.dataset_id:
         asked = f"run {call.run_id}" if call.run_id else "open run"
         raise UsageError(
-            f"{call.dataset_id} has no {asked} to go on with.", expected="a run that was ingested", remedy=call.command("ingest")
+            f"{call.dataset_id} has no {asked} to go on with.",
+            expected="a run that was ingested",
+            remedy=call.command("ingest"),
         )
     for row in rows:
         plan = planned_of(world, row)
         _check_spec(call, row, plan)
-        yield _go_on(world, call, row, plan), row.spec_hash, {"spec_file_hash": plan.spec_file_hash if plan is not None else None}
+        yield (
+            _go_on(world, call, row, plan),
+            row.spec_hash,
+            {"spec_file_hash": plan.spec_file_hash if plan is not None else None},
+        )
 
 
 def _check_unused(world: World, call: _Call) -> None:
     """A run that was a NOOP has its id too, though no row in the ledger."""
-    if call.run_id and any(n.run_id == call.run_id for n in world.store.read(lambda tx: tx.looks.noops(None, -1))):
-        raise UsageError(f"Run {call.run_id} has ended: nothing was new then.", expected="an id that no run has", remedy="Leave --run_id out, or choose another.")  # fmt: skip
+    if call.run_id and any(
+        n.run_id == call.run_id for n in world.store.read(lambda tx: tx.looks.noops(None, -1))
+    ):
+        raise UsageError(
+            f"Run {call.run_id} has ended: nothing was new then.",
+            expected="an id that no run has",
+            remedy="Leave --run_id out, or choose another.",
+        )
 
 
 def _ingested(world: World, call: _Call, target: Target) -> Done:
-    """A new run, or the open one over the same input; which must then be the one that was asked for."""
+    """A new run, or the open one over the same input; which must then be the one that was asked
+    for.
+    """
     outcome = _stopped(world, target, call)
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
     plan = planned_of(world, row) if row is not None else None
     if row is not None and call.run_id not in (None, row.run_id):
-        raise UsageError(f"Run {row.run_id} is open over the same input.", expected=f"--run_id {row.run_id}, or none", remedy=call.command("validate", row.run_id) + " goes on with it.")  # fmt: skip
+        raise UsageError(
+            f"Run {row.run_id} is open over the same input.",
+            expected=f"--run_id {row.run_id}, or none",
+            remedy=call.command("validate", row.run_id) + " goes on with it.",
+        )
     if row is not None:
         _check_spec(call, row, plan)
-    return outcome, target.spec_hash, {"spec_file_hash": plan.spec_file_hash if plan is not None else target.spec_file_hash}
+    return (
+        outcome,
+        target.spec_hash,
+        {"spec_file_hash": plan.spec_file_hash if plan is not None else target.spec_file_hash},
+    )
 
 
 def _newest(world: World, call: _Call) -> list[LedgerRow]:
@@ -363,18 +508,32 @@ def _newest(world: World, call: _Call) -> list[LedgerRow]:
 
 def _check_spec(call: _Call, row: LedgerRow, plan: Planned | None) -> None:
     spec = call.args.spec
-    if spec is not None and plan is not None and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != plan.spec_file_hash:
-        raise UsageError(f"Run {row.run_id} was not asked for with {spec.name} as it is now.", expected="the spec it was ingested with", remedy="Ingest again with this one.")  # fmt: skip
+    if (
+        spec is not None
+        and plan is not None
+        and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != plan.spec_file_hash
+    ):
+        raise UsageError(
+            f"Run {row.run_id} was not asked for with {spec.name} as it is now.",
+            expected="the spec it was ingested with",
+            remedy="Ingest again with this one.",
+        )
 
 
 def _go_on(world: World, call: _Call, row: LedgerRow, plan: Planned | None) -> Outcome:
-    """One run, from where it stands to the end of this stage; a stage that is done already says so."""
+    """One run, from where it stands to the end of this stage; a stage that is done already says
+    so.
+    """
     if row.state == "PROPOSED" and call.stage == "promote":
         return promote_run(world, row, call.wait_s)
     if row.state != "CLAIMED":
         return _outcome(row, exit_code={"REJECTED": 3, "FAILED": 1}.get(row.state, 0))
     if call.stage == "promote":
-        raise UsageError(f"Run {row.run_id} is not validated.", expected="a proposal", remedy=call.command("validate", row.run_id))
+        raise UsageError(
+            f"Run {row.run_id} is not validated.",
+            expected="a proposal",
+            remedy=call.command("validate", row.run_id),
+        )
     target = resumed_target(call.workspace, row, plan)
     return _stopped(replace(world, fetcher=_Offline()), target, call, row)
 
@@ -384,21 +543,42 @@ def _stopped(world: World, target: Target, call: _Call, row: LedgerRow | None = 
     try:
         found = stop_run(world, target, _UNTIL[call.stage], wait_s=call.wait_s, replay=row)
     except _UpstreamNeeded:
-        raise Denied("What is official has changed since this run was ingested.", expected="the version it began with", remedy=call.command("ingest")) from None  # fmt: skip
+        raise Denied(
+            "What is official has changed since this run was ingested.",
+            expected="the version it began with",
+            remedy=call.command("ingest"),
+        ) from None
     except Stopped as stopped:
         interrupted = stopped.at.run_id if isinstance(stopped.at, MustSettle) else ""
-        raise Denied(f"Run {interrupted} was interrupted while it was being promoted.", expected="it to be finished first", remedy=call.command("promote", interrupted)) from None  # fmt: skip
-    if found is not None:  # a proposal is all that validate is asked for; whether people must approve it is promote's question
+        raise Denied(
+            f"Run {interrupted} was interrupted while it was being promoted.",
+            expected="it to be finished first",
+            remedy=call.command("promote", interrupted),
+        ) from None
+    # a proposal is all that validate is asked for; whether people must approve it is promote's
+    # question
+    if found is not None:
         return msgspec.structs.replace(found, exit_code=0) if found.state == "PROPOSED" else found
-    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.open_runs(target.dataset_id, target.partition))
+    rows: list[LedgerRow] = world.store.read(
+        lambda tx: tx.runs.open_runs(target.dataset_id, target.partition)
+    )
     return _outcome(next(r for r in rows if r.win == target.win and r.state == "CLAIMED"))
 
 
 def _outcome(row: LedgerRow, exit_code: int = 0) -> Outcome:
     return Outcome(
-        dataset_id=row.dataset_id, run_id=row.run_id, state=row.state, reason=row.reason, exit_code=exit_code, version_id=row.version_id,
-        generation=row.intent, rows_read=row.rows_read, rows_written=row.rows_written, partition=row.partition, window=row.win,
-    )  # fmt: skip
+        dataset_id=row.dataset_id,
+        run_id=row.run_id,
+        state=row.state,
+        reason=row.reason,
+        exit_code=exit_code,
+        version_id=row.version_id,
+        generation=row.intent,
+        rows_read=row.rows_read,
+        rows_written=row.rows_written,
+        partition=row.partition,
+        window=row.win,
+    )
 
 
 class _UpstreamNeeded(Stopped):
@@ -412,33 +592,58 @@ class _Offline:
         raise _UpstreamNeeded
 
 
-# ---- receipts --------------------------------------------------------------------------------------------------------
+# ---- receipts ------------------------------------------------------------------------------------
 def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dict[str, Any]) -> int:
     """Write the receipt of a stage, say where it is and what comes next."""
-    where = run_folder(call.dataset_id, outcome.run_id) + "/" + ("artifacts/" if call.args.dry_run else "") + f"{call.stage}_receipt.json"
+    where = (
+        run_folder(call.dataset_id, outcome.run_id)
+        + "/"
+        + ("artifacts/" if call.args.dry_run else "")
+        + f"{call.stage}_receipt.json"
+    )
     receipt = _kept(world, where)
     if receipt is not None:
-        outcome = msgspec.structs.replace(outcome, state=receipt.state, reason=receipt.reason, exit_code=receipt.exit_code)
+        outcome = msgspec.structs.replace(
+            outcome, state=receipt.state, reason=receipt.reason, exit_code=receipt.exit_code
+        )
     nxt = receipt.next if receipt is not None else _next(call, outcome)
     written = receipt is None
     receipt = receipt or StageReceipt(
-        stage=call.stage, dataset_id=call.dataset_id, dataset_id_from=call.said_by, run_id=outcome.run_id, state=outcome.state,  # type: ignore[arg-type]
-        exit_code=outcome.exit_code, started_at=call.began, finished_at=rfc3339(world.clock.now()), spec_hash=spec_hash,
-        partition=outcome.partition, reason=outcome.reason, window=outcome.window, upstream=call.upstream, version_id=outcome.version_id,
-        generation=outcome.generation, files=() if call.args.dry_run else _files(world, call, outcome), zones=call.zones, next=nxt,
-        dry_run=call.args.dry_run, **more,
-    )  # fmt: skip
+        stage=call.stage,  # type: ignore[arg-type]
+        dataset_id=call.dataset_id,
+        dataset_id_from=call.said_by,  # type: ignore[arg-type]
+        run_id=outcome.run_id,
+        state=outcome.state,
+        exit_code=outcome.exit_code,
+        started_at=call.began,
+        finished_at=rfc3339(world.clock.now()),
+        spec_hash=spec_hash,
+        partition=outcome.partition,
+        reason=outcome.reason,
+        window=outcome.window,
+        upstream=call.upstream,
+        version_id=outcome.version_id,
+        generation=outcome.generation,
+        files=() if call.args.dry_run else _files(world, call, outcome),
+        zones=call.zones,
+        next=nxt,
+        dry_run=call.args.dry_run,
+        **more,
+    )
     if outcome.run_id and written:
         world.data.replace(where, pretty(receipt))
     shown = _shown(call, where) if outcome.run_id else ""
     if call.args.log_json:
-        _say_json({"event": "stage.done", "receipt": shown, **msgspec.to_builtins(receipt)}, sys.stdout)
+        _say_json(
+            {"event": "stage.done", "receipt": shown, **msgspec.to_builtins(receipt)}, sys.stdout
+        )
         return outcome.exit_code
     word: Any = _WORDS.get(outcome.state, outcome.state.lower())
     told = word[call.stage] if isinstance(word, dict) else word
     name = f"{call.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
     print(
-        f"  {sign(outcome.state if outcome.state != 'CLAIMED' else 'PASS')} {call.stage:<9} {name}  run {outcome.run_id}  {told}  {outcome.reason}".rstrip()
+        f"  {sign(outcome.state if outcome.state != 'CLAIMED' else 'PASS')} {call.stage:<9} {name} "
+        f" run {outcome.run_id}  {told}  {outcome.reason}".rstrip()
     )
     for reason in outcome.reasons:
         print(f"      {reason['code']}: {reason['message']}\n        {reason['remedy']}")
@@ -451,7 +656,9 @@ def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dic
 
 
 def _kept(world: World, where: str) -> StageReceipt | None:
-    """The receipt of a stage that is done; None while it waits (for a lease, for people), and when it cannot be read."""
+    """The receipt of a stage that is done; None while it waits (for a lease, for people), and when
+    it cannot be read.
+    """
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         found = msgspec.json.decode(world.data.read(where), type=StageReceipt)
         return found if found.exit_code not in (5, 7) else None
@@ -470,12 +677,22 @@ def _next(call: _Call, outcome: Outcome) -> str:
     if call.args.dry_run or outcome.exit_code not in (0, 7):
         return ""
     if outcome.state == "PROPOSED":
-        number = f"; `kfm review {outcome.proposal}` shows it" if call.stage == "promote" and outcome.proposal else ""
+        number = (
+            f"; `kfm review {outcome.proposal}` shows it"
+            if call.stage == "promote" and outcome.proposal
+            else ""
+        )
         return call.command("promote", outcome.run_id) + number
     if outcome.state == "CLAIMED":
-        has = (call.workspace.path / "scripts" / "connectors" / call.dataset_id / "transform.py").is_file()
-        return call.command("transform" if call.stage == "ingest" and has else "validate", outcome.run_id)
-    return f"kfm verify {call.dataset_id}" if outcome.state == "COMMITTED" and not call.zones else ""
+        has = (
+            call.workspace.path / "scripts" / "connectors" / call.dataset_id / "transform.py"
+        ).is_file()
+        return call.command(
+            "transform" if call.stage == "ingest" and has else "validate", outcome.run_id
+        )
+    return (
+        f"kfm verify {call.dataset_id}" if outcome.state == "COMMITTED" and not call.zones else ""
+    )
 
 
 def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
@@ -486,14 +703,27 @@ def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
     if call.stage == "ingest" and row is not None:
         step = fold(world.store.read(lambda tx: tx.journals.get(row.wal_id))).get("capture")
         kept = step is not None and step.status != "FAILED"
-        capture = capture_folder(name, payload_of(step, world.veil(name), Captured).capture_id) if step is not None and kept else ""
-        wanted = [raw_path(name, "manifest.yml"), raw_path(name, "checksums.sha256"), *(world.data.names(capture) if capture else ())]
+        capture = (
+            capture_folder(name, payload_of(step, world.veil(name), Captured).capture_id)
+            if step is not None and kept
+            else ""
+        )
+        wanted = [
+            raw_path(name, "manifest.yml"),
+            raw_path(name, "checksums.sha256"),
+            *(world.data.names(capture) if capture else ()),
+        ]
     elif call.stage == "transform" and row is not None and row.part:
         wanted = list(world.data.names(part_folder(name, row.part)))
     elif call.stage == "validate":
-        wanted = [f"{run}/{file}.json" for file in ("run_record", "validation_report", "run_manifest")]
+        wanted = [
+            f"{run}/{file}.json" for file in ("run_record", "validation_report", "run_manifest")
+        ]
     elif call.stage == "promote" and outcome.state == "COMMITTED":
-        wanted = [f"{run}/run_manifest.json", version_path(name, outcome.version_id, "checksums.sha256")]
+        wanted = [
+            f"{run}/run_manifest.json",
+            version_path(name, outcome.version_id, "checksums.sha256"),
+        ]
         wanted += _catalogs(world, call, outcome.run_id) if call.args.emit_catalogs else []
     return tuple(path for path in wanted if world.data.exists(path))
 
@@ -506,25 +736,46 @@ def _catalogs(world: World, call: _Call, run_id: str) -> list[str]:
     return [*needed, *world.data.names(stac_folder(call.dataset_id))]
 
 
-# ---- backfill --------------------------------------------------------------------------------------------------------
+# ---- backfill ------------------------------------------------------------------------------------
 def batches(since: str, until: str, length: str, zone: dt.tzinfo) -> list[str]:
-    """The window in half-open pieces; whole days are days of `zone`, so that a change of clocks moves no border."""
+    """The window in half-open pieces; whole days are days of `zone`, so that a change of clocks
+    moves no border.
+    """
     begin, end = (dt.datetime.fromisoformat(t) for t in bounds(since, until).split("/"))
     grid = cut(begin, end, length, zone)
     return [grid.at(n)[0] for n in range(grid.total)]
 
 
 def _backfill(call: _Call) -> int:
-    """Every batch that is not done, oldest first, each promoted by itself; stops at the first that does not become official."""
+    """Every batch that is not done, oldest first, each promoted by itself; stops at the first that
+    does not become official.
+    """
     entry, length = call.workspace.require(call.dataset_id), call.args.batch or "30d"
     since, until = call.win.split("/")
     plan = plan_from(
-        {"dataset": call.dataset_id, "since": since, "until": until, "partitioning": {"window": length}, "expected_runtime": "0", "pool": entry.pool,
-         "acceptance": {"gates": "all"}, "batch": 1, "assemble": "every 1", "stop_after": 1}, "the flags",
-    )  # fmt: skip
+        {
+            "dataset": call.dataset_id,
+            "since": since,
+            "until": until,
+            "partitioning": {"window": length},
+            "expected_runtime": "0",
+            "pool": entry.pool,
+            "acceptance": {"gates": "all"},
+            "batch": 1,
+            "assemble": "every 1",
+            "stop_after": 1,
+        },
+        "the flags",
+    )
     grid = grid_of(plan, entry)
-    target = targets_of(call.workspace, call.dataset_id, win=grid.at(0)[0], canary=False)[0]  # refuses what has no window
-    say_or_json(call, f"{grid.windows} batches of {length}, one run each", batches=grid.windows, batch=length)
+    # refuses what has no window
+    target = targets_of(call.workspace, call.dataset_id, win=grid.at(0)[0], canary=False)[0]
+    say_or_json(
+        call,
+        f"{grid.windows} batches of {length}, one run each",
+        batches=grid.windows,
+        batch=length,
+    )
     if call.args.dry_run:
         for number in range(0, grid.total, len(grid.partitions)):
             say_or_json(call, f"  {grid.at(number)[0]}", window=grid.at(number)[0])
@@ -537,35 +788,74 @@ def _backfill(call: _Call) -> int:
 
 def _work_off(world: World, call: _Call, grid: Grid, row: BackfillRow, spec_hash: str) -> int:
     path = batches_path(call.dataset_id, row.backfill_id)
-    kept = msgspec.json.decode(world.data.read(path)).get("batches", []) if world.data.exists(path) else []
+    kept = (
+        msgspec.json.decode(world.data.read(path)).get("batches", [])
+        if world.data.exists(path)
+        else []
+    )
     done = {(b["window"], b["partition"]): b for b in kept if _is_done(b)}
     code, took, began = 0, 0.0, time.monotonic()
 
     def targets(name: str, *, win: str, trigger: str) -> list[Target]:
-        return targets_of(call.workspace, name, win=win, trigger="runner:backfill", spec_file=call.args.spec)
+        return targets_of(
+            call.workspace, name, win=win, trigger="runner:backfill", spec_file=call.args.spec
+        )
 
     def told(n: int, outcome: Outcome) -> None:
         nonlocal code, took, began
         took, began, code = max(took, time.monotonic() - began), time.monotonic(), outcome.exit_code
         number, (piece, partition) = n // len(grid.partitions) + 1, grid.at(n)
-        done[piece, partition] = {"window": piece, "partition": partition, "state": outcome.state, "run_id": outcome.run_id,
-                                  "version_id": outcome.version_id, "reason": outcome.reason, "exit_code": code}  # fmt: skip
-        left = f"; at most {took * (grid.windows - number):.0f} s left" if number < grid.windows and not code else ""
-        text = f"  {sign(outcome.state)} {number}/{grid.windows}  {piece}  {outcome.state.lower()} {outcome.reason}{left}"
+        done[piece, partition] = {
+            "window": piece,
+            "partition": partition,
+            "state": outcome.state,
+            "run_id": outcome.run_id,
+            "version_id": outcome.version_id,
+            "reason": outcome.reason,
+            "exit_code": code,
+        }
+        left = (
+            f"; at most {took * (grid.windows - number):.0f} s left"
+            if number < grid.windows and not code
+            else ""
+        )
+        text = (
+            f"  {sign(outcome.state)} {number}/{grid.windows}  {piece}  {outcome.state.lower()}"
+            f" {outcome.reason}{left}"
+        )
         say_or_json(call, text, **done[piece, partition])
         receipt = StageReceipt(
-            stage="backfill", dataset_id=call.dataset_id, dataset_id_from=call.said_by, run_id=outcome.run_id, state=outcome.state, exit_code=code,  # type: ignore[arg-type]
-            started_at=call.began, finished_at=rfc3339(world.clock.now()), spec_hash=spec_hash, window=call.win, upstream=call.upstream,
-            spec_file_hash=_spec_file_hash(call), zones=call.zones, batches=tuple(done[k] for k in sorted(done)),
-        )  # fmt: skip
+            stage="backfill",
+            dataset_id=call.dataset_id,
+            dataset_id_from=call.said_by,  # type: ignore[arg-type]
+            run_id=outcome.run_id,
+            state=outcome.state,
+            exit_code=code,
+            started_at=call.began,
+            finished_at=rfc3339(world.clock.now()),
+            spec_hash=spec_hash,
+            window=call.win,
+            upstream=call.upstream,
+            spec_file_hash=_spec_file_hash(call),
+            zones=call.zones,
+            batches=tuple(done[k] for k in sorted(done)),
+        )
         world.data.replace(path, pretty(receipt))
         if code:
-            text = f"{grid.windows - number} batches are left; the same command goes on. {outcome.remedy}"
+            text = (
+                f"{grid.windows - number} batches are left; the same command goes on."
+                f" {outcome.remedy}"
+            )
             say_or_json(call, text, summary=_shown(call, path), exit_code=code)
 
     row, _ = work_here(world, row.backfill_id, targets, told, call.wait_s)
     if not code:
-        say_or_json(call, f"{len(done)} runs done. Summary {_shown(call, path)}", summary=_shown(call, path), exit_code=0)
+        say_or_json(
+            call,
+            f"{len(done)} runs done. Summary {_shown(call, path)}",
+            summary=_shown(call, path),
+            exit_code=0,
+        )
     return code
 
 
@@ -576,23 +866,34 @@ def _spec_file_hash(call: _Call) -> str | None:
 
 def _is_done(batch: Mapping[str, Any]) -> bool:
     """Official, or nothing new; what was denied before or waits for people is neither."""
-    return batch["state"] == "COMMITTED" or (batch["state"] == "NOOP" and batch.get("exit_code") == 0)
+    return batch["state"] == "COMMITTED" or (
+        batch["state"] == "NOOP" and batch.get("exit_code") == 0
+    )
 
 
-# ---- output ----------------------------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 def say_or_json(call: _Call, text: str, **facts: Any) -> None:
     if call.args.log_json:
-        _say_json({"event": "backfill", "stage": "backfill", "dataset_id": call.dataset_id, **facts}, sys.stdout)
+        _say_json(
+            {"event": "backfill", "stage": "backfill", "dataset_id": call.dataset_id, **facts},
+            sys.stdout,
+        )
     else:
         print(text, flush=True)
 
 
 def _say_json(event: Mapping[str, Any], stream: Any = None) -> None:
-    print(masked(json.dumps(event, ensure_ascii=False, default=str)), file=stream or sys.stderr, flush=True)
+    print(
+        masked(json.dumps(event, ensure_ascii=False, default=str)),
+        file=stream or sys.stderr,
+        flush=True,
+    )
 
 
 class _JsonLines(io.TextIOBase):
-    """Whatever is printed, line by line as JSON: our own objects as they are, any other text as a field."""
+    """Whatever is printed, line by line as JSON: our own objects as they are, any other text as a
+    field.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._held = stream, ""
@@ -601,7 +902,10 @@ class _JsonLines(io.TextIOBase):
         *lines, self._held = (self._held + text).split("\n")
         for line in lines:
             if line.strip():
-                self._stream.write((line if _is_object(line) else json.dumps({"event": "output", "text": line})) + "\n")
+                self._stream.write(
+                    (line if _is_object(line) else json.dumps({"event": "output", "text": line}))
+                    + "\n"
+                )
         return len(text)
 
     def flush(self) -> None:

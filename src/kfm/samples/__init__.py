@@ -1,1 +1,3 @@
-"""An invented upstream that behaves badly on purpose. Nothing of it is real, and everything says so."""
+"""An invented upstream that behaves badly on purpose. Nothing of it is real, and everything says
+so.
+"""

@@ -1,7 +1,9 @@
-"""A small upstream on the loopback for demonstrations and tests: synthetic Kansas-shaped data, and every way an upstream can misbehave.
+"""A small upstream on the loopback for demonstrations and tests: synthetic Kansas-shaped data, and
+every way an upstream can misbehave.
 
-All of it is invented by this module. Names of counties and rivers are real, every station, reading and earthquake is made from
-SHA-256 of its own position, so the same revision is the same bytes in every process and on every machine.
+All of it is invented by this module. Names of counties and rivers are real, every station, reading
+and earthquake is made from SHA-256 of its own position, so the same revision is the same bytes in
+every process and on every machine.
 """
 
 import base64
@@ -28,7 +30,16 @@ from urllib.parse import parse_qs, urlsplit
 
 from kfm.model.errors import UsageError
 
-__all__ = ["DATASETS", "MAX_REVISION", "MODES", "SampleDataset", "SampleUpstream", "body", "describe", "serve_forever"]
+__all__ = [
+    "DATASETS",
+    "MAX_REVISION",
+    "MODES",
+    "SampleDataset",
+    "SampleUpstream",
+    "body",
+    "describe",
+    "serve_forever",
+]
 
 MAX_REVISION = 1000  # revisions build on each other, so a boundless one would cost boundless work
 MODES: Mapping[str, str] = {
@@ -54,7 +65,8 @@ MODES: Mapping[str, str] = {
 }
 _LONGEST_ORDER = 64 * 1024
 _DRIPS, _DRIP_BYTES, _DRIP_PAUSE = 40, 16, 0.5
-_CHANGED, _ADDED, _REMOVED = 5, 4, 3  # rows per revision: each changes some, odd ones add, even ones remove
+# rows per revision: each changes some, odd ones add, even ones remove
+_CHANGED, _ADDED, _REMOVED = 5, 4, 3
 _Row = dict[str, Any]
 
 
@@ -100,7 +112,8 @@ DATASETS: tuple[SampleDataset, ...] = (
         host="quakes.sample.kfm.example",
     ),
 )
-_DEMO: tuple[SampleDataset, ...] = (  # served too; the demo registers them to show an approval and a denial
+# served too; the demo registers them to show an approval and a denial
+_DEMO: tuple[SampleDataset, ...] = (
     SampleDataset(
         dataset="ks_sites",
         path="/sites.geojson",
@@ -122,7 +135,11 @@ _DEMO: tuple[SampleDataset, ...] = (  # served too; the demo registers them to s
 )
 _BY_NAME = {d.dataset: d for d in (*DATASETS, *_DEMO)}
 _BY_PATH = {d.path: d for d in _BY_NAME.values()}
-_CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "geojson": "application/geo+json"}
+_CONTENT_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "geojson": "application/geo+json",
+}
 
 # County, its seat, and the county's rough middle in hundredths of a degree.
 _COUNTIES = (
@@ -180,8 +197,11 @@ _JUNE, _MARCH = dt.datetime(2025, 6, 1), dt.datetime(2025, 3, 1)
 def _weather(index: int, variant: int) -> _Row:
     slot, station = divmod(index, 50)
     county, seat, latitude, longitude = _COUNTIES[station % len(_COUNTIES)]
-    # A quote, a comma and a letter beyond ASCII belong in every CSV file that claims to be a sample.
-    name = {7: 'Old "Stone" Mill, East', 11: "Peña Ranch"}.get(station, f"{seat} {station // len(_COUNTIES) + 1}")
+    # A quote, a comma and a letter beyond ASCII belong in every CSV file that claims to be a
+    # sample.
+    name = {7: 'Old "Stone" Mill, East', 11: "Peña Ranch"}.get(
+        station, f"{seat} {station // len(_COUNTIES) + 1}"
+    )
     degrees = (160, 230, 290, 220)[slot % 4] + _draw(81, "temperature", index, variant) - 40
     rain = max(0, _draw(400, "rain", index, variant) - 300)
     return {
@@ -234,7 +254,9 @@ def _site(index: int, variant: int) -> _Row:
     return {
         "site_no": f"14XX{index:04d}",
         "name": f"{seat} Mound {1000 + _draw(9000, 'mound', index)}",
-        "period": ("Archaic", "Woodland", "Plains Village", "Late Ceramic")[_draw(4, "period", index)],
+        "period": ("Archaic", "Woodland", "Plains Village", "Late Ceramic")[
+            _draw(4, "period", index)
+        ],
         "condition": ("good", "fair", "poor")[_draw(3, "condition", index, variant)],
         "recorded": _moment(_MARCH, index * 1440),
         "depth_cm": 10 + _draw(140, "depth", index, variant),
@@ -292,7 +314,10 @@ def _population(name: str, base: int, revision: int) -> dict[int, int]:
 @functools.lru_cache(maxsize=32)
 def _rows(name: str, revision: int) -> tuple[_Row, ...]:
     shape = _SHAPES[name]
-    return tuple(shape.build(index, variant) for index, variant in _population(name, shape.base, revision).items())
+    return tuple(
+        shape.build(index, variant)
+        for index, variant in _population(name, shape.base, revision).items()
+    )
 
 
 def _damage(dataset: SampleDataset, rows: list[_Row], mode: str) -> list[_Row]:
@@ -304,7 +329,9 @@ def _damage(dataset: SampleDataset, rows: list[_Row], mode: str) -> list[_Row]:
     if mode == "duplicates_conflicting":
         return [*rows, *({**row, measure: 99.5 + n} for n, row in enumerate(first))]
     if mode == "huge_numbers":
-        return [{**row, measure: ("1e999", "NaN", "-1e999", "NaN")[n]} for n, row in enumerate(first)] + rows[4:]
+        return [
+            {**row, measure: ("1e999", "NaN", "-1e999", "NaN")[n]} for n, row in enumerate(first)
+        ] + rows[4:]
     if mode == "bad_rows":
         faults: tuple[_Row, ...] = (
             {measure: "broken"},
@@ -318,21 +345,28 @@ def _damage(dataset: SampleDataset, rows: list[_Row], mode: str) -> list[_Row]:
 
 def _csv(dataset: SampleDataset, rows: list[_Row]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(_SHAPES[dataset.dataset].build(0, 0)), lineterminator="\n")
+    writer = csv.DictWriter(
+        out, fieldnames=list(_SHAPES[dataset.dataset].build(0, 0)), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 
 
 def _feature(row: _Row, key: str) -> _Row:
-    properties = {k: v for k, v in row.items() if k not in ("longitude", "latitude") and (k, v) != (key, None)}
+    properties = {
+        k: v for k, v in row.items() if k not in ("longitude", "latitude") and (k, v) != (key, None)
+    }
     point = {"type": "Point", "coordinates": [row["longitude"], row["latitude"]]}
     return {"type": "Feature", "id": row[key], "geometry": point, "properties": properties}
 
 
 def _document(dataset: SampleDataset, rows: list[_Row]) -> _Row:
     if dataset.format == "geojson":
-        return {"type": "FeatureCollection", "features": [_feature(row, dataset.business_key[0]) for row in rows]}
+        return {
+            "type": "FeatureCollection",
+            "features": [_feature(row, dataset.business_key[0]) for row in rows],
+        }
     observations = [{k: v for k, v in row.items() if (k, v) != ("site_no", None)} for row in rows]
     return {"generated_by": "kfm sample upstream (synthetic)", "observations": observations}
 
@@ -350,7 +384,8 @@ def _text(dataset: SampleDataset, rows: list[_Row], mode: str) -> str:
 
 
 def _instant(text: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text.replace(" ", "+"))  # a plus sign left unescaped in a query arrives as a space
+    # a plus sign left unescaped in a query arrives as a space
+    moment = dt.datetime.fromisoformat(text.replace(" ", "+"))
     if moment.tzinfo is None:
         raise ValueError("a time needs an offset")
     return moment
@@ -367,8 +402,15 @@ def _window(rows: list[_Row], column: str, since: str | None, until: str | None)
 
 
 @functools.lru_cache(maxsize=64)
-def body(dataset: str, revision: int = 0, mode: str = "ok", since: str | None = None, until: str | None = None) -> bytes:
-    """The bytes served for `dataset` at `revision`; rows from `since` up to, not including, `until`.
+def body(
+    dataset: str,
+    revision: int = 0,
+    mode: str = "ok",
+    since: str | None = None,
+    until: str | None = None,
+) -> bytes:
+    """The bytes served for `dataset` at `revision`; rows from `since` up to, not including,
+    `until`.
 
     Raises `ValueError` when a bound is not an RFC 3339 time.
     """
@@ -410,12 +452,21 @@ class _Turn:
     odd: bool
 
 
-def _json(status: int, value: Any, *headers: tuple[str, str], kind: str = "application/json") -> _Answer:
-    return _Answer(status, (("Content-Type", kind), *headers), json.dumps(value, indent=1).encode() + b"\n")
+def _json(
+    status: int, value: Any, *headers: tuple[str, str], kind: str = "application/json"
+) -> _Answer:
+    return _Answer(
+        status, (("Content-Type", kind), *headers), json.dumps(value, indent=1).encode() + b"\n"
+    )
 
 
 def _problem(status: int, detail: str, *headers: tuple[str, str]) -> _Answer:
-    document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    document = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
     return _json(status, document, *headers, kind="application/problem+json")
 
 
@@ -423,7 +474,10 @@ def _redirect(location: str) -> _Answer:
     return _Answer(302, (("Location", location),))
 
 
-_APOLOGY = b"<!DOCTYPE html>\n<html><head><title>Error</title></head><body><h1>Something went wrong</h1></body></html>\n"
+_APOLOGY = (
+    b"<!DOCTYPE html>\n<html><head><title>Error</title></head><body><h1>Something went"
+    b" wrong</h1></body></html>\n"
+)
 
 
 def _serve(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
@@ -439,17 +493,27 @@ def _serve(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
         return _Answer(200, (("Content-Type", _CONTENT_TYPES[dataset.format]),))
     if mode == "redirect_loop":
         count = request.field("n") or ""
-        return _redirect(f"{dataset.path}?n={int(count) + 1 if re.fullmatch('[0-9]{1,9}', count) else 1}")
+        return _redirect(
+            f"{dataset.path}?n={int(count) + 1 if re.fullmatch('[0-9]{1,9}', count) else 1}"
+        )
     if mode == "redirect_private":
         return _redirect("http://10.0.0.1/")
     try:
         return _content(dataset, request, turn)
     except ValueError:
-        return _problem(400, "since and until are RFC 3339 times with an offset, such as 2025-06-01T00:00:00Z.")
+        return _problem(
+            400, "since and until are RFC 3339 times with an offset, such as 2025-06-01T00:00:00Z."
+        )
 
 
 def _content(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
-    make = functools.partial(body, dataset.dataset, mode=turn.mode, since=request.field("since"), until=request.field("until"))
+    make = functools.partial(
+        body,
+        dataset.dataset,
+        mode=turn.mode,
+        since=request.field("since"),
+        until=request.field("until"),
+    )
     content = make(revision=turn.revision)
     validators = _validators(content, turn)
     if turn.mode == "same_etag":
@@ -462,9 +526,17 @@ def _content(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
     )  # what a continued body is checked by
     if _unchanged(request.headers, validators):
         return _Answer(304, common)
-    answer = _ranged(content, (*common, ("Content-Type", _CONTENT_TYPES[dataset.format])), request, validators)
+    answer = _ranged(
+        content, (*common, ("Content-Type", _CONTENT_TYPES[dataset.format])), request, validators
+    )
     cut = turn.mode == "truncated" or (turn.mode == "truncated_once" and turn.first_get)
-    return _Answer(answer.status, answer.headers, answer.body, len(answer.body) // 2 if cut else None, turn.mode == "slow")
+    return _Answer(
+        answer.status,
+        answer.headers,
+        answer.body,
+        len(answer.body) // 2 if cut else None,
+        turn.mode == "slow",
+    )
 
 
 def _validators(content: bytes, turn: _Turn) -> dict[str, str]:
@@ -486,32 +558,55 @@ def _unchanged(headers: Mapping[str, str], validators: Mapping[str, str]) -> boo
         return "*" in known or validators["ETag"].removeprefix("W/") in known
     since = headers.get("If-Modified-Since")
     try:
-        return since is not None and parsedate_to_datetime(validators["Last-Modified"]) <= parsedate_to_datetime(since)
+        return since is not None and parsedate_to_datetime(
+            validators["Last-Modified"]
+        ) <= parsedate_to_datetime(since)
     except (ValueError, TypeError):  # not a date, or one without a zone: ignored, says RFC 9110
         return False
 
 
-def _ranged(content: bytes, headers: tuple[tuple[str, str], ...], request: _Request, validators: Mapping[str, str]) -> _Answer:
-    """The part asked for; everything when no single range is asked for or If-Range names another state."""
+def _ranged(
+    content: bytes,
+    headers: tuple[tuple[str, str], ...],
+    request: _Request,
+    validators: Mapping[str, str],
+) -> _Answer:
+    """The part asked for; everything when no single range is asked for or If-Range names another
+    state.
+    """
     whole = _Answer(200, headers, content)
-    found = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("Range", "").strip())
-    if request.method != "GET" or not found or found[0] == "bytes=-" or not _range_applies(request.headers, validators):
+    found = re.fullmatch(
+        r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("Range", "").strip()
+    )
+    if (
+        request.method != "GET"
+        or not found
+        or found[0] == "bytes=-"
+        or not _range_applies(request.headers, validators)
+    ):
         return whole
     size = len(content)
-    first, last = (int(found[1]), int(found[2] or size)) if found[1] else (max(0, size - int(found[2])), size)
+    first, last = (
+        (int(found[1]), int(found[2] or size)) if found[1] else (max(0, size - int(found[2])), size)
+    )
     if found[1] and found[2] and first > last:
         return whole
     last = min(last, size - 1)
     if first > last:
         return _Answer(416, (*headers, ("Content-Range", f"bytes */{size}")))
-    return _Answer(206, (*headers, ("Content-Range", f"bytes {first}-{last}/{size}")), content[first : last + 1])
+    return _Answer(
+        206,
+        (*headers, ("Content-Range", f"bytes {first}-{last}/{size}")),
+        content[first : last + 1],
+    )
 
 
 def _range_applies(headers: Mapping[str, str], validators: Mapping[str, str]) -> bool:
     condition = headers.get("If-Range")
     if condition is None:
         return True
-    # A weak tag never matches here: the bytes behind it may differ, and parts of two bodies would be joined.
+    # A weak tag never matches here: the bytes behind it may differ, and parts of two bodies would
+    # be joined.
     return not condition.startswith("W/") and condition in validators.values()
 
 
@@ -542,11 +637,19 @@ class _Shared:
             state = self.states[dataset]
             state.hits += 1
             state.gets += method == "GET"
-            return _Turn(state.mode, state.revision, method == "GET" and state.gets == 1, state.hits % 2 == 1)
+            return _Turn(
+                state.mode, state.revision, method == "GET" and state.gets == 1, state.hits % 2 == 1
+            )
 
     def snapshot(self) -> dict[str, Any]:
         with self.lock:
-            return {d.dataset: {"mode": self.states[d.dataset].mode, "revision": self.states[d.dataset].revision} for d in DATASETS}
+            return {
+                d.dataset: {
+                    "mode": self.states[d.dataset].mode,
+                    "revision": self.states[d.dataset].revision,
+                }
+                for d in DATASETS
+            }
 
     def control(self, dataset: Any, mode: Any, revision: Any) -> dict[str, Any]:
         names, mode = _known_datasets(dataset), _known_mode(mode)
@@ -564,7 +667,9 @@ def _known_datasets(dataset: Any) -> tuple[str, ...]:
         return tuple(_BY_NAME)
     if isinstance(dataset, str) and dataset in _BY_NAME:
         return (dataset,)
-    raise UsageError(f"{dataset!r} is not a sample dataset.", expected=f"* or one of {', '.join(_BY_NAME)}")
+    raise UsageError(
+        f"{dataset!r} is not a sample dataset.", expected=f"* or one of {', '.join(_BY_NAME)}"
+    )
 
 
 def _known_mode(mode: Any) -> str | None:
@@ -576,7 +681,9 @@ def _known_mode(mode: Any) -> str | None:
 
 def _check_revision(revision: Any) -> None:
     if revision is not None and (type(revision) is not int or not 0 <= revision <= MAX_REVISION):
-        raise UsageError(f"{revision!r} is not a revision.", expected=f"a whole number from 0 to {MAX_REVISION}")
+        raise UsageError(
+            f"{revision!r} is not a revision.", expected=f"a whole number from 0 to {MAX_REVISION}"
+        )
 
 
 class _Server(ThreadingHTTPServer):
@@ -588,7 +695,8 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own asks the name service who we are, which can take seconds
+        # HTTPServer's own asks the name service who we are, which can take seconds
+        socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -599,7 +707,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "kfm-sample"
     sys_version = ""
-    disable_nagle_algorithm = True  # head and body are two writes; waiting to join them costs 40 ms each time
+    # head and body are two writes; waiting to join them costs 40 ms each time
+    disable_nagle_algorithm = True
     timeout = 60
     server: _Server
 
@@ -639,12 +748,18 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in HOSTS:
             return None
         length = self.headers.get("Content-Length") or "0"
-        body = self.rfile.read(int(length)) if length.isdigit() and int(length) <= _LONGEST_ORDER else b""
+        body = (
+            self.rfile.read(int(length))
+            if length.isdigit() and int(length) <= _LONGEST_ORDER
+            else b""
+        )
         target = urlsplit(self.path)
         found = answer(host, target.path, target.query, body)
         if found is None:
             return _problem(404, "The sample has no such page.")
-        request = _Request(self.command, target.path, target.query, {k.title(): v for k, v in self.headers.items()})
+        request = _Request(
+            self.command, target.path, target.query, {k.title(): v for k, v in self.headers.items()}
+        )
         etag = {"ETag": f'"{hashlib.sha256(found[2]).hexdigest()[:32]}"'}
         if _unchanged(request.headers, etag):
             return _Answer(304, tuple(etag.items()), b"")
@@ -662,7 +777,9 @@ class _Handler(BaseHTTPRequestHandler):
         dataset = _BY_PATH.get(target.path)
         if dataset is None:
             return _problem(404, "No such file; GET / lists what there is.")
-        request = _Request(self.command, target.path, target.query, {k.title(): v for k, v in self.headers.items()})
+        request = _Request(
+            self.command, target.path, target.query, {k.title(): v for k, v in self.headers.items()}
+        )
         return _serve(dataset, request, shared.turn(dataset.dataset, self.command))
 
     def _control(self) -> _Answer:
@@ -672,9 +789,23 @@ class _Handler(BaseHTTPRequestHandler):
             return _problem(400, f"Expected a Content-Length of at most {_LONGEST_ORDER}.")
         try:
             order = json.loads(self.rfile.read(int(length)))
-            if not isinstance(order, dict) or "dataset" not in order or not order.keys() <= {"dataset", "mode", "revision"}:
-                raise UsageError("The order is not usable.", expected="an object with dataset, and optionally mode and revision")
-            return _json(200, {"state": self.server.shared.control(order["dataset"], order.get("mode"), order.get("revision"))})
+            if (
+                not isinstance(order, dict)
+                or "dataset" not in order
+                or not order.keys() <= {"dataset", "mode", "revision"}
+            ):
+                raise UsageError(
+                    "The order is not usable.",
+                    expected="an object with dataset, and optionally mode and revision",
+                )
+            return _json(
+                200,
+                {
+                    "state": self.server.shared.control(
+                        order["dataset"], order.get("mode"), order.get("revision")
+                    )
+                },
+            )
         except UsageError as error:
             return _problem(400, str(error))
         except (ValueError, RecursionError):
@@ -726,19 +857,26 @@ def describe(url: str) -> dict[str, Any]:
     """What a server at `url` offers, as `GET /` and the command line print it."""
     return {
         "url": url,
-        "datasets": [{"dataset": d.dataset, "path": d.path, "format": d.format, "url": url + d.path} for d in DATASETS],
+        "datasets": [
+            {"dataset": d.dataset, "path": d.path, "format": d.format, "url": url + d.path}
+            for d in DATASETS
+        ],
     }
 
 
 class SampleUpstream:
-    """The server as an object: bound when made, serving between `start` and `stop` or inside a `with` block."""
+    """The server as an object: bound when made, serving between `start` and `stop` or inside a
+    `with` block.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self._shared = _Shared()
         try:
             self._server = _Server(port, self._shared)
         except (OSError, OverflowError) as error:
-            raise UsageError(f"Port {port} cannot be used: {error}.", expected="a free port, or 0 for any") from error
+            raise UsageError(
+                f"Port {port} cannot be used: {error}.", expected="a free port, or 0 for any"
+            ) from error
         self._shared.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread: threading.Thread | None = None
 
@@ -755,8 +893,11 @@ class SampleUpstream:
     def describe(self) -> dict[str, Any]:
         return describe(self.url)
 
-    def control(self, dataset: str, mode: str | int | None = None, revision: int | None = None) -> dict[str, Any]:
-        """Set what `dataset`, or every one for `*`, does from now on; the new state of all. Setting a mode restarts its counting.
+    def control(
+        self, dataset: str, mode: str | int | None = None, revision: int | None = None
+    ) -> dict[str, Any]:
+        """Set what `dataset`, or every one for `*`, does from now on; the new state of all. Setting
+        a mode restarts its counting.
 
         Raises `UsageError` when a dataset, mode or revision is unknown.
         """
@@ -765,7 +906,9 @@ class SampleUpstream:
     def start(self) -> None:
         """Serve from a daemon thread."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+            self._thread = threading.Thread(
+                target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
@@ -792,9 +935,14 @@ class SampleUpstream:
 
 
 def serve_forever(port: int = 0) -> None:
-    """Print one JSON line that says what is offered and where, then serve until SIGINT or SIGTERM."""
+    """Print one JSON line that says what is offered and where, then serve until SIGINT or
+    SIGTERM.
+    """
     enough = threading.Event()
-    before = {number: signal.signal(number, lambda *_: enough.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: enough.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with SampleUpstream(port) as upstream:
             print(json.dumps(upstream.describe()), flush=True)

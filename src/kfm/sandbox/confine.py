@@ -1,7 +1,9 @@
-"""What the kernel takes from a child, and so from every library in it: files by Landlock, system calls by seccomp.
+"""What the kernel takes from a child, and so from every library in it: files by Landlock, system
+calls by seccomp.
 
-Both hold for C as they do for Python, need no rights of their own and cannot be undone. Landlock cannot hide that a file exists, nor its
-size and times; of its contents nothing is read that is not named here.
+Both hold for C as they do for Python, need no rights of their own and cannot be undone. Landlock
+cannot hide that a file exists, nor its size and times; of its contents nothing is read that is not
+named here.
 """
 
 import ctypes
@@ -21,19 +23,25 @@ __all__ = ["confine", "packages", "readable"]
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 13, 1 << 14
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
-_HANDLED = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, 1 << 15))  # since which version: execute to make_sym, …, ioctl_dev
+# since which version: execute to make_sym, …, ioctl_dev
+_HANDLED = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, 1 << 15))
 _LOOK = _READ_FILE | _READ_DIR
-# No links, pipes, sockets and devices: whoever opens them after the child has gone would be led elsewhere, or wait for ever.
-_WORK = _LOOK | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
+# No links, pipes, sockets and devices: whoever opens them after the child has gone would be led
+# elsewhere, or wait for ever.
+_WORK = (
+    _LOOK | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
+)
 _OF_FILES = 1 | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect, since 4; abstract sockets and signals, since 6
 
-# ---- what any program on the system may read, and a reader of tables needs: libraries, time zones, projections, the processor
+# ---- what any program on the system may read, and a reader of tables needs: libraries, time zones,
+# projections, the processor
 _LIBRARIES = (
     "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/lib64",
     "/usr/local/share", "/nix/store", "/gnu/store",
 )  # fmt: skip
-_OF_PREFIX = ("lib", "lib64", "share/gdal", "share/locale", "share/proj", "share/zoneinfo")  # not all of `share`: it may be a person's
+# not all of `share`: it may be a person's
+_OF_PREFIX = ("lib", "lib64", "share/gdal", "share/locale", "share/proj", "share/zoneinfo")
 _SYSTEM = (
     "/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf",
     "/dev/zero", "/dev/random", "/dev/urandom", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems",
@@ -46,9 +54,11 @@ _LOAD, _EQUAL, _GREATER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54,
 _NUMBER, _ARCH = 0, 4  # where in struct seccomp_data
 _SPEC_ALLOW = 4  # no slower code for the sake of speculation: there is no secret here
 _LAST = 462  # a call that came later is not there
-_MACHINES = {"x86_64": (0, 0xC000003E, 317, 126), "aarch64": (1, 0xC00000B7, 277, 91)}  # column, architecture, seccomp, capset
+# column, architecture, seccomp, capset
+_MACHINES = {"x86_64": (0, 0xC000003E, 317, 126), "aarch64": (1, 0xC00000B7, 277, 91)}
 _NO = None
-# Never: (x86_64, aarch64). No program is started and none forked, so that nothing can outlive the child.
+# Never: (x86_64, aarch64). No program is started and none forked, so that nothing can outlive the
+# child.
 _NEVER: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, _NO), "vfork": (58, _NO), "execve": (59, 221), "execveat": (322, 281), "setsid": (112, 157), "setpgid": (109, 154),
     "unshare": (272, 97), "setns": (308, 268), "chroot": (161, 51), "pivot_root": (155, 41), "personality": (135, 92),
@@ -82,24 +92,34 @@ _NEVER: dict[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
     "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58),
 }  # fmt: skip
-_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}  # what they ask for cannot be seen; their callers know the older call
+# what they ask for cannot be seen; their callers know the older call
+_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
 _CLONE, _KILL, _TGKILL, _PRCTL, _PRLIMIT = (56, 220), (62, 129), (234, 131), (157, 167), (302, 261)
 _FCNTL, _IOCTL, _OPEN, _OPENAT, _PATH_TRUNCATE = (72, 25), (16, 29), (2, _NO), (257, 56), (76, 45)
 _THREAD, _NAMESPACES = 0x10000, 0x7E020000  # of clone
-_OWNERS = (8, 10, 15, 1024, 1026)  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY send signals to whoever is named
-# ioctl: TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FICLONE, FICLONERANGE; others change files that are only read
+# fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY send signals to whoever is named
+_OWNERS = (8, 10, 15, 1024, 1026)
+# ioctl: TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FICLONE, FICLONERANGE;
+# others change files that are only read
 _ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409, 0x4020940D)
 
 
 def readable(inputs: Iterable[str], code: str | None, scratch: str) -> list[str]:
-    """What the child may read: the interpreter, its packages, the inputs, the file `code` and its folder.
+    """What the child may read: the interpreter, its packages, the inputs, the file `code` and its
+    folder.
 
-    A folder of packages in which data lie is no folder of packages: an environment can be made around a workspace.
+    A folder of packages in which data lie is no folder of packages: an environment can be made
+    around a workspace.
     """
     given = [os.path.realpath(path) for path in inputs]
     folder = [os.path.realpath(os.path.dirname(os.path.abspath(code)))] if code is not None else []
     data = [os.path.realpath(scratch), *given, *folder]
-    return [*(p for p in packages() if not any(_within(d, p) for d in data)), *given, *folder, *([code] if code is not None else [])]
+    return [
+        *(p for p in packages() if not any(_within(d, p) for d in data)),
+        *given,
+        *folder,
+        *([code] if code is not None else []),
+    ]
 
 
 @cache
@@ -121,26 +141,47 @@ def _within(path: str, folder: str) -> bool:
 
 
 def confine(reads: Iterable[str], scratch: str | None) -> Held:
-    """From here on read nothing but `reads`, change nothing but `scratch`, start, signal and connect to nothing; what could be held.
+    """From here on read nothing but `reads`, change nothing but `scratch`, start, signal and
+    connect to nothing; what could be held.
 
     Must run before any thread starts: only this one and what comes of it is bound.
     """
-    machine = _MACHINES.get(os.uname().machine) if sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 1 << 32 else None
+    machine = (
+        _MACHINES.get(os.uname().machine)
+        if sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 1 << 32
+        else None
+    )
     if machine is None:
-        return Held(why=f"{sys.platform} on {os.uname().machine} has no Landlock and no seccomp that kfm knows")
+        return Held(
+            why=(
+                f"{sys.platform} on {os.uname().machine} has no Landlock and no seccomp that kfm"
+                " knows"
+            )
+        )
     if not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")) != 1:
-        return Held(why="its threads cannot be counted, or it has several")  # only one of them would be bound
+        # only one of them would be bound
+        return Held(why="its threads cannot be counted, or it has several")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     column, architecture, seccomp, capset = machine
-    libc.syscall(capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))  # none of root's powers, should it be root
+    # none of root's powers, should it be root
+    libc.syscall(capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
     if libc.prctl(38, 1, 0, 0, 0) != 0:  # PR_SET_NO_NEW_PRIVS
         return Held(why="the system does not let a process give up privileges")
     version = _landlock(libc, reads, scratch)
     program = _Program(column, architecture).filter(os.getpid(), truncate=version >= 3)
     code = ctypes.create_string_buffer(b"".join(program))
-    started = libc.syscall(seccomp, 1, _SPEC_ALLOW, struct.pack("=HxxxxxxQ", len(program), ctypes.addressof(code))) == 0
-    lacks = [name for name, there in (("Landlock", version > 0), ("seccomp filters", started)) if not there]
+    started = (
+        libc.syscall(
+            seccomp, 1, _SPEC_ALLOW, struct.pack("=HxxxxxxQ", len(program), ctypes.addressof(code))
+        )
+        == 0
+    )
+    lacks = [
+        name
+        for name, there in (("Landlock", version > 0), ("seccomp filters", started))
+        if not there
+    ]
     return Held(version, started, f"this system has no {' and no '.join(lacks)}" if lacks else "")
 
 
@@ -150,7 +191,9 @@ def _landlock(libc: ctypes.CDLL, reads: Iterable[str], scratch: str | None) -> i
     if version < 1:
         return 0
     handled = sum(rights for since, rights in _HANDLED if version >= since)
-    wanted = struct.pack("=QQQ", handled, _TCP, _SCOPES)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    wanted = struct.pack("=QQQ", handled, _TCP, _SCOPES)[
+        : 24 if version >= 6 else 16 if version >= 4 else 8
+    ]
     rules = libc.syscall(_CREATE, wanted, len(wanted), 0)
     if rules < 0:
         return 0
@@ -171,7 +214,10 @@ def _permit(libc: ctypes.CDLL, rules: int, path: str, access: int) -> bool:
     except OSError:
         return False  # what is not there need not be allowed
     added: bool = libc.syscall(_ADD, rules, 1, struct.pack("=Qi", access, place), 0) == 0
-    added = added or libc.syscall(_ADD, rules, 1, struct.pack("=Qi", access & _OF_FILES, place), 0) == 0  # a file has no entries
+    # a file has no entries
+    added = (
+        added or libc.syscall(_ADD, rules, 1, struct.pack("=Qi", access & _OF_FILES, place), 0) == 0
+    )
     if path != "/proc/self":  # its rule hangs on a node that is only kept while somebody holds it
         os.close(place)
     return added
@@ -182,25 +228,66 @@ class _Program:
 
     def __init__(self, column: int, architecture: int) -> None:
         self._column = column
-        self._code = [_step(_LOAD, _ARCH), _step(_EQUAL, architecture, 1, 0), _refuse(errno.ENOSYS), _step(_LOAD, _NUMBER)]
+        self._code = [
+            _step(_LOAD, _ARCH),
+            _step(_EQUAL, architecture, 1, 0),
+            _refuse(errno.ENOSYS),
+            _step(_LOAD, _NUMBER),
+        ]
         self._code += [_step(_GREATER, _LAST, 0, 1), _refuse(errno.ENOSYS)]
 
     def filter(self, pid: int, *, truncate: bool) -> list[bytes]:
-        """The whole of it; `pid` is the only process that may be signalled or limited, `truncate` whether Landlock looks at that."""
+        """The whole of it; `pid` is the only process that may be signalled or limited, `truncate`
+        whether Landlock looks at that.
+        """
         for numbers in _NEVER.values():
             self._on(numbers, [_refuse(errno.EPERM)])
         for numbers in _ABSENT.values():
             self._on(numbers, [_refuse(errno.ENOSYS)])
         yes, no = _step(_RETURN, _ALLOW), _refuse(errno.EPERM)
-        self._on(_CLONE, [_argument(0), _step(_ANY_BIT, _NAMESPACES, 1, 0), _step(_ANY_BIT, _THREAD, 1, 0), no, yes])
+        self._on(
+            _CLONE,
+            [
+                _argument(0),
+                _step(_ANY_BIT, _NAMESPACES, 1, 0),
+                _step(_ANY_BIT, _THREAD, 1, 0),
+                no,
+                yes,
+            ],
+        )
         for numbers in (_KILL, _TGKILL):
             self._on(numbers, [_argument(0), _step(_EQUAL, pid, 1, 0), no, yes])
-        self._on(_PRLIMIT, [_argument(0), _step(_EQUAL, 0, 2, 0), _step(_EQUAL, pid, 1, 0), no, yes])
-        self._on(_PRCTL, [_argument(0), _step(_EQUAL, 1, 0, 1), no, yes])  # PR_SET_PDEATHSIG: it dies with its parent
-        self._on(_FCNTL, [_argument(1), *(_step(_EQUAL, k, len(_OWNERS) - n, 0) for n, k in enumerate(_OWNERS)), yes, no])
-        self._on(_IOCTL, [_argument(1), *(_step(_EQUAL, k, len(_ASKED) - n, 0) for n, k in enumerate(_ASKED)), no, yes])
-        for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):  # before version 3 Landlock lets a file that is only read be emptied
-            emptied = [_step(_ANY_BIT, os.O_TRUNC, 0, 4), _step(_AND, 3), _step(_EQUAL, os.O_WRONLY, 2, 0), _step(_EQUAL, os.O_RDWR, 1, 0)]
+        self._on(
+            _PRLIMIT, [_argument(0), _step(_EQUAL, 0, 2, 0), _step(_EQUAL, pid, 1, 0), no, yes]
+        )
+        # PR_SET_PDEATHSIG: it dies with its parent
+        self._on(_PRCTL, [_argument(0), _step(_EQUAL, 1, 0, 1), no, yes])
+        self._on(
+            _FCNTL,
+            [
+                _argument(1),
+                *(_step(_EQUAL, k, len(_OWNERS) - n, 0) for n, k in enumerate(_OWNERS)),
+                yes,
+                no,
+            ],
+        )
+        self._on(
+            _IOCTL,
+            [
+                _argument(1),
+                *(_step(_EQUAL, k, len(_ASKED) - n, 0) for n, k in enumerate(_ASKED)),
+                no,
+                yes,
+            ],
+        )
+        # before version 3 Landlock lets a file that is only read be emptied
+        for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
+            emptied = [
+                _step(_ANY_BIT, os.O_TRUNC, 0, 4),
+                _step(_AND, 3),
+                _step(_EQUAL, os.O_WRONLY, 2, 0),
+                _step(_EQUAL, os.O_RDWR, 1, 0),
+            ]
             self._on(numbers, [_argument(place), *emptied, no, yes])
         if not truncate:
             self._on(_PATH_TRUNCATE, [no])

@@ -1,4 +1,6 @@
-"""Addresses of servers that keep a store: which they are, what password they hold, how they are shown."""
+"""Addresses of servers that keep a store: which they are, what password they hold, how they are
+shown.
+"""
 
 from urllib.parse import parse_qsl, urlsplit
 

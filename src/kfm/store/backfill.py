@@ -1,4 +1,6 @@
-"""Backfills in the store: one parent row each, a row for every partition that was begun, and what is handed out at the moment."""
+"""Backfills in the store: one parent row each, a row for every partition that was begun, and what
+is handed out at the moment.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,13 +15,15 @@ __all__ = ["BackfillView"]
 
 _FIELDS = BackfillRow.__struct_fields__
 SQL["backfill_put"] = (
-    f"insert into backfill ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on conflict (backfill_id) do update set "
-    + ", ".join(f"{f} = excluded.{f}" for f in _FIELDS[3:])
+    f"insert into backfill ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on"
+    " conflict (backfill_id) do update set " + ", ".join(f"{f} = excluded.{f}" for f in _FIELDS[3:])
 )
 
 
 class BackfillView(View):
-    """Nothing here is the truth about a partition: that is its row in the ledger, and every job looks there first."""
+    """Nothing here is the truth about a partition: that is its row in the ledger, and every job
+    looks there first.
+    """
 
     def get(self, backfill_id: str) -> BackfillRow | None:
         return _row(self._one("backfill_get", backfill_id=backfill_id))
@@ -49,25 +53,48 @@ class BackfillView(View):
     def save(self, row: BackfillRow, **changes: Any) -> BackfillRow:
         return self.put(msgspec.structs.replace(row, **changes))
 
-    # ---- partitions ------------------------------------------------------------------------------------------------------
+    # ---- partitions ------------------------------------------------------------------------------
     def now_ms(self) -> int:
         return self._store.now_ms()
 
     def put_parts(self, parts: Iterable[PartRow]) -> None:
         at = self.now_ms()
         for p in parts:
-            self._do("backfill_part_put", backfill_id=p.backfill_id, n=p.n, state=p.state, run_id=p.run_id, reason=p.reason, at_ms=at)
+            self._do(
+                "backfill_part_put",
+                backfill_id=p.backfill_id,
+                n=p.n,
+                state=p.state,
+                run_id=p.run_id,
+                reason=p.reason,
+                at_ms=at,
+            )
 
-    def grid(self, backfill_id: str, size: int, buckets: int, since_ms: int) -> list[tuple[int, str, int, int]]:
-        """(bucket of `size` partitions, state, how many, how many of them since then); one walk each, which needs no sorting."""
+    def grid(
+        self, backfill_id: str, size: int, buckets: int, since_ms: int
+    ) -> list[tuple[int, str, int, int]]:
+        """(bucket of `size` partitions, state, how many, how many of them since then); one walk
+        each, which needs no sorting.
+        """
         found = []
         for bucket in range(buckets):
-            where = {"backfill_id": backfill_id, "first": bucket * size, "last": (bucket + 1) * size, "since_ms": since_ms}
-            found += [(bucket, r["state"], int(r["parts"]), int(r["fresh"])) for r in self._all("backfill_bucket", **where)]
+            where = {
+                "backfill_id": backfill_id,
+                "first": bucket * size,
+                "last": (bucket + 1) * size,
+                "since_ms": since_ms,
+            }
+            found += [
+                (bucket, r["state"], int(r["parts"]), int(r["fresh"]))
+                for r in self._all("backfill_bucket", **where)
+            ]
         return found
 
     def done_in(self, backfill_id: str, first: int, last: int) -> set[int]:
-        return {r["n"] for r in self._all("backfill_done_in", backfill_id=backfill_id, first=first, last=last)}
+        return {
+            r["n"]
+            for r in self._all("backfill_done_in", backfill_id=backfill_id, first=first, last=last)
+        }
 
     def failed_from(self, backfill_id: str, first: int) -> int | None:
         row = self._one("backfill_failed_from", backfill_id=backfill_id, first=first)
@@ -85,33 +112,52 @@ class BackfillView(View):
 
     def staged(self, backfill_id: str, limit: int = -1) -> list[str]:
         """The runs whose parts wait to be assembled, in order."""
-        return [r["run_id"] for r in self._all("backfill_staged", backfill_id=backfill_id, limit=limit)]
+        return [
+            r["run_id"] for r in self._all("backfill_staged", backfill_id=backfill_id, limit=limit)
+        ]
 
     def parts(self, backfill_id: str) -> list[dict[str, Any]]:
         return [dict(r) for r in self._all("backfill_parts", backfill_id=backfill_id)]
 
     def follow_ledger(self, row: BackfillRow) -> int:
-        """Write down what became of STAGED parts: official, or what was official already; those that were overtaken, or are gone,
-        are to be done again. How many are."""
+        """Write down what became of STAGED parts: official, or what was official already; those
+        that were overtaken, or are gone, are to be done again. How many are."""
         which = {"backfill_id": row.backfill_id, "dataset_id": row.dataset_id}
-        if self._one("backfill_moved", **which) is None or self._one("backfill_behind", **which) is None:
+        if (
+            self._one("backfill_moved", **which) is None
+            or self._one("backfill_behind", **which) is None
+        ):
             return 0
         self._do("backfill_committed", **which)
         self._do("backfill_unchanged", **which)
-        return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken")
+        return self._do(
+            "backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken"
+        )
 
-    def later(self, dataset_id: str, backfill_id: str, generation: int) -> list[tuple[str, str, int]]:
-        """(partition, window, newest generation) of what other runs made official after `generation`."""
+    def later(
+        self, dataset_id: str, backfill_id: str, generation: int
+    ) -> list[tuple[str, str, int]]:
+        """(partition, window, newest generation) of what other runs made official after
+        `generation`.
+        """
         which = {"dataset_id": dataset_id, "backfill_id": backfill_id, "generation": generation}
-        return [(r["partition"], r["win"], int(r["newest"])) for r in self._all("backfill_later", **which)]
+        return [
+            (r["partition"], r["win"], int(r["newest"]))
+            for r in self._all("backfill_later", **which)
+        ]
 
-    # ---- handed out ------------------------------------------------------------------------------------------------------
+    # ---- handed out ------------------------------------------------------------------------------
     def outs(self, backfill_id: str) -> list[tuple[int, int, str]]:
         """(first, how many, job) of every batch that is handed out."""
-        return [(r["first"], r["amount"], r["job_id"]) for r in self._all("backfill_outs", backfill_id=backfill_id)]
+        return [
+            (r["first"], r["amount"], r["job_id"])
+            for r in self._all("backfill_outs", backfill_id=backfill_id)
+        ]
 
     def put_out(self, backfill_id: str, first: int, amount: int, job_id: str) -> None:
-        self._do("backfill_out_put", backfill_id=backfill_id, first=first, amount=amount, job_id=job_id)
+        self._do(
+            "backfill_out_put", backfill_id=backfill_id, first=first, amount=amount, job_id=job_id
+        )
 
     def drop_out(self, backfill_id: str, first: int) -> None:
         self._do("backfill_out_drop", backfill_id=backfill_id, first=first)

@@ -1,10 +1,21 @@
-"""What a store promises: one transaction at a time, its views, every fenced write checked against its lease."""
+"""What a store promises: one transaction at a time, its views, every fenced write checked against
+its lease.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-from kfm.model.ledger import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
+from kfm.model.ledger import (
+    Generation,
+    HeadKey,
+    JobRow,
+    LedgerRow,
+    NoopRow,
+    OutboxRow,
+    Token,
+    WalRecord,
+)
 from kfm.store.backfill import BackfillView
 from kfm.store.effects import EffectView
 from kfm.store.index import IndexView
@@ -41,7 +52,9 @@ T = TypeVar("T")
 
 
 class Tx:
-    """One transaction and what can be done in it, by noun. Nothing outside of it is touched until the store said yes."""
+    """One transaction and what can be done in it, by noun. Nothing outside of it is touched until
+    the store said yes.
+    """
 
     def __init__(self, home: Home, db: object) -> None:
         self.leases = LeaseView(home, db)
@@ -61,7 +74,9 @@ class Tx:
 
 
 class Bell(Protocol):
-    """Readable when somebody rang. Ask for `fileno` before every wait: a lost connection is opened again by `drain`."""
+    """Readable when somebody rang. Ask for `fileno` before every wait: a lost connection is opened
+    again by `drain`.
+    """
 
     def fileno(self) -> int: ...
     def drain(self) -> None: ...
@@ -69,9 +84,11 @@ class Bell(Protocol):
 
 
 class Store(Protocol):
-    """Durable when `transaction` returns. A failing transaction leaves no trace and does not disturb others in its batch.
+    """Durable when `transaction` returns. A failing transaction leaves no trace and does not
+    disturb others in its batch.
 
-    With `durable=False` a power cut may take it back as if it had never been, unless a durable one came after it.
+    With `durable=False` a power cut may take it back as if it had never been, unless a durable one
+    came after it.
     """
 
     epoch: int  # of its tokens: a store that was rebuilt has a higher one
@@ -91,7 +108,9 @@ class Store(Protocol):
 
 
 class Rebuild(Protocol):
-    """A new store, to be filled from evidence. It takes the place of the old one in `finish`, whole or not at all; left before that, nothing changed."""
+    """A new store, to be filled from evidence. It takes the place of the old one in `finish`, whole
+    or not at all; left before that, nothing changed.
+    """
 
     @property
     def store(self) -> Store: ...
@@ -101,12 +120,16 @@ class Rebuild(Protocol):
     has_work: bool  # jobs, switches, pools, schedules and backfills are in the new store already
 
     def finish(self, last: Callable[[Tx], None]) -> bool:
-        """Bring over what no evidence tells, do `last`, and be the store; whether that could be brought over."""
+        """Bring over what no evidence tells, do `last`, and be the store; whether that could be
+        brought over.
+        """
 
 
 @runtime_checkable
 class Served(Protocol):
-    """A store that somebody else's server keeps: what is wrong with the server, as (code, what, remedy)."""
+    """A store that somebody else's server keeps: what is wrong with the server, as (code, what,
+    remedy).
+    """
 
     def examine_server(self) -> list[tuple[str, str, str]]: ...
     def copy_to(self, file: Path) -> None:

@@ -1,8 +1,10 @@
-"""One committer shared by all runs of a process: whoever comes first commits for everybody who is waiting.
+"""One committer shared by all runs of a process: whoever comes first commits for everybody who is
+waiting.
 
-No thread is handed a lone commit: a run that is alone leads its own batch and pays no switch. While a leader waits for the
-disk the others queue up, and the next leader takes them all in one commit. Leading is holding a lock and nothing else, so
-that whatever ends a leader, a signal too, lets the next one lead.
+No thread is handed a lone commit: a run that is alone leads its own batch and pays no switch. While
+a leader waits for the disk the others queue up, and the next leader takes them all in one commit.
+Leading is holding a lock and nothing else, so that whatever ends a leader, a signal too, lets the
+next one lead.
 """
 
 import contextlib
@@ -61,7 +63,8 @@ class Committer:
         try:
             while self._queue and len(batch) < self._most:
                 batch.append(self._queue.popleft())
-            if not batch:  # a leader took this ticket along and was cut off before it could say how that ended
+            # a leader took this ticket along and was cut off before it could say how that ended
+            if not batch:
                 ticket.error, ticket.done = _cut_off(), True
                 return
             self._commit(batch)

@@ -15,13 +15,24 @@ class EffectView(View):
 
     def put(self, key: str, job_id: str, digest: str) -> None:
         """A keyed effect, in the transaction that ends its job."""
-        self._do("effect_put", key=key, job_id=job_id, digest=digest, now=rfc3339(self._store.clock.now()))
+        self._do(
+            "effect_put",
+            key=key,
+            job_id=job_id,
+            digest=digest,
+            now=rfc3339(self._store.clock.now()),
+        )
 
     def put_all(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Keyed effects (key, job_id, digest), in the transaction that ends their jobs."""
         first: dict[str, tuple[str, str, str]] = {}
-        again = [row for row in rows if first.setdefault(row[0], row) is not row]  # one statement may not write a key twice
-        self._do("effect_put_all", rows=msgspec.json.encode(list(first.values())).decode(), now=rfc3339(self._store.clock.now()))
+        # one statement may not write a key twice
+        again = [row for row in rows if first.setdefault(row[0], row) is not row]
+        self._do(
+            "effect_put_all",
+            rows=msgspec.json.encode(list(first.values())).decode(),
+            now=rfc3339(self._store.clock.now()),
+        )
         for row in again:
             self.put(*row)
 
@@ -35,8 +46,12 @@ class EffectView(View):
         return [(r["key"], r["digest"]) for r in self._all("effect_receipts")]
 
     def loose_receipts(self, first: str, before: str) -> list[tuple[str, str]]:
-        """(path, digest) of receipts that jobs wrote themselves, from `first` until before `before`; a pack is nobody's."""
-        return [(r["key"], r["digest"]) for r in self._all("effect_loose", first=first, before=before)]
+        """(path, digest) of receipts that jobs wrote themselves, from `first` until before
+        `before`; a pack is nobody's.
+        """
+        return [
+            (r["key"], r["digest"]) for r in self._all("effect_loose", first=first, before=before)
+        ]
 
     def receipts_packed(self, pack: str, digest: str, paths: Sequence[str]) -> None:
         """From now on one file stands for many."""

@@ -1,4 +1,6 @@
-"""What is derived from evidence: channel generations, lineage, head keys; and small values kept by name."""
+"""What is derived from evidence: channel generations, lineage, head keys; and small values kept by
+name.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,8 +13,13 @@ from kfm.store.view import SQL, Row, View, insert_sql
 
 __all__ = ["IndexView"]
 
-SQL["generation_put"] = insert_sql("generation", Generation.__struct_fields__) + " on conflict do nothing"  # another read the same file
-SQL["head_key_put"] = insert_sql("head_key", HeadKey.__struct_fields__, "dataset_id, partition, win")
+# another read the same file
+SQL["generation_put"] = (
+    insert_sql("generation", Generation.__struct_fields__) + " on conflict do nothing"
+)
+SQL["head_key_put"] = insert_sql(
+    "head_key", HeadKey.__struct_fields__, "dataset_id, partition, win"
+)
 
 
 class IndexView(View):
@@ -47,16 +54,43 @@ class IndexView(View):
         self._do("generation_put", **values)
 
     def forget(self, dataset_id: str) -> None:
-        """Drop what tells of the content of a dataset: lineage, announcements, validators, plans, NOOPs; generations keep what they keep out."""
+        """Drop what tells of the content of a dataset: lineage, announcements, validators, plans,
+        NOOPs; generations keep what they keep out.
+        """
         for row in self.generations(dataset_id):
             blank = msgspec.json.encode(dict.fromkeys(row.contents, "erased")).decode()
-            self._do("generation_forget", dataset_id=dataset_id, generation=row.generation, contents=blank)
-        for query in ("lineage_edge_forget", "lineage_forget", "outbox_forget", "head_key_forget", "source_state_forget", "noop_forget"):
+            self._do(
+                "generation_forget",
+                dataset_id=dataset_id,
+                generation=row.generation,
+                contents=blank,
+            )
+        for query in (
+            "lineage_edge_forget",
+            "lineage_forget",
+            "outbox_forget",
+            "head_key_forget",
+            "source_state_forget",
+            "noop_forget",
+        ):
             self._do(query, dataset_id=dataset_id)
         LookView(self._store, self._db).forget_plans(dataset_id)
 
-    def put_lineage(self, run_id: str, dataset_id: str, generation: int, record: str, edges: Iterable[tuple[str, str, str]]) -> None:
-        self._do("lineage_put", run_id=run_id, dataset_id=dataset_id, generation=generation, record=record)
+    def put_lineage(
+        self,
+        run_id: str,
+        dataset_id: str,
+        generation: int,
+        record: str,
+        edges: Iterable[tuple[str, str, str]],
+    ) -> None:
+        self._do(
+            "lineage_put",
+            run_id=run_id,
+            dataset_id=dataset_id,
+            generation=generation,
+            record=record,
+        )
         for source, kind, target in edges:
             self._do("lineage_edge_put", source=source, kind=kind, target=target, run_id=run_id)
 
@@ -71,7 +105,9 @@ class IndexView(View):
         return [HeadKey(**dict(r)) for r in self._all("head_key_all", dataset_id=dataset_id)]
 
     def forget_generations(self, dataset_id: str) -> None:
-        """Forget what was read from the files of a channel: the next look at its head reads them again."""
+        """Forget what was read from the files of a channel: the next look at its head reads them
+        again.
+        """
         self._do("generation_delete", dataset_id=dataset_id)
 
     def latest_check(self, dataset_id: str) -> HeadKey | None:

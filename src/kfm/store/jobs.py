@@ -1,4 +1,6 @@
-"""The job table: what is asked for, and what became of it. Asked for twice while it waits, it is one job."""
+"""The job table: what is asked for, and what became of it. Asked for twice while it waits, it is
+one job.
+"""
 
 from typing import Any
 
@@ -17,7 +19,9 @@ INGEST = "ingest.pull_source"
 
 def envelope_of(job: JobRow) -> Envelope:
     """The documented envelope of a job."""
-    return Envelope(job_id=job.job_id, job_type=job.job_type, requested_at=job.put_at, **_carried(job.envelope))
+    return Envelope(
+        job_id=job.job_id, job_type=job.job_type, requested_at=job.put_at, **_carried(job.envelope)
+    )
 
 
 def _carried(text: str) -> dict[str, Any]:
@@ -31,13 +35,19 @@ def _carried(text: str) -> dict[str, Any]:
 
 
 def _inputs(request: Request) -> tuple[Input, ...]:
-    own = (Input(kind="dataset", id=f"kfm://dataset/{request.dataset_id}"),) if request.dataset_id else ()
+    own = (
+        (Input(kind="dataset", id=f"kfm://dataset/{request.dataset_id}"),)
+        if request.dataset_id
+        else ()
+    )
     return check_inputs(request.inputs) or own
 
 
 def _job_id(request: Request) -> str:
     inputs = [msgspec.to_builtins(i) for i in _inputs(request)]
-    parameters = request.parameters or ({"partition": request.partition} if request.job_type == INGEST else {})
+    parameters = request.parameters or (
+        {"partition": request.partition} if request.job_type == INGEST else {}
+    )
     return ids.job_id(request.job_type, inputs, parameters, request.win or request.event or None)
 
 
@@ -45,21 +55,42 @@ class JobView(JobRows):
     """`put` while a job runs marks it `again`; its end then queues it once more."""
 
     def get(self, dataset_id: str, partition: str, win: str) -> JobRow | None:
-        """The ingest job of a target. Who looks at a job first waits for its dataset, so that nobody waits the other way round."""
+        """The ingest job of a target. Who looks at a job first waits for its dataset, so that
+        nobody waits the other way round.
+        """
         self._alone(dataset_id)
-        return self.of(_job_id(Request(job_type=INGEST, dataset_id=dataset_id, partition=partition, win=win)))
+        return self.of(
+            _job_id(Request(job_type=INGEST, dataset_id=dataset_id, partition=partition, win=win))
+        )
 
     def put(
-        self, dataset_id: str, partition: str, win: str, *, forced: int = 0, reason: str = "", pool: str = "", requested_by: str = "system"
+        self,
+        dataset_id: str,
+        partition: str,
+        win: str,
+        *,
+        forced: int = 0,
+        reason: str = "",
+        pool: str = "",
+        requested_by: str = "system",
     ) -> JobRow:
         """Ask for the ingest of a target."""
         request = Request(
-            job_type=INGEST, dataset_id=dataset_id, partition=partition, win=win, forced=forced, reason=reason, pool=pool, requested_by=requested_by,
-        )  # fmt: skip
+            job_type=INGEST,
+            dataset_id=dataset_id,
+            partition=partition,
+            win=win,
+            forced=forced,
+            reason=reason,
+            pool=pool,
+            requested_by=requested_by,
+        )
         return self.submit(request)
 
     def submit(self, request: Request) -> JobRow:
-        """Ask for a job. Asked for twice while it waits it is one job; while it runs, it runs once more afterwards."""
+        """Ask for a job. Asked for twice while it waits it is one job; while it runs, it runs once
+        more afterwards.
+        """
         if request.dataset_id:
             self._alone(request.dataset_id)
         job_id = _job_id(request)
@@ -70,10 +101,22 @@ class JobView(JobRows):
             return old
         elif old.state == "queued":
             job = msgspec.structs.replace(
-                old, forced=max(old.forced, request.forced), reason=request.reason or old.reason, priority=max(old.priority, request.priority),
-                not_before=0 if request.forced else old.not_before if old.attempts or old.outcome == "deferred" else min(old.not_before, request.not_before),
-            )  # fmt: skip
-        elif request.forced and old.owner is None and self._is_lease_free(old):  # the holder is dead: the forced command takes over
+                old,
+                forced=max(old.forced, request.forced),
+                reason=request.reason or old.reason,
+                priority=max(old.priority, request.priority),
+                not_before=(
+                    0
+                    if request.forced
+                    else (
+                        old.not_before
+                        if old.attempts or old.outcome == "deferred"
+                        else min(old.not_before, request.not_before)
+                    )
+                ),
+            )
+        elif request.forced and old.owner is None and self._is_lease_free(old):
+            # the holder is dead: the forced command takes over
             job = msgspec.structs.replace(old, forced=1, reason=request.reason)
         else:
             job = msgspec.structs.replace(old, again=max(old.again, 1 + request.forced))
@@ -86,7 +129,11 @@ class JobView(JobRows):
     def _new(self, job_id: str, request: Request, old: JobRow | None) -> JobRow:
         pool = request.pool or (old.pool if old is not None else "default")
         if pool == "light" and request.dataset_id:
-            raise UsageError("The pool light is for jobs that run inside workers.", expected="another pool", remedy="Name another one.")
+            raise UsageError(
+                "The pool light is for jobs that run inside workers.",
+                expected="another pool",
+                remedy="Name another one.",
+            )
         if old is None or pool != "default":
             self._do("pool_put", name=pool, slots=None)
         lane = self._one("lane_get", pool=pool, dataset_id=request.dataset_id)
@@ -96,14 +143,31 @@ class JobView(JobRows):
             "requested_by": request.requested_by,
             "inputs": msgspec.to_builtins(_inputs(request)),
             "parameters": request.parameters,
-            "trace": {**msgspec.to_builtins(request.trace), "correlation_id": request.trace.correlation_id or str(ids.new_run_id())},
+            "trace": {
+                **msgspec.to_builtins(request.trace),
+                "correlation_id": request.trace.correlation_id or str(ids.new_run_id()),
+            },
         }
         return JobRow(
-            job_id=job_id, job_type=request.job_type, dataset_id=request.dataset_id, partition=request.partition, win=request.win,
-            state="queued", again=0, forced=request.forced, generation=1 if old is None else old.generation + 1, reason=request.reason,
-            put_at=self._now(), pool=pool, priority=request.priority, vtime=vtime, not_before=request.not_before, put_ms=self._store.now_ms(),
-            envelope=msgspec.json.encode(carried).decode(), max_attempts=request.max_attempts,
-        )  # fmt: skip
+            job_id=job_id,
+            job_type=request.job_type,
+            dataset_id=request.dataset_id,
+            partition=request.partition,
+            win=request.win,
+            state="queued",
+            again=0,
+            forced=request.forced,
+            generation=1 if old is None else old.generation + 1,
+            reason=request.reason,
+            put_at=self._now(),
+            pool=pool,
+            priority=request.priority,
+            vtime=vtime,
+            not_before=request.not_before,
+            put_ms=self._store.now_ms(),
+            envelope=msgspec.json.encode(carried).decode(),
+            max_attempts=request.max_attempts,
+        )
 
     def start(self, job: JobRow) -> None:
         self._do("job_start", job_id=job.job_id)
@@ -134,11 +198,22 @@ class JobView(JobRows):
         if job is None:
             self.put(dataset_id, partition, win)
         else:
-            self._save(job, state="queued", again=0, owner=None, cancel=0, forced=max(job.forced, job.again - 1))
+            self._save(
+                job,
+                state="queued",
+                again=0,
+                owner=None,
+                cancel=0,
+                forced=max(job.forced, job.again - 1),
+            )
             self.wake()
 
-    def failed(self, dataset_id: str, partition: str, win: str, error: str, until_ms: int = 0) -> None:
-        """Again after a pause, or at `until_ms`; after too many failures it is put aside for a person."""
+    def failed(
+        self, dataset_id: str, partition: str, win: str, error: str, until_ms: int = 0
+    ) -> None:
+        """Again after a pause, or at `until_ms`; after too many failures it is put aside for a
+        person.
+        """
         job = self.get(dataset_id, partition, win)
         if job is None:
             job = self.put(dataset_id, partition, win)
@@ -150,7 +225,11 @@ class JobView(JobRows):
     def orphans(self, dataset_id: str | None = None) -> list[JobRow]:
         """Jobs whose worker died with them, and that no other has taken over yet."""
         running = self.listing(state="running", dataset_id=dataset_id, limit=1000)
-        return [j for j in running if j.owner is not None and self._is_dead({"owner": j.owner, "token": j.token})]
+        return [
+            j
+            for j in running
+            if j.owner is not None and self._is_dead({"owner": j.owner, "token": j.token})
+        ]
 
     def listing(
         self,
@@ -160,14 +239,23 @@ class JobView(JobRows):
         outcome: str | None = None,
         limit: int = 100,
     ) -> list[JobRow]:
-        rows = self._all("job_list", state=state, dataset_id=dataset_id, job_type=job_type, outcome=outcome, limit=limit)
+        rows = self._all(
+            "job_list",
+            state=state,
+            dataset_id=dataset_id,
+            job_type=job_type,
+            outcome=outcome,
+            limit=limit,
+        )
         return [must_be_job(r) for r in rows]
 
     def cancel(self, job_id: str) -> JobRow:
         """A waiting job ends; a running one is told to stop."""
         job = self._required(job_id)
         if job.state == "queued":
-            self._save(job, state="ended", outcome="cancelled", ended_at=self._now(), again=0, forced=0)
+            self._save(
+                job, state="ended", outcome="cancelled", ended_at=self._now(), again=0, forced=0
+            )
         elif job.state == "running":
             self._save(job, cancel=1, again=0)
             self.wake()
@@ -178,9 +266,18 @@ class JobView(JobRows):
         job = self._required(job_id)
         if job.state == "ended":
             self._save(
-                job, state="queued", generation=job.generation + 1, attempts=0, losses=0, not_before=0, outcome="", error="",
-                put_at=self._now(), put_ms=self._store.now_ms(), cancel=0,
-            )  # fmt: skip
+                job,
+                state="queued",
+                generation=job.generation + 1,
+                attempts=0,
+                losses=0,
+                not_before=0,
+                outcome="",
+                error="",
+                put_at=self._now(),
+                put_ms=self._store.now_ms(),
+                cancel=0,
+            )
         elif job.state == "queued":
             self._save(job, not_before=0)
         self.wake()
@@ -189,11 +286,17 @@ class JobView(JobRows):
     def _required(self, job_id: str) -> JobRow:
         job = self.of(job_id)
         if job is None:
-            raise UsageError(f"There is no job {job_id}.", expected="a job id", remedy="`kfm jobs list` shows them.")
+            raise UsageError(
+                f"There is no job {job_id}.",
+                expected="a job id",
+                remedy="`kfm jobs list` shows them.",
+            )
         return job
 
     def depths(self) -> list[dict[str, Any]]:
-        """Per pool and state: how many, how many of them wait for their time, since when the oldest waits."""
+        """Per pool and state: how many, how many of them wait for their time, since when the oldest
+        waits.
+        """
         return [dict(r) for r in self._all("job_depth", now_ms=self._store.now_ms())]
 
     def ended(self) -> dict[str, int]:

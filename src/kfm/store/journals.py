@@ -11,28 +11,38 @@ from kfm.store.view import SQL, View
 
 __all__ = ["JournalView"]
 
-SQL["journal_put"] = f"insert into journal values ({', '.join('?' * len(WalRecord.__struct_fields__))}) on conflict do nothing"
+SQL["journal_put"] = (
+    f"insert into journal values ({', '.join('?' * len(WalRecord.__struct_fields__))}) on conflict"
+    " do nothing"
+)
 
 
 class JournalView(View):
-    """A record is appended once; the end of a journal is written down apart, so that a lost tail is noticed."""
+    """A record is appended once; the end of a journal is written down apart, so that a lost tail is
+    noticed.
+    """
 
     def append(self, records: Sequence[WalRecord]) -> None:
         """Append; the same (wal_id, seq) again is fine when equal but for its time."""
         ends: dict[str, WalRecord] = {}
         for record in records:
-            if self._db.execute(self._store.sql["journal_put"], msgspec.structs.astuple(record)).rowcount:
+            if self._db.execute(
+                self._store.sql["journal_put"], msgspec.structs.astuple(record)
+            ).rowcount:
                 ends[record.wal_id] = record
             else:
                 self._accept_repeat(record)
         for end in ends.values():
-            self._db.execute(self._store.sql["journal_head_put"], (end.wal_id, end.seq + 1, end.hash))
+            self._db.execute(
+                self._store.sql["journal_head_put"], (end.wal_id, end.seq + 1, end.hash)
+            )
 
     def _accept_repeat(self, record: WalRecord) -> None:
         raw = self._one("journal_one", wal_id=record.wal_id, seq=record.seq)
         old = WalRecord(**dict(raw)) if raw is not None else None
         same = old is not None and all(
-            getattr(old, f) == getattr(record, f) for f in ("phase", "step_id", "status", "payload", "updater_id", "input_hash")
+            getattr(old, f) == getattr(record, f)
+            for f in ("phase", "step_id", "status", "payload", "updater_id", "input_hash")
         )
         if not same:
             raise IntegrityError(
@@ -50,7 +60,10 @@ class JournalView(View):
             raise IntegrityError(
                 f"Journal {wal_id[:12]} has {len(records)} records, {told[0]} were written.",
                 expected="the records that were written",
-                remedy="Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next run starts over.",
+                remedy=(
+                    "Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next"
+                    " run starts over."
+                ),
             )
         return records
 

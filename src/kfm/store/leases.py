@@ -20,7 +20,9 @@ def dataset_of(lease: str) -> str | None:
 
 
 class LeaseView(View):
-    """The lock file says dead, the expiry says frozen; a lease of a dead holder is free at once, that of a frozen one after it ran out."""
+    """The lock file says dead, the expiry says frozen; a lease of a dead holder is free at once,
+    that of a frozen one after it ran out.
+    """
 
     def take(self, name: str, holder: str, seconds: float) -> Token | None:
         self._alone(dataset_of(name) or name)
@@ -33,7 +35,12 @@ class LeaseView(View):
             store.after_commit(lambda: store.locks.drop(Token(name, row["epoch"], row["token"])))
         store.locks.hold(token)
         store.on_rollback(lambda: store.locks.drop(token))
-        fields = {"epoch": token.epoch, "token": token.number, "holder": holder, "boot_id": store.boot_id()}
+        fields = {
+            "epoch": token.epoch,
+            "token": token.number,
+            "holder": holder,
+            "boot_id": store.boot_id(),
+        }
         self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
         return token
 
@@ -55,17 +62,30 @@ class LeaseView(View):
         for token in tokens:
             if (dataset := dataset_of(token.lease)) is not None:
                 self._alone(dataset)
-            if self._one("lease_check", name=token.lease, epoch=token.epoch, token=token.number) is None:
+            if (
+                self._one("lease_check", name=token.lease, epoch=token.epoch, token=token.number)
+                is None
+            ):
                 raise Fenced(
-                    f"The lease {token.lease} was taken over by another run (token {token.epoch}.{token.number} is stale).",
+                    f"The lease {token.lease} was taken over by another run (token"
+                    f" {token.epoch}.{token.number} is stale).",
                     expected="to still hold it",
-                    remedy="Nothing was written. Run the command again: it finds what the other run left.",
+                    remedy=(
+                        "Nothing was written. Run the command again: it finds what the other run"
+                        " left."
+                    ),
                 )
         return tuple(f"{token.epoch}.{token.number}" for token in tokens)
 
     def renew(self, tokens: Iterable[Token], seconds: float) -> None:
         for token in sorted(tokens):
-            self._do("lease_renew", name=token.lease, epoch=token.epoch, token=token.number, lasts_ns=int(seconds * 1e9))
+            self._do(
+                "lease_renew",
+                name=token.lease,
+                epoch=token.epoch,
+                token=token.number,
+                lasts_ns=int(seconds * 1e9),
+            )
 
     def release(self, *tokens: Token) -> None:
         for token in tokens:

@@ -1,4 +1,6 @@
-"""Lock files that die with their process: a free lock means its holder is gone, whatever the lease row says."""
+"""Lock files that die with their process: a free lock means its holder is gone, whatever the lease
+row says.
+"""
 
 import contextlib
 import fcntl
@@ -12,7 +14,9 @@ __all__ = ["LockFolder", "NoLocks"]
 
 
 class LockFolder:
-    """One file per lease and token under `ledger/locks/`, flocked by the holder for as long as it lives."""
+    """One file per lease and token under `ledger/locks/`, flocked by the holder for as long as it
+    lives.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +64,9 @@ class LockFolder:
 
 
 class NoLocks:
-    """Holders on other machines leave no lock files: there only the expiry tells. What we hold ourselves is remembered."""
+    """Holders on other machines leave no lock files: there only the expiry tells. What we hold
+    ourselves is remembered.
+    """
 
     def __init__(self) -> None:
         self._held: set[Token] = set()

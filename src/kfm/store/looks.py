@@ -1,4 +1,6 @@
-"""What looking at upstream left behind: the newest look, looks that found nothing new, and plans that were made once."""
+"""What looking at upstream left behind: the newest look, looks that found nothing new, and plans
+that were made once.
+"""
 
 from collections.abc import Sequence
 
@@ -16,11 +18,15 @@ class LookView(View):
     """The order of commits decides which look is the newest, not a clock."""
 
     def put(self, dataset_id: str, partition: str, run_id: str, how: str) -> None:
-        """Remember the newest look at upstream and how it ended, beside what it ends: the order of commits decides, not a clock."""
+        """Remember the newest look at upstream and how it ended, beside what it ends: the order of
+        commits decides, not a clock.
+        """
         self._do("meta_put", key=f"look/{dataset_id}/{partition}", value=f"{run_id}\n{how}")
 
     def newest(self, dataset_id: str, partition: str) -> tuple[str, str] | None:
-        """The run of the newest look at upstream and how it ended; of a store that was rebuilt, the newest NOOP unless it failed since."""
+        """The run of the newest look at upstream and how it ended; of a store that was rebuilt, the
+        newest NOOP unless it failed since.
+        """
         told = self._one("meta_get", key=f"look/{dataset_id}/{partition}")
         if told is not None:
             run_id, _, how = str(told["value"]).partition("\n")
@@ -32,14 +38,19 @@ class LookView(View):
         self._do("noop_put", **msgspec.structs.asdict(row))
 
     def unpacked_noops(self, dataset_id: str, before: str) -> list[NoopRow]:
-        return [NoopRow(**dict(r)) for r in self._all("noop_unpacked", dataset_id=dataset_id, before=before)]
+        return [
+            NoopRow(**dict(r))
+            for r in self._all("noop_unpacked", dataset_id=dataset_id, before=before)
+        ]
 
     def mark_packed(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             self._do("noop_mark", run_id=run_id)
 
     def noops(self, dataset_id: str | None = None, limit: int = 1000) -> list[NoopRow]:
-        return [NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)]
+        return [
+            NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)
+        ]
 
     def plan(self, identity: str) -> tuple[str, str] | None:
         row = self._one("plan_get", identity=identity)

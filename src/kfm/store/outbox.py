@@ -10,7 +10,13 @@ class OutboxView(View):
     """One announcement per run and generation."""
 
     def put(self, run_id: str, dataset_id: str, generation: int, payload: str) -> None:
-        self._do("outbox_put", run_id=run_id, dataset_id=dataset_id, generation=generation, payload=payload)
+        self._do(
+            "outbox_put",
+            run_id=run_id,
+            dataset_id=dataset_id,
+            generation=generation,
+            payload=payload,
+        )
 
     def waiting(self) -> list[OutboxRow]:
         return [OutboxRow(**dict(r)) for r in self._all("outbox_waiting")]

@@ -15,7 +15,8 @@ class PoolView(View):
 
     def configure(self, slots: dict[str, int | None]) -> None:
         have = {p["name"]: p["slots"] for p in self.listing()}
-        for name, many in {**dict.fromkeys(have, None), **slots}.items():  # one that is no longer named is not limited
+        # one that is no longer named is not limited
+        for name, many in {**dict.fromkeys(have, None), **slots}.items():
             if name not in have or have[name] != many:
                 self._do("pool_put", name=name, slots=many)
                 self._do("pool_slots", name=name, slots=many)

@@ -1,4 +1,6 @@
-"""The store on a PostgreSQL server: the same tables and queries, transactions of one dataset wait for each other there."""
+"""The store on a PostgreSQL server: the same tables and queries, transactions of one dataset wait
+for each other there.
+"""
 
 import contextlib
 import os
@@ -16,7 +18,14 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from kfm.model.clock import Clock
-from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
+from kfm.model.errors import (
+    Fenced,
+    IntegrityError,
+    KfmError,
+    StepFailed,
+    StoreUnavailable,
+    UsageError,
+)
 from kfm.store.address import password_in, shown
 from kfm.store.base import Tx
 from kfm.store.dialect import TIMES, migration, to_postgres
@@ -28,15 +37,20 @@ __all__ = ["POOL", "PostgresStore", "judge_settings"]
 T = TypeVar("T")
 POOL = 8  # connections of one process, beside one that listens
 PATIENCE = 5.0  # seconds until a server that does not answer is given up
-RING_S = 10.0  # how long a notification may take that arrives at once on a machine that has nothing else to do
+# how long a notification may take that arrives at once on a machine that has nothing else to do
+RING_S = 10.0
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EPOCH = f"select value, {TIMES['now_ms']} as now_ms from meta where key = 'epoch'"
 _WRITE = f"begin isolation level read committed; {_EPOCH}"
 _READ = "begin isolation level repeatable read read only"
-_BUILD = f"begin isolation level read committed; set local idle_in_transaction_session_timeout = 0; select {TIMES['now_ms']} as now_ms"
+_BUILD = (
+    "begin isolation level read committed; set local idle_in_transaction_session_timeout = 0;"
+    f" select {TIMES['now_ms']} as now_ms"
+)
 _ALONE = "select pg_advisory_xact_lock(hashtextextended(current_schema() || '/' || %s, 0))"
 _BELL = "'kfm_' || md5(current_schema())"
-# A frozen process must not keep a dataset from others for longer than its lease; nobody waits for a lock for ever.
+# A frozen process must not keep a dataset from others for longer than its lease; nobody waits for a
+# lock for ever.
 _SESSION = """select set_config('idle_in_transaction_session_timeout', '10s', false), set_config('lock_timeout', '60s', false),
   set_config('default_transaction_read_only', 'off', false), current_setting('synchronous_commit'), current_schema()"""
 _REFUSED = r"password|authentication|no pg_hba|(role|database) \"[^\"]*\" does not exist"
@@ -78,7 +92,11 @@ class PostgresTx(Tx):
 
     def now_ms(self) -> int:
         """The server's time when the transaction began; queries that say `:now_ms` look again."""
-        return self._began_ms if self._began_ms is not None else int(self.clock.now().timestamp() * 1000)
+        return (
+            self._began_ms
+            if self._began_ms is not None
+            else int(self.clock.now().timestamp() * 1000)
+        )
 
     def boot_id(self) -> str:
         return ""
@@ -102,7 +120,9 @@ class PostgresTx(Tx):
 
 
 class _Connections:
-    """Connections to one server: some wait to be used again, and what goes wrong is said in our words."""
+    """Connections to one server: some wait to be used again, and what goes wrong is said in our
+    words.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -123,7 +143,8 @@ class _Connections:
         """Refuse a session that would lose what it confirmed, or has no place to keep it."""
         if said["current_setting"] == "off":
             raise UsageError(
-                f"The server {shown(self.url)} does not wait for its disk: synchronous_commit is off.",
+                f"The server {shown(self.url)} does not wait for its disk: synchronous_commit is"
+                " off.",
                 expected="what was stored to survive a power cut",
                 remedy="Set `synchronous_commit = on` for this database or role.",
             )
@@ -131,12 +152,16 @@ class _Connections:
             raise UsageError(
                 f"The server {shown(self.url)} has no schema for the store.",
                 expected="the schema that `search_path` names",
-                remedy="Create it, or name another one in the address: ?options=-csearch_path%3DNAME.",
+                remedy=(
+                    "Create it, or name another one in the address: ?options=-csearch_path%3DNAME."
+                ),
             )
 
     @contextlib.contextmanager
     def _begun(self, begin: str, patience: float) -> Iterator[tuple[Any, Any]]:
-        """A connection in a new transaction. Nothing has been done yet when the server does not answer: we may ask again."""
+        """A connection in a new transaction. Nothing has been done yet when the server does not
+        answer: we may ask again.
+        """
         with self._room:
             db, first = self._begin(begin, patience)
             try:
@@ -172,7 +197,11 @@ class _Connections:
 
     def _put_back(self, db: Any) -> None:
         with self._mutex:
-            if not self._closed and not db.closed and db.info.transaction_status == TransactionStatus.IDLE:
+            if (
+                not self._closed
+                and not db.closed
+                and db.info.transaction_status == TransactionStatus.IDLE
+            ):
                 self._idle.append(db)
                 return
         db.close()
@@ -195,19 +224,27 @@ class _Connections:
         password, text = password_in(self.url), " ".join(str(error).split()).rstrip(".")
         text = text.replace(password, "***") if password else text
         where = shown(self.url)
-        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (error.sqlstate is None and re.search(_REFUSED, text)):
+        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (
+            error.sqlstate is None and re.search(_REFUSED, text)
+        ):
             return UsageError(
                 f"The store at {where} refuses us: {text}.",
                 expected="a role that may create and change tables there",
-                remedy="Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks again.",
+                remedy=(
+                    "Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks"
+                    " again."
+                ),
             )
         if isinstance(error, pg.DataError):
             said = f"The store at {where} cannot keep a value: {text}."
             return StepFailed(said, expected="text without NUL bytes", remedy="Mend the input.")
-        ended = str(error.sqlstate).startswith("25")  # by the server: too long idle, read-only after a switch
+        # by the server: too long idle, read-only after a switch
+        ended = str(error.sqlstate).startswith("25")
         if ended or isinstance(error, pg.OperationalError | pg.InterfaceError):
             return StoreUnavailable(
-                f"The store at {where} {'did not answer' if error.sqlstate is None else 'ended a transaction'}: {text}.",
+                f"The store at {where}"
+                f" {'did not answer' if error.sqlstate is None else 'ended a transaction'}:"
+                f" {text}.",
                 expected="a PostgreSQL server that takes connections and confirms commits",
                 remedy="Nothing is lost: run again, when the server is back.",
             )
@@ -219,11 +256,21 @@ class _Connections:
 
 
 class PostgresStore(_Connections):
-    """One server, many machines. `transaction` returns when the server has said that the work is durable."""
+    """One server, many machines. `transaction` returns when the server has said that the work is
+    durable.
+    """
 
     served = True
 
-    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False, workspace: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        create: bool = True,
+        repair: bool = False,
+        workspace: str = "",
+    ) -> None:
         """`workspace` is the id of the one it is opened for: a schema belongs to the first."""
         super().__init__(url)
         self.clock, self.locks, self._workspace = clock, NoLocks(), workspace
@@ -253,18 +300,28 @@ class PostgresStore(_Connections):
         if not self._workspace or (owner := _owner(db)) == self._workspace:
             return
         if owner is None:
-            db.execute("insert into meta (key, value) values ('workspace', %s) on conflict (key) do nothing", (self._workspace,))
+            db.execute(
+                "insert into meta (key, value) values ('workspace', %s) on conflict (key) do"
+                " nothing",
+                (self._workspace,),
+            )
         if _owner(db) != self._workspace:
             raise UsageError(
-                f"This schema belongs to another workspace: {shown(self.url)} keeps the store of {_owner(db)}.",
+                f"This schema belongs to another workspace: {shown(self.url)} keeps the store of"
+                f" {_owner(db)}.",
                 expected=f"a schema of its own for this workspace, {self._workspace}",
-                remedy="Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the same workspace once, bring its files "
-                "back with `kfm backup --restore`: its id is among them.",
+                remedy=(
+                    "Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the"
+                    " same workspace once, bring its files back with `kfm backup --restore`: its id"
+                    " is among them."
+                ),
             )
 
-    # ---- transactions ----------------------------------------------------------------------------------------------------
+    # ---- transactions ----------------------------------------------------------------------------
     def now_ms(self) -> int:
-        """This machine's time, for what is shown; what decides asks the server inside its transaction."""
+        """This machine's time, for what is shown; what decides asks the server inside its
+        transaction.
+        """
         return int(self.clock.now().timestamp() * 1000)
 
     def transaction(self, work: Callable[[PostgresTx], T], *, durable: bool = True) -> T:
@@ -299,7 +356,9 @@ class PostgresStore(_Connections):
             )
 
     def read(self, work: Callable[[PostgresTx], T]) -> T:
-        """Look without writing: one consistent snapshot, asked for again while the server is away."""
+        """Look without writing: one consistent snapshot, asked for again while the server is
+        away.
+        """
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -311,8 +370,8 @@ class PostgresStore(_Connections):
 
     @contextlib.contextmanager
     def rebuilding(self, aside: Path) -> Iterator["ServerRebuild"]:
-        """Everybody else stands still; what is there is dropped, and the new content appears at once or not at all. The old rows are kept in
-        a file in the folder `aside`."""
+        """Everybody else stands still; what is there is dropped, and the new content appears at
+        once or not at all. The old rows are kept in a file in the folder `aside`."""
         with contextlib.suppress(KfmError):  # what is damaged cannot always be kept
             self.copy_to(aside / "idempotency.sqlite")
         root: str | None = None
@@ -321,13 +380,14 @@ class PostgresStore(_Connections):
         with self._begun(_BUILD, PATIENCE) as (db, first), self._mapped():
             db.execute(_ALONE, ("migrations",))
             if db.execute("select to_regclass('meta') as found").fetchone()["found"] is not None:
-                db.execute("lock table meta in access exclusive mode")  # every transaction looks there first
+                # every transaction looks there first
+                db.execute("lock table meta in access exclusive mode")
                 self._must_be_ours(db)
             inside = _Inside(self, db, first["now_ms"])
             yield ServerRebuild(inside, self.epoch, root)
             _finish(db)
 
-    # ---- format ------------------------------------------------------------------------------------------------------------
+    # ---- format ----------------------------------------------------------------------------------
     def _migrate(self, db: Any, create: bool) -> None:
         files, have = _migrations(), _format(db)
         if have > len(files):
@@ -353,7 +413,7 @@ class PostgresStore(_Connections):
             remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
         )
 
-    # ---- the rest of what a store does ----------------------------------------------------------------------------------
+    # ---- the rest of what a store does -----------------------------------------------------------
     def bell(self) -> "ServerBell":
         """What rings when somebody puts a job."""
         return ServerBell(self._connect)
@@ -362,7 +422,9 @@ class PostgresStore(_Connections):
         """The server does that by itself."""
 
     def vacuum(self) -> None:
-        """Write the tables anew that hold what runs saw; the server's own log and its backups are its keeper's."""
+        """Write the tables anew that hold what runs saw; the server's own log and its backups are
+        its keeper's.
+        """
         with self._mapped(), contextlib.closing(self._connect()) as db:
             for table in (
                 "ledger",
@@ -387,7 +449,9 @@ class PostgresStore(_Connections):
         return "ok"
 
     def examine_server(self) -> list[tuple[str, str, str]]:
-        """(code, what, remedy) of settings that would lose data, and of what stands between us and the server."""
+        """(code, what, remedy) of settings that would lose data, and of what stands between us and
+        the server.
+        """
         with self._begun(_READ, PATIENCE) as (db, _), self._mapped():
             before = self.clock.now().timestamp()
             told = db.execute(
@@ -401,7 +465,9 @@ class PostgresStore(_Connections):
         return found if self._rings() else [*found, _POOLER]
 
     def _rings(self) -> bool:
-        """Whether a bell rings here: it does not behind a pooler that hands connections out by transaction."""
+        """Whether a bell rings here: it does not behind a pooler that hands connections out by
+        transaction.
+        """
         import select
 
         bell = self.bell()
@@ -421,13 +487,24 @@ class PostgresStore(_Connections):
         from kfm.store.sqlite import SqliteStore
 
         SqliteStore(file, self.clock).abandon()
-        with self._begun(_READ, PATIENCE) as (db, _), self._mapped(), contextlib.closing(sqlite3.connect(file)) as copy:
-            for (table,) in copy.execute("select name from sqlite_master where type = 'table' order by name").fetchall():
+        with (
+            self._begun(_READ, PATIENCE) as (db, _),
+            self._mapped(),
+            contextlib.closing(sqlite3.connect(file)) as copy,
+        ):
+            for (table,) in copy.execute(
+                "select name from sqlite_master where type = 'table' order by name"
+            ).fetchall():
                 names = [row[1] for row in copy.execute(f"pragma table_info({table})")]
-                places = f"insert or replace into {table} ({', '.join(names)}) values ({', '.join(':' + n for n in names)})"
+                places = (
+                    f"insert or replace into {table} ({', '.join(names)}) values"
+                    f" ({', '.join(':' + n for n in names)})"
+                )
                 order = " order by rowid" if db.execute(_HAS_ROWID, (table,)).fetchone() else ""
                 with db.cursor(name="copy") as rows:
-                    copy.executemany(places, rows.execute(f"select {', '.join(names)} from {table}{order}"))
+                    copy.executemany(
+                        places, rows.execute(f"select {', '.join(names)} from {table}{order}")
+                    )
             copy.commit()
 
     def close(self) -> None:
@@ -463,10 +540,14 @@ class _Inside:
         self._store, self._db, self._now_ms = store, db, now_ms
 
     def clear(self) -> bool:
-        """Make every table anew; whether jobs, switches, pools, schedules and backfills could be carried over."""
+        """Make every table anew; whether jobs, switches, pools, schedules and backfills could be
+        carried over.
+        """
         from kfm.store.sqlite import DERIVED
 
-        own = re.findall(r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file))
+        own = re.findall(
+            r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file)
+        )
         self._db.execute("savepoint carry")
         try:
             self._anew(own, [table for table in own if table not in DERIVED])
@@ -529,7 +610,11 @@ class ServerBell:
         try:
             db = self._connect()
             with _closed_on_error(db):
-                db.execute(db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()["said"])
+                db.execute(
+                    db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()[
+                        "said"
+                    ]
+                )
             self._db = db
         except (psycopg.Error, KfmError):
             self._db = None
@@ -566,7 +651,10 @@ _COLUMNS = """select column_name from information_schema.columns
 _POOLER = (
     "store.pooler",
     "a notification did not arrive: a pooler hands out connections by transaction",
-    "Connect to the server itself, or set the pooler to session mode; locks, LISTEN and session settings need it.",
+    (
+        "Connect to the server itself, or set the pooler to session mode; locks, LISTEN and session"
+        " settings need it."
+    ),
 )
 
 
@@ -606,17 +694,38 @@ def _migrations() -> list[list[str]]:
 def judge_settings(settings: dict[str, str], used: int, skew: float) -> list[tuple[str, str, str]]:
     """What doctor says about a server."""
     found = [
-        (f"store.{name}", f"{name} is off: a power cut would lose what was stored", f"Set `{name} = on` on the server.")
+        (
+            f"store.{name}",
+            f"{name} is off: a power cut would lose what was stored",
+            f"Set `{name} = on` on the server.",
+        )
         for name in ("fsync", "synchronous_commit", "full_page_writes")
         if settings[name] == "off"
     ]
     if int(settings["server_version_num"]) < 140_000:
-        found.append(("store.old", f"the server is PostgreSQL {settings['server_version']}", "Use PostgreSQL 14 or newer."))
-    spare = int(settings["max_connections"]) - int(settings["superuser_reserved_connections"]) - used
+        found.append(
+            (
+                "store.old",
+                f"the server is PostgreSQL {settings['server_version']}",
+                "Use PostgreSQL 14 or newer.",
+            )
+        )
+    spare = (
+        int(settings["max_connections"]) - int(settings["superuser_reserved_connections"]) - used
+    )
     if spare < POOL + 1:
-        what = f"{max(spare, 0)} connections are left of {settings['max_connections']}; a worker takes up to {POOL + 1}"
+        what = (
+            f"{max(spare, 0)} connections are left of {settings['max_connections']}; a worker takes"
+            f" up to {POOL + 1}"
+        )
         found.append(("store.connections", what, "Raise max_connections on the server."))
     if skew > 5:
         what = f"the server's clock differs from this machine's by {skew:.0f} s"
-        found.append(("store.clock", what, "Let both follow the same time server: job times and receipts would disagree."))
+        found.append(
+            (
+                "store.clock",
+                what,
+                "Let both follow the same time server: job times and receipts would disagree.",
+            )
+        )
     return found

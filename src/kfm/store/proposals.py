@@ -21,7 +21,9 @@ class ProposalView(View):
         self._do("proposal_hand_on", old=old, new=new)
 
     def put(self, number: int, run_id: str) -> None:
-        """The number a run's proposal has in the evidence; of several runs that had it in turn the last one keeps it."""
+        """The number a run's proposal has in the evidence; of several runs that had it in turn the
+        last one keeps it.
+        """
         self._do("proposal_put", number=number, run_id=run_id)
 
     def number(self, run_id: str) -> int | None:

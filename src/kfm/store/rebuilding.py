@@ -16,7 +16,9 @@ __all__ = ["FileRebuild", "rebuilding"]
 
 @contextmanager
 def rebuilding(path: Path, clock: Clock, aside: Path) -> "Iterator[FileRebuild]":
-    """The old store, which may be damaged, works on until the new one is finished; then it is kept in the folder `aside`."""
+    """The old store, which may be damaged, works on until the new one is finished; then it is kept
+    in the folder `aside`.
+    """
     building = path.with_name(f"{path.name}.new-{os.getpid()}")
     try:
         building.parent.mkdir(parents=True, exist_ok=True)

@@ -19,10 +19,14 @@ SQL["run_insert"] = insert_sql("ledger", (*_LEDGER_FIELDS, "sum"))
 
 
 def ledger_sum(row: dict[str, Any]) -> str:
-    """The checksum of a ledger row over all its fields; `backfill` came later, and a row without one is summed as before."""
+    """The checksum of a ledger row over all its fields; `backfill` came later, and a row without
+    one is summed as before.
+    """
     from hashlib import sha256
 
-    return sha256(canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])).hexdigest()
+    return sha256(
+        canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])
+    ).hexdigest()
 
 
 def ledger_row(raw: Row) -> LedgerRow:
@@ -36,7 +40,10 @@ def ledger_row(raw: Row) -> LedgerRow:
         raise IntegrityError(
             f"The ledger row of run {raw['run_id']} is damaged.",
             expected="its checksum to match its fields",
-            remedy="Run `kfm doctor --fix`: it sets the row aside in ledger/quarantine and rebuilds it from evidence.",
+            remedy=(
+                "Run `kfm doctor --fix`: it sets the row aside in ledger/quarantine and rebuilds it"
+                " from evidence."
+            ),
         )
     return LedgerRow(**values)
 
@@ -52,8 +59,16 @@ class RunView(View):
         rows = [ledger_row(r) for r in self._all("run_open", dataset_id=dataset_id)]
         return [r for r in rows if partition is None or r.partition == partition]
 
-    def by_tuple(self, dataset_id: str, partition: str, spec_hash: str, input_hash: str) -> list[LedgerRow]:
-        rows = self._all("run_tuple", dataset_id=dataset_id, partition=partition, spec_hash=spec_hash, input_hash=input_hash)
+    def by_tuple(
+        self, dataset_id: str, partition: str, spec_hash: str, input_hash: str
+    ) -> list[LedgerRow]:
+        rows = self._all(
+            "run_tuple",
+            dataset_id=dataset_id,
+            partition=partition,
+            spec_hash=spec_hash,
+            input_hash=input_hash,
+        )
         return [ledger_row(r) for r in rows]
 
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
@@ -62,7 +77,11 @@ class RunView(View):
     def left_promotable(self) -> list[str]:
         """Datasets with a proposal that needs nobody any more, while nobody is at work on them."""
         leases = LeaseView(self._store, self._db)
-        return [r["dataset_id"] for r in self._all("run_left_promotable") if leases.is_free(r["dataset_id"])]
+        return [
+            r["dataset_id"]
+            for r in self._all("run_left_promotable")
+            if leases.is_free(r["dataset_id"])
+        ]
 
     def maker_of(self, dataset_id: str, version_id: str) -> LedgerRow | None:
         """The newest run that made a version official."""
@@ -72,15 +91,28 @@ class RunView(View):
     def unchanged(self, dataset_id: str, version_id: str) -> list[tuple[Place, Mark]]:
         """What was found to change nothing about a version."""
         rows = self._all("run_unchanged", dataset_id=dataset_id, version_id=version_id)
-        return [(Place(r["partition"], r["win"]), Mark(r["input_hash"], r["transform_hash"], r["spec_hash"])) for r in rows]
+        return [
+            (
+                Place(r["partition"], r["win"]),
+                Mark(r["input_hash"], r["transform_hash"], r["spec_hash"]),
+            )
+            for r in rows
+        ]
 
     def committed(self, dataset_id: str, partition: str, limit: int) -> list[LedgerRow]:
         """The newest runs of a partition that became official."""
-        return [ledger_row(r) for r in self._all("run_committed", dataset_id=dataset_id, partition=partition, limit=limit)]
+        return [
+            ledger_row(r)
+            for r in self._all(
+                "run_committed", dataset_id=dataset_id, partition=partition, limit=limit
+            )
+        ]
 
     def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
         """The run that last made this version official under this spec."""
-        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)
+        row = self._one(
+            "run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash
+        )
         return None if row is None else ledger_row(row)
 
     def unarchived(self, dataset_id: str) -> list[LedgerRow]:
@@ -90,7 +122,9 @@ class RunView(View):
         return [ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
 
     def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[dict[str, Any]]:
-        """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at all."""
+        """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at
+        all.
+        """
         bad: list[dict[str, Any]] = []
         for raw in self._all("run_list", dataset_id=dataset_id, limit=limit):
             try:
@@ -128,15 +162,27 @@ class RunView(View):
 
     def staged(self, dataset_id: str, partition: str, win: str) -> list[LedgerRow]:
         """The parts of one partition and window that wait to be assembled."""
-        return [ledger_row(r) for r in self._all("run_staged", dataset_id=dataset_id, partition=partition, win=win)]
+        return [
+            ledger_row(r)
+            for r in self._all("run_staged", dataset_id=dataset_id, partition=partition, win=win)
+        ]
 
     def staged_for(self, dataset_id: str, backfill: str) -> list[LedgerRow]:
         """The parts of a backfill that wait to be assembled, by window and partition."""
-        return [ledger_row(r) for r in self._all("run_staged_for", dataset_id=dataset_id, backfill=backfill)]
+        return [
+            ledger_row(r)
+            for r in self._all("run_staged_for", dataset_id=dataset_id, backfill=backfill)
+        ]
 
     def staged_ids(self, dataset_id: str, backfill: str) -> set[str]:
-        return {str(r["run_id"]) for r in self._all("run_staged_ids", dataset_id=dataset_id, backfill=backfill)}
+        return {
+            str(r["run_id"])
+            for r in self._all("run_staged_ids", dataset_id=dataset_id, backfill=backfill)
+        }
 
     def staged_counts(self, dataset_id: str) -> dict[str, int]:
         """Backfill -> how many parts wait to be assembled."""
-        return {str(r["backfill"]): int(r["parts"]) for r in self._all("run_staged_counts", dataset_id=dataset_id)}
+        return {
+            str(r["backfill"]): int(r["parts"])
+            for r in self._all("run_staged_counts", dataset_id=dataset_id)
+        }

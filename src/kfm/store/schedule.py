@@ -1,4 +1,6 @@
-"""What was asked for when: one row per window and partition, and small values that polling must not forget."""
+"""What was asked for when: one row per window and partition, and small values that polling must not
+forget.
+"""
 
 from typing import Any
 
@@ -11,7 +13,8 @@ __all__ = ["ScheduleView"]
 
 _FIELDS = VisitRow.__struct_fields__
 SQL["visit_put"] = (
-    f"insert into visit ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on conflict (subject, slot, partition) do update set "
+    f"insert into visit ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on"
+    " conflict (subject, slot, partition) do update set "
     + ", ".join(f"{f} = excluded.{f}" for f in _FIELDS if f not in ("subject", "slot", "partition"))
 )
 
@@ -39,7 +42,9 @@ class ScheduleView(View):
         return None if row is None or row["due_at"] is None else int(row["due_at"])
 
     def ended(self, subject: str, limit: int) -> list[tuple[VisitRow, str, str]]:
-        """Visits whose job has ended since, with its outcome and error; a job that was forgotten had succeeded."""
+        """Visits whose job has ended since, with its outcome and error; a job that was forgotten
+        had succeeded.
+        """
         rows = self._all("visit_ended", subject=subject, limit=limit)
         return [(_visit(r), r["ended"] or "succeeded", r["said"] or "") for r in rows]
 
@@ -48,7 +53,10 @@ class ScheduleView(View):
         return [_visit(r) for r in self._all("visit_shown", subject=subject, limit=limit)]
 
     def counts(self, subject: str) -> dict[str, int]:
-        return {r["outcome"] or "open": int(r["visits"]) for r in self._all("visit_count", subject=subject)}
+        return {
+            r["outcome"] or "open": int(r["visits"])
+            for r in self._all("visit_count", subject=subject)
+        }
 
     def alone(self, subject: str) -> None:
         """Nobody else decides about this subject until the transaction ends."""

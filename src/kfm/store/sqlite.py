@@ -1,4 +1,6 @@
-"""The store in one SQLite file: WAL mode, synchronous=FULL, `BEGIN IMMEDIATE` only, writers queue on a flock turnstile."""
+"""The store in one SQLite file: WAL mode, synchronous=FULL, `BEGIN IMMEDIATE` only, writers queue
+on a flock turnstile.
+"""
 
 import contextlib
 import fcntl
@@ -25,15 +27,29 @@ __all__ = ["DERIVED", "WAIT_AGAIN", "SqliteStore", "carry_over", "copy_files", "
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
-# What reindex makes from evidence; every other table is coordination state, which only the store itself has.
+# What reindex makes from evidence; every other table is coordination state, which only the store
+# itself has.
 DERIVED = {
     "ledger", "journal", "journal_head", "plan", "generation", "outbox", "lineage", "lineage_edge", "head_key", "source_state", "noop",
     "proposal", "lease", "meta", "sqlite_sequence",
 }  # fmt: skip
-WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"  # nobody of an earlier epoch may end it
+# nobody of an earlier epoch may end it
+WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"
 _VACUUM_S = 60.0
 _UNTIDY = 256  # changes of rows: a few pages each
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "fuse.sshfs",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "9p",
+}
 
 
 class SqliteStore:
@@ -52,7 +68,9 @@ class SqliteStore:
         _refuse_network_file_system(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
-        self._turnstile = os.open(path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._turnstile = os.open(
+            path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
         self.locks = LockFolder(path.parent / "locks")
         self.bells = Bells(path.parent / "bells")
         self.sql, self.timed = SQL, frozenset(name for name, sql in SQL.items() if is_timed(sql))
@@ -78,13 +96,21 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60, cached_statements=256)
+            db = sqlite3.connect(
+                self.path,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=60,
+                cached_statements=256,
+            )
             db.row_factory = sqlite3.Row
-            with self._turn():  # a new file changes its journal mode once, and does not wait for others while it does
+            # a new file changes its journal mode once, and does not wait for others while it does
+            with self._turn():
                 db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
             db.execute("pragma cache_size = -512")
-            db.execute("pragma wal_autocheckpoint = 1000")  # `tidy` comes first where somebody rests; a longer log grows its file with every commit
+            # `tidy` comes first where somebody rests; a longer log grows its file with every commit
+            db.execute("pragma wal_autocheckpoint = 1000")
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
@@ -102,9 +128,13 @@ class SqliteStore:
         if have == len(files):
             return
         with self._turn():
-            have = int(self._db.execute("pragma user_version").fetchone()[0])  # another process may have been first
+            # another process may have been first
+            have = int(self._db.execute("pragma user_version").fetchone()[0])
             for number, file in enumerate(files[have:], have + 1):
-                self._db.executescript(f"begin immediate;\n{file.read_text()}\npragma user_version = {number};\ncommit;")
+                self._db.executescript(
+                    f"begin immediate;\n{file.read_text()}\npragma user_version ="
+                    f" {number};\ncommit;"
+                )
 
     @contextlib.contextmanager
     def _turn(self) -> Any:
@@ -157,7 +187,9 @@ class SqliteStore:
         return self.bells.hang()
 
     def tidy(self) -> None:
-        """Bring the log into the file now, while nothing waits, so that no commit has to stop for it."""
+        """Bring the log into the file now, while nothing waits, so that no commit has to stop for
+        it.
+        """
         if self._db.total_changes - self._tidied >= _UNTIDY:
             self.transaction(lambda tx: self.after_commit(self._checkpoint))
 
@@ -167,7 +199,8 @@ class SqliteStore:
         try:
             with contextlib.closing(self._open()) as db, standing_still(self.path):
                 db.execute("vacuum")
-                while db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:  # somebody reads what was there before
+                # somebody reads what was there before
+                while db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
                     if time.monotonic() >= until:
                         raise Fenced(
                             "The store is being read, so its log cannot be emptied.",
@@ -179,7 +212,8 @@ class SqliteStore:
             raise _store_error(self.path, error) from error
 
     def _checkpoint(self) -> None:
-        with self._turn(), contextlib.suppress(sqlite3.DatabaseError):  # whoever commits next says what is wrong
+        # whoever commits next says what is wrong
+        with self._turn(), contextlib.suppress(sqlite3.DatabaseError):
             self._db.execute("pragma wal_checkpoint(passive)")
         self._tidied = self._db.total_changes
 
@@ -221,7 +255,9 @@ class SqliteStore:
                 call()
 
     def _check_file(self) -> None:
-        """A store that was set aside while we had it open belongs to an earlier epoch: nobody may write into it any more."""
+        """A store that was set aside while we had it open belongs to an earlier epoch: nobody may
+        write into it any more.
+        """
         if _identity(self.path) != self._file:
             raise Fenced(
                 "The store was rebuilt while this command was running.",
@@ -237,7 +273,11 @@ class SqliteStore:
         try:
             ticket.result = ticket.work(self._tx)
         except BaseException as error:
-            ticket.error = _store_error(self.path, error) if isinstance(error, sqlite3.DatabaseError) else error
+            ticket.error = (
+                _store_error(self.path, error)
+                if isinstance(error, sqlite3.DatabaseError)
+                else error
+            )
             for call in reversed(self._undo):
                 call()
             if not alone:
@@ -263,12 +303,16 @@ class SqliteStore:
         self.abandon()
 
     def forget_work(self) -> None:
-        """Drop jobs, leases and unfinished runs: for a copy that must not act on behalf of the original."""
+        """Drop jobs, leases and unfinished runs: for a copy that must not act on behalf of the
+        original.
+        """
         with self._turn():
             self._db.execute("begin immediate")
             self._db.execute("delete from job")
             self._db.execute("delete from lease")
-            unfinished = "select wal_id from ledger where state in ('CLAIMED', 'STAGED', 'PROPOSED')"
+            unfinished = (
+                "select wal_id from ledger where state in ('CLAIMED', 'STAGED', 'PROPOSED')"
+            )
             self._db.execute(f"delete from journal where wal_id in ({unfinished})")
             self._db.execute(f"delete from journal_head where wal_id in ({unfinished})")
             self._db.execute("delete from ledger where state in ('CLAIMED', 'STAGED', 'PROPOSED')")
@@ -286,7 +330,8 @@ class SqliteStore:
         self.locks.forget_all()
         if self._turnstile < 0:
             return
-        with self._turn():  # the last one to close brings the log into the file: nobody copies it meanwhile
+        # the last one to close brings the log into the file: nobody copies it meanwhile
+        with self._turn():
             self._db.close()
             self._reader.close()
         os.close(self._turnstile)
@@ -311,7 +356,8 @@ def copy_files(source: Path, target: Path) -> None:
     """Copy a store without opening it, while no writer is at work."""
     import shutil
 
-    turnstile = os.open(source.parent / "turnstile.lock", os.O_RDONLY | os.O_CLOEXEC)  # read-only media can be locked too
+    # read-only media can be locked too
+    turnstile = os.open(source.parent / "turnstile.lock", os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(turnstile, fcntl.LOCK_EX)
         for suffix in ("", "-wal"):
@@ -325,7 +371,9 @@ def copy_files(source: Path, target: Path) -> None:
 def standing_still(path: Path) -> Any:
     """No writer is at work on the store at `path` meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    turnstile = os.open(path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    turnstile = os.open(
+        path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )
     try:
         fcntl.flock(turnstile, fcntl.LOCK_EX)
         yield
@@ -334,7 +382,9 @@ def standing_still(path: Path) -> Any:
 
 
 def carry_over(old: Path, new: Path) -> bool:
-    """Bring jobs, switches, pools, schedules and backfills into a store rebuilt from evidence; False when they cannot be read whole."""
+    """Bring jobs, switches, pools, schedules and backfills into a store rebuilt from evidence;
+    False when they cannot be read whole.
+    """
     if not old.is_file():
         return False
     with contextlib.closing(sqlite3.connect(new, isolation_level=None, timeout=60)) as db:
@@ -353,11 +403,21 @@ def carry_over(old: Path, new: Path) -> bool:
 
 
 def _whole_tables(db: sqlite3.Connection) -> list[str]:
-    """The tables to carry over; none when one is missing or damaged. An older kfm did not have all of them."""
-    theirs, ours = ({row[0] for row in db.execute(f"select name from {s}.sqlite_master where type = 'table'")} for s in ("old", "main"))
-    older = db.execute("pragma old.user_version").fetchone()[0] < db.execute("pragma main.user_version").fetchone()[0]
+    """The tables to carry over; none when one is missing or damaged. An older kfm did not have all
+    of them.
+    """
+    theirs, ours = (
+        {row[0] for row in db.execute(f"select name from {s}.sqlite_master where type = 'table'")}
+        for s in ("old", "main")
+    )
+    older = (
+        db.execute("pragma old.user_version").fetchone()[0]
+        < db.execute("pragma main.user_version").fetchone()[0]
+    )
     wanted = sorted((ours & theirs if older else ours) - DERIVED)
-    whole = set(wanted) <= theirs and all(db.execute(f"pragma old.quick_check({t})").fetchone()[0] == "ok" for t in wanted)
+    whole = set(wanted) <= theirs and all(
+        db.execute(f"pragma old.quick_check({t})").fetchone()[0] == "ok" for t in wanted
+    )
     return wanted if whole else []
 
 
@@ -390,7 +450,9 @@ def _damaged(path: Path, error: BaseException) -> IntegrityError:
     return IntegrityError(
         f"The store {path.name} is damaged: {error}.",
         expected="a readable SQLite file",
-        remedy="Run `kfm reindex`: it sets the file aside and rebuilds the store from the evidence.",
+        remedy=(
+            "Run `kfm reindex`: it sets the file aside and rebuilds the store from the evidence."
+        ),
     )
 
 
@@ -400,7 +462,11 @@ def _refuse_network_file_system(folder: Path) -> None:
     except OSError:
         return  # not Linux: SQLite's own locking test is all there is
     here = str(folder.absolute())
-    best = max((m for m in mounts if here == m[1] or here.startswith(m[1].rstrip("/") + "/")), key=lambda m: len(m[1]), default=None)
+    best = max(
+        (m for m in mounts if here == m[1] or here.startswith(m[1].rstrip("/") + "/")),
+        key=lambda m: len(m[1]),
+        default=None,
+    )
     if best is not None and best[2] in _NETWORK:
         raise UsageError(
             f"The store would lie on a network file system ({best[2]}).",

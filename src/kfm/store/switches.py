@@ -20,7 +20,13 @@ class SwitchView(View):
         return any(s["name"] in (job.dataset_id, job.job_type) for s in self.listing())
 
     def off(self, name: str, reason: str, by_whom: str) -> None:
-        self._do("switch_off", name=name, reason=reason, by_whom=by_whom, at=rfc3339(self._store.clock.now()))
+        self._do(
+            "switch_off",
+            name=name,
+            reason=reason,
+            by_whom=by_whom,
+            at=rfc3339(self._store.clock.now()),
+        )
 
     def on(self, name: str) -> bool:
         found = bool(self._do("switch_on", name=name))

@@ -47,9 +47,18 @@ SQL = _load_queries()
 
 
 def insert_sql(table: str, fields: Sequence[str], key: str = "") -> str:
-    """With `key`, a row that is there already is updated, so that it keeps its place in the order of arrival."""
-    update = f" on conflict ({key}) do update set {', '.join(f'{f} = excluded.{f}' for f in fields)}" if key else ""
-    return f"insert into {table} ({', '.join(fields)}) values ({', '.join(':' + f for f in fields)}){update}"
+    """With `key`, a row that is there already is updated, so that it keeps its place in the order
+    of arrival.
+    """
+    update = (
+        f" on conflict ({key}) do update set {', '.join(f'{f} = excluded.{f}' for f in fields)}"
+        if key
+        else ""
+    )
+    return (
+        f"insert into {table} ({', '.join(fields)}) values"
+        f" ({', '.join(':' + f for f in fields)}){update}"
+    )
 
 
 class View:
@@ -61,7 +70,9 @@ class View:
 
     def _run(self, query: str, values: Mapping[str, Any]) -> Any:
         store = self._store
-        return self._db.execute(store.sql[query], {**values, **store.times()} if query in store.timed else values)
+        return self._db.execute(
+            store.sql[query], {**values, **store.times()} if query in store.timed else values
+        )
 
     def _all(self, query: str, /, **values: Any) -> list[Row]:
         found: list[Row] = self._run(query, values).fetchall()
@@ -75,5 +86,7 @@ class View:
         return int(self._run(query, values).rowcount)
 
     def _alone(self, name: str) -> None:
-        """Until this transaction ends, no other one that says the same name goes on. Datasets first, then rows: one order everywhere."""
+        """Until this transaction ends, no other one that says the same name goes on. Datasets
+        first, then rows: one order everywhere.
+        """
         self._store.alone(name)

@@ -1,4 +1,6 @@
-"""Doorbells of one machine: a worker that rests hangs up a FIFO, whoever puts a job writes a byte into every one of them."""
+"""Doorbells of one machine: a worker that rests hangs up a FIFO, whoever puts a job writes a byte
+into every one of them.
+"""
 
 import contextlib
 import errno
@@ -61,7 +63,8 @@ class Bells:
             try:
                 fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nobody listens any more; another person's bell is left alone
+                # nobody listens any more; another person's bell is left alone
+                if error.errno == errno.ENXIO:
                     with contextlib.suppress(OSError):
                         path.unlink()
                 continue

@@ -1,4 +1,6 @@
-"""discover: drafts for what catalogues offer and nobody has registered. A draft is a proposal to a person, never a publication."""
+"""discover: drafts for what catalogues offer and nobody has registered. A draft is a proposal to a
+person, never a publication.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -52,11 +54,21 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-def find_drafts(world: World, catalogue: Catalogue, registered: Sequence[DatasetEntry]) -> tuple[list[Draft], list[LeftOut]]:
-    """Draft an entry for each offer of `catalogue` that is not registered; the same offer twice is one draft."""
+def find_drafts(
+    world: World, catalogue: Catalogue, registered: Sequence[DatasetEntry]
+) -> tuple[list[Draft], list[LeftOut]]:
+    """Draft an entry for each offer of `catalogue` that is not registered; the same offer twice is
+    one draft.
+    """
     known = {(e.source.url, *(e.source.options.get("collections") or ())) for e in registered}
-    offers = msgspec.convert(offered(world, catalogue.url, catalogue.kind, catalogue.hosts), list[Offer])
-    wanted, drafted, taken = Counter(_plain_id(catalogue, o) for o in offers), drafts_in(world), {e.dataset_id for e in registered}
+    offers = msgspec.convert(
+        offered(world, catalogue.url, catalogue.kind, catalogue.hosts), list[Offer]
+    )
+    wanted, drafted, taken = (
+        Counter(_plain_id(catalogue, o) for o in offers),
+        drafts_in(world),
+        {e.dataset_id for e in registered},
+    )
     found, left_out = [], []
     for offer in offers:
         if catalogue.only and offer.name not in catalogue.only:
@@ -70,25 +82,42 @@ def find_drafts(world: World, catalogue: Catalogue, registered: Sequence[Dataset
         if not {(url, *more), (offer.url.partition("#")[0], *more)} & known:
             dataset_id = _plain_id(catalogue, offer)
             drafted_for_another = _is_another(world, drafted.get(dataset_id), offer, url)
-            if not offer.name or wanted[dataset_id] > 1 or dataset_id in taken or drafted_for_another:
-                mark = ids.digest(canonical.dumps([url, offer.options]))[-64:][:8]  # means this offer alone, today and the next time
+            if (
+                not offer.name
+                or wanted[dataset_id] > 1
+                or dataset_id in taken
+                or drafted_for_another
+            ):
+                # means this offer alone, today and the next time
+                mark = ids.digest(canonical.dumps([url, offer.options]))[-64:][:8]
                 dataset_id = f"{dataset_id[:54]}_{mark}"
             found.append(_draft(world, catalogue, offer, url, dataset_id))
     return found, left_out
 
 
 def usable_address(url: str) -> str:
-    """The one spelling of an address a catalogue names; whoever wrote the catalogue may lead us to a web address and nowhere else.
+    """The one spelling of an address a catalogue names; whoever wrote the catalogue may lead us to
+    a web address and nowhere else.
 
-    Raises `UsageError` for a file, a secret, a placeholder, or a reference: that would be looked up, or run, with the next fetch.
+    Raises `UsageError` for a file, a secret, a placeholder, or a reference: that would be looked
+    up, or run, with the next fetch.
     """
     url = url.partition("#")[0]
-    if any(is_reference(unquote_plus(field.partition("=")[2])) for field in (parse_url(url).query or "").split("&")):
+    if any(
+        is_reference(unquote_plus(field.partition("=")[2]))
+        for field in (parse_url(url).query or "").split("&")
+    ):
         raise UsageError(
-            "The address refers to a secret of ours.", expected="a plain web address", remedy="Ask whoever keeps the catalogue."
+            "The address refers to a secret of ours.",
+            expected="a plain web address",
+            remedy="Ask whoever keeps the catalogue.",
         )
     if "{" in url or "}" in url:
-        raise UsageError("The address has a placeholder.", expected="a plain web address", remedy="Register it by hand.")
+        raise UsageError(
+            "The address has a placeholder.",
+            expected="a plain web address",
+            remedy="Register it by hand.",
+        )
     find_inline_secret(url)
     return canonical_url(url)
 
@@ -101,7 +130,10 @@ def _plain_id(catalogue: Catalogue, offer: Offer) -> str:
 def _is_another(world: World, folder: str | None, offer: Offer, url: str) -> bool:
     """Whether the draft in `folder` is of another resource."""
     entry = _entry(world, folder) if folder is not None else None
-    return entry is not None and (entry["source"]["url"], entry["source"].get("options", {})) != (url, offer.options)
+    return entry is not None and (entry["source"]["url"], entry["source"].get("options", {})) != (
+        url,
+        offer.options,
+    )
 
 
 def _draft(world: World, catalogue: Catalogue, offer: Offer, url: str, dataset_id: str) -> Draft:
@@ -112,7 +144,11 @@ def _draft(world: World, catalogue: Catalogue, offer: Offer, url: str, dataset_i
     entry = {"dataset_id": dataset_id, "title": title, "description": description, "source": source}
     entry |= {"licence": offer.licence} if offer.licence else {}
     record = {
-        "@context": {"dcat": "http://www.w3.org/ns/dcat#", "dct": "http://purl.org/dc/terms/", "adms": "http://www.w3.org/ns/adms#"},
+        "@context": {
+            "dcat": "http://www.w3.org/ns/dcat#",
+            "dct": "http://purl.org/dc/terms/",
+            "adms": "http://www.w3.org/ns/adms#",
+        },
         "@id": f"kfm://dataset/{dataset_id}",
         "@type": "dcat:Dataset",
         "adms:status": "draft",
@@ -121,14 +157,28 @@ def _draft(world: World, catalogue: Catalogue, offer: Offer, url: str, dataset_i
         "dct:license": offer.licence or None,
         "dct:modified": offer.modified or None,
         "dct:source": catalogue.url,
-        "dcat:distribution": [{"@type": "dcat:Distribution", "dcat:accessURL": url, "dct:format": offer.format}],
+        "dcat:distribution": [
+            {"@type": "dcat:Distribution", "dcat:accessURL": url, "dct:format": offer.format}
+        ],
     }
     digest = ids.digest(canonical.dumps([entry, record]))
     folder = f"{FOLDER}/{dataset_id}/{digest.rpartition(':')[2][:16]}"
     said = {k: v for k, v in record.items() if v is not None}
-    world.data.create(f"{folder}/dcat.json", msgspec.json.format(canonical.dumps(said), indent=2) + b"\n")  # the catalogue comes first
-    new = world.data.create(f"{folder}/registry.json", msgspec.json.format(canonical.dumps(entry), indent=2) + b"\n")
-    return Draft(dataset_id=dataset_id, title=title, source_url=url, licence=offer.licence or None, path=folder, new=bool(new))
+    # the catalogue comes first
+    world.data.create(
+        f"{folder}/dcat.json", msgspec.json.format(canonical.dumps(said), indent=2) + b"\n"
+    )
+    new = world.data.create(
+        f"{folder}/registry.json", msgspec.json.format(canonical.dumps(entry), indent=2) + b"\n"
+    )
+    return Draft(
+        dataset_id=dataset_id,
+        title=title,
+        source_url=url,
+        licence=offer.licence or None,
+        path=folder,
+        new=bool(new),
+    )
 
 
 def drafts_in(world: World) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""erase: destroy the bytes of what was withdrawn, everywhere; its commitment, the authority and the date stay in the channel.
+"""erase: destroy the bytes of what was withdrawn, everywhere; its commitment, the authority and the
+date stay in the channel.
 
-An erasure is an act like any other: its plan is durable before ★, and once its generation is there the bytes are owed. Whoever comes
-next (the command itself, `resume`, `doctor --fix`, the next run) destroys them before anything else is done with the dataset.
+An erasure is an act like any other: its plan is durable before ★, and once its generation is there
+the bytes are owed. Whoever comes next (the command itself, `resume`, `doctor --fix`, the next run)
+destroys them before anything else is done with the dataset.
 """
 
 import datetime as dt
@@ -60,22 +62,29 @@ __all__ = [
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/erasures/<generation>.json`: that an erasure was finished; what it destroyed is not told."""
+    """`work/<id>/erasures/<generation>.json`: that an erasure was finished; what it destroyed is
+    not told.
+    """
 
     dataset_id: str
     generation: int
     finished_at: str
     files: int
-    backups: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # made before it: whether each could be marked
+    # made before it: whether each could be marked
+    backups: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """`ERASED-<id>-<generation>.json` in a backup: what a restore does again, and the channel that says so."""
+    """`ERASED-<id>-<generation>.json` in a backup: what a restore does again, and the channel that
+    says so.
+    """
 
     act: Act
     channel: dict[str, str]  # name -> text of every generation up to it
-    approvals: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # run -> text of who agreed to what it made; without them nothing follows
-    roots: dict[int, str] | msgspec.UnsetType = msgspec.UNSET  # version -> text of every root these were made under
+    # run -> text of who agreed to what it made; without them nothing follows
+    approvals: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # version -> text of every root these were made under
+    roots: dict[int, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def unfinished(world: World, dataset_id: str) -> GenerationPredicate | None:
@@ -87,20 +96,27 @@ def unfinished(world: World, dataset_id: str) -> GenerationPredicate | None:
         made = channel.predicate(made.generation - 1)
     if made is None or not any(rule.get("erased") for rule in made.suppress):
         return None
-    if world.data.exists(erasure_path(dataset_id, made.generation)) and not list(left_behind(world, dataset_id)):
+    if world.data.exists(erasure_path(dataset_id, made.generation)) and not list(
+        left_behind(world, dataset_id)
+    ):
         return None
     return msgspec.structs.replace(made, root=None)
 
 
 def plan_again(world: World, dataset_id: str) -> Act | None:
-    """The plan of the erasure that is `unfinished`: made anew when it was lost. None: there is none."""
+    """The plan of the erasure that is `unfinished`: made anew when it was lost. None: there is
+    none.
+    """
     made = unfinished(world, dataset_id)
-    found: Act | None = world.store.transaction(lambda tx: intend(tx, world, made)) if made is not None else None
+    found: Act | None = (
+        world.store.transaction(lambda tx: intend(tx, world, made)) if made is not None else None
+    )
     return found
 
 
 def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | None:
-    """Destroy what is owed, alone with the dataset; how many files. None: nothing is owed. Repeatable: a killed one is begun again.
+    """Destroy what is owed, alone with the dataset; how many files. None: nothing is owed.
+    Repeatable: a killed one is begun again.
 
     Raises `Fenced` when a run is at work for longer than `wait_s`.
     """
@@ -115,7 +131,13 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
         for act in acts:
             number = act.predicate.generation
             marked = _mark_backups(world, act) or msgspec.UNSET
-            told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count, backups=marked)
+            told = Erasure(
+                dataset_id=dataset_id,
+                generation=number,
+                finished_at=now,
+                files=count,
+                backups=marked,
+            )
             world.data.replace(erasure_path(dataset_id, number), pretty(told))
             world.store.transaction(lambda tx: _over(tx, world, act, tokens))
             drop(world, act)
@@ -123,7 +145,9 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
 
 
 def _mark_backups(world: World, act: Act) -> dict[str, str]:
-    """Say in every backup that this workspace knows of what was erased since: a restore of it erases again."""
+    """Say in every backup that this workspace knows of what was erased since: a restore of it
+    erases again.
+    """
     made, found = act.predicate, dict[str, str]()
     path = "ledger/backups.jsonl"
     lines = world.root.read(path).splitlines() if world.root.exists(path) else []
@@ -133,7 +157,8 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
         if world.elsewhere is not None and (folder / "BACKUP.json").is_file():
             zone = world.elsewhere(folder)
             try:
-                zone.create(f"{_beside(act)}.json", pretty(mark))  # first: without the rest a restore fails, and brings nothing back
+                # first: without the rest a restore fails, and brings nothing back
+                zone.create(f"{_beside(act)}.json", pretty(mark))
                 found[str(folder)] = "marked"
                 _add_keys(world, act, folder)
                 for left in _stayed(world, made.dataset_id):
@@ -146,11 +171,19 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
 
 
 def _add_keys(world: World, act: Act, folder: Path) -> None:
-    """To a backup that holds keys, those that the rules are read by: they may be younger than it."""
-    if world.vaults is None or not msgspec.json.decode((folder / "BACKUP.json").read_bytes()).get("keys"):
+    """To a backup that holds keys, those that the rules are read by: they may be younger than
+    it.
+    """
+    if world.vaults is None or not msgspec.json.decode((folder / "BACKUP.json").read_bytes()).get(
+        "keys"
+    ):
         return
     with suppress(FileExistsError):
-        create_durably(folder / f"{_beside(act)}.keys", pretty(world.vaults.rule_keys(act.predicate.dataset_id)), 0o600)
+        create_durably(
+            folder / f"{_beside(act)}.keys",
+            pretty(world.vaults.rule_keys(act.predicate.dataset_id)),
+            0o600,
+        )
 
 
 def _beside(act: Act) -> str:
@@ -159,7 +192,9 @@ def _beside(act: Act) -> str:
 
 
 def _stayed(world: World, dataset_id: str) -> list[str]:
-    """What an erasure leaves and the head relies on: its version, where that comes from, the rules that keep the rest out. As it lies."""
+    """What an erasure leaves and the head relies on: its version, where that comes from, the rules
+    that keep the rest out. As it lies.
+    """
     tops = (versions_folder, derived_folder, withdrawals_folder, holds_folder, prov_folder)
     return [path for top in tops for path in world.data.names(top(dataset_id))]
 
@@ -167,11 +202,19 @@ def _stayed(world: World, dataset_id: str) -> list[str]:
 def _marked(world: World, act: Act) -> Mark:
     made, channel = act.predicate, world.channel(act.predicate.dataset_id)
     numbers = range(1, made.generation + 1)
-    runs = {run_id: approvals_path(made.dataset_id, run_id) for n in numbers if (run_id := channel.unverified(n).run_id)}
+    runs = {
+        run_id: approvals_path(made.dataset_id, run_id)
+        for n in numbers
+        if (run_id := channel.unverified(n).run_id)
+    }
     return Mark(
         act=act,
         channel={f"{n:08}.json": world.data.read(channel.path(n)).decode() for n in numbers},
-        approvals={run_id: world.data.read(path).decode() for run_id, path in runs.items() if world.data.exists(path)},
+        approvals={
+            run_id: world.data.read(path).decode()
+            for run_id, path in runs.items()
+            if world.data.exists(path)
+        },
         roots={version: raw.decode() for version, raw in world.keys.roots().items()},
     )
 
@@ -179,12 +222,18 @@ def _marked(world: World, act: Act) -> Mark:
 def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]:
     """The backups that were made before an erasure, and whether each says so now."""
     path = erasure_path(dataset_id, generation)
-    told = msgspec.json.decode(world.data.read(path), type=Erasure).backups if world.data.exists(path) else msgspec.UNSET
+    told = (
+        msgspec.json.decode(world.data.read(path), type=Erasure).backups
+        if world.data.exists(path)
+        else msgspec.UNSET
+    )
     return {} if told is msgspec.UNSET else told
 
 
 def erase_again(world: World, mark: Mark, backup: Path) -> None:
-    """In a workspace made from a marked backup: the channel as it was and what it shows, and its erasure once more."""
+    """In a workspace made from a marked backup: the channel as it was and what it shows, and its
+    erasure once more.
+    """
     made, beside = mark.act.predicate, backup / _beside(mark.act)
     for file in sorted(p for p in beside.rglob("*") if p.is_file()):
         path = file.relative_to(beside).as_posix()
@@ -199,7 +248,8 @@ def erase_again(world: World, mark: Mark, backup: Path) -> None:
     for name, text in mark.channel.items():
         world.data.create(f"{channel_folder(made.dataset_id)}/{name}", text.encode())
     world.store.transaction(lambda tx: world.channel(made.dataset_id).head(tx))
-    here = world.store.read(lambda tx: planned_sources(tx, world, made, bool(mark.act.inbox)))  # some may have gone before it was planned
+    # some may have gone before it was planned
+    here = world.store.read(lambda tx: planned_sources(tx, world, made, bool(mark.act.inbox)))
     act = msgspec.structs.replace(mark.act, inbox=here | (mark.act.inbox or {}) or msgspec.UNSET)
     world.data.create(act.path, pretty(act))
     finish_erasure(world, made.dataset_id)
@@ -211,7 +261,9 @@ def _over(tx: Tx, world: World, act: Act, tokens: list[Token]) -> None:
 
 
 def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Act]) -> int:
-    """The store forgets first: nobody resumes what has no files any more. The data key goes before what it sealed, for it reaches copies."""
+    """The store forgets first: nobody resumes what has no files any more. The data key goes before
+    what it sealed, for it reaches copies.
+    """
     head = _settled_head(world, dataset_id)
     for zone in (world.data, world.root):
         zone.sweep()  # scratch of dead processes
@@ -219,13 +271,19 @@ def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Ac
     if world.vaults is not None:
         world.vaults.erase(dataset_id)
     count = 0
-    for zone, paths in ((world.data, _in_data(world, dataset_id, head)), (world.root, _in_root(world, dataset_id))):
+    for zone, paths in (
+        (world.data, _in_data(world, dataset_id, head)),
+        (world.root, _in_root(world, dataset_id)),
+    ):
         for folder in _by_folder(paths):
-            world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)  # a frozen eraser destroys nothing newer
+            # a frozen eraser destroys nothing newer
+            world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)
             zone.remove_all(folder)
             count += len(folder)
     world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)
-    count += sum(inbox.destroy(world, act.inbox or {}, dt.datetime.fromisoformat(act.at)) for act in acts)
+    count += sum(
+        inbox.destroy(world, act.inbox or {}, dt.datetime.fromisoformat(act.at)) for act in acts
+    )
     world.store.vacuum()
     render_raw(world.data, dataset_id, world.publisher.update_metadata)
     project(world, dataset_id)
@@ -233,11 +291,15 @@ def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Ac
 
 
 def _settled_head(world: World, dataset_id: str) -> Generation:
-    """The head, whose version stays. A number that a person or a frozen run has named for another version is taken by a void generation."""
+    """The head, whose version stays. A number that a person or a frozen run has named for another
+    version is taken by a void generation.
+    """
     while True:
         head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
         named = [act.predicate.generation for act in meant(world.data, dataset_id)]
-        named += [row.intent or 0 for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id))]
+        named += [
+            row.intent or 0 for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id))
+        ]
         if max(named, default=0) <= head.generation:
             return head
         void(world, dataset_id, head.generation + 1, "0.0", "an erasure came first")
@@ -257,21 +319,38 @@ def _in_data(world: World, dataset_id: str, head: Generation) -> list[str]:
 def _kept_names(world: World, head: Generation) -> set[str]:
     """What is in the name of everything that belongs to the official version."""
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(head.dataset_id))
-    return _names(g for g in rows if g.version_id == head.version_id) if head.version_id is not None else set()
+    return (
+        _names(g for g in rows if g.version_id == head.version_id)
+        if head.version_id is not None
+        else set()
+    )
 
 
 def _names(made: Iterable[Generation]) -> set[str]:
     """What is in the name of everything that belongs to what these generations made official."""
-    return {n for g in made for n in (str(g.version_id), g.run_id, f"run_{g.run_id}", f"run_withdrawal_{g.generation}") if n}
+    return {
+        n
+        for g in made
+        for n in (str(g.version_id), g.run_id, f"run_{g.run_id}", f"run_withdrawal_{g.generation}")
+        if n
+    }
 
 
 def _erasable(zone: Zone, dataset_id: str, kept: set[str]) -> Iterator[str]:
-    """Every file of the table's places that does not stay; `checksums.sha256` first: a folder without it is not a version."""
-    tops = {place.path.format(id=dataset_id) for place in PLACES if place.zone == "data" and place.erased != "never"}
+    """Every file of the table's places that does not stay; `checksums.sha256` first: a folder
+    without it is not a version.
+    """
+    tops = {
+        place.path.format(id=dataset_id)
+        for place in PLACES
+        if place.zone == "data" and place.erased != "never"
+    }
     found = {path for top in tops for path in zone.names(top.rstrip("/"))}
     for path in sorted(found, key=lambda p: (not p.endswith("/checksums.sha256"), p)):
         place = place_of("data", path, dataset_id)
-        stays = place is not None and (place.erased == "never" or (place.erased != "all" and _is_kept(path, kept)))
+        stays = place is not None and (
+            place.erased == "never" or (place.erased != "all" and _is_kept(path, kept))
+        )
         if not stays:
             yield path
 
@@ -281,32 +360,60 @@ def _is_kept(path: str, kept: set[str]) -> bool:
 
 
 def _in_root(world: World, dataset_id: str) -> list[str]:
-    """What was set aside or waits to be sent, and speaks of this dataset. A store that was set aside speaks of all, and goes whole."""
+    """What was set aside or waits to be sent, and speaks of this dataset. A store that was set
+    aside speaks of all, and goes whole.
+    """
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
     ids = {row.run_id for row in rows} | {row.wal_id[:32] for row in rows}
     names = [f'"{dataset_id}"'.encode(), f'.{dataset_id}"'.encode(), f"/{dataset_id}".encode()]
     found = []
     for place in PLACES:
-        for path in world.root.names(place.path.rstrip("/")) if place.erased == "what names it" else ():
+        for path in (
+            world.root.names(place.path.rstrip("/")) if place.erased == "what names it" else ()
+        ):
             name = path.removeprefix(place.path)
-            if name.startswith("store-") or any(i in name for i in ids) or any(n in world.root.read(path) for n in names):
+            if (
+                name.startswith("store-")
+                or any(i in name for i in ids)
+                or any(n in world.root.read(path) for n in names)
+            ):
                 found.append(path)
     return found
 
 
 def _forget(tx: Tx, world: World, dataset_id: str, tokens: list[Token]) -> None:
-    """The ledger keeps that runs were made, not what they saw; runs and proposals that have not ended do so here, and are asked for again."""
+    """The ledger keeps that runs were made, not what they saw; runs and proposals that have not
+    ended do so here, and are asked for again.
+    """
     tx.leases.check(*tokens)
     now = rfc3339(world.clock.now())
     rows: list[LedgerRow] = tx.runs.recent(dataset_id, 1_000_000)
     made = {g.run_id for g in tx.index.generations(dataset_id) if g.run_id}
-    made |= {p.run_id for row in rows if row.run_id in made and is_assembly(row) for p in pinned_parts(world.data, row) or ()}
+    made |= {
+        p.run_id
+        for row in rows
+        if row.run_id in made and is_assembly(row)
+        for p in pinned_parts(world.data, row) or ()
+    }
     for row in rows:
-        sources = [{**s, "digest": "", "etag": "", "size": 0} for s in msgspec.json.decode(row.source_metadata)]
-        changes: dict[str, Any] = {"source_metadata": msgspec.json.encode(sources).decode(), "archived": 1, "key": "", "input_hash": ""}
+        sources = [
+            {**s, "digest": "", "etag": "", "size": 0}
+            for s in msgspec.json.decode(row.source_metadata)
+        ]
+        changes: dict[str, Any] = {
+            "source_metadata": msgspec.json.encode(sources).decode(),
+            "archived": 1,
+            "key": "",
+            "input_hash": "",
+        }
         changes |= {"content_id": None, "part": None, "rows_read": 0, "rows_written": 0}
         if row.ended_at is None or row.state == "STAGED":
-            changes |= {"state": "COMMITTED" if row.run_id in made else "SUPERSEDED", "promo": 0, "ended_at": now, "reason": "erased"}
+            changes |= {
+                "state": "COMMITTED" if row.run_id in made else "SUPERSEDED",
+                "promo": 0,
+                "ended_at": now,
+                "reason": "erased",
+            }
             if row.run_id not in made and not row.backfill:
                 tx.jobs.put(dataset_id, row.partition, row.win)
         tx.runs.move(row.run_id, row.state, **changes)
@@ -315,12 +422,17 @@ def _forget(tx: Tx, world: World, dataset_id: str, tokens: list[Token]) -> None:
 
 
 def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
-    """(path, why) of what an erasure should have destroyed and is here: it is not finished, or somebody brought it back."""
+    """(path, why) of what an erasure should have destroyed and is here: it is not finished, or
+    somebody brought it back.
+    """
     channel, number, whole = world.channel(dataset_id), 0, False
     if pending := erasing(world, dataset_id):
         why = _why(pending[-1].predicate.generation)
         head: Generation = world.store.transaction(lambda tx: channel.head(tx))
-        yield from ((path, why) for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id)))
+        yield from (
+            (path, why)
+            for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id))
+        )
         return
     versions: dict[str, int] = {}
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
@@ -330,25 +442,36 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
         except KfmError:
             return  # a damaged channel says nothing, and is said elsewhere
         if any(rule.get("erased") for rule in told.suppress):
-            number, whole = generation.generation, any(rule.get("content") == "*" for rule in told.suppress)
+            number, whole = (
+                generation.generation,
+                any(rule.get("content") == "*" for rule in told.suppress),
+            )
         if generation.version_id is not None:
             versions[generation.version_id] = generation.generation
     if not number:
         return
     gone = {version for version, last in versions.items() if last < number}
-    names = _names(g for g in rows if g.generation < number and (g.version_id is None or g.version_id in gone))
-    nothing = whole and gone == versions.keys()  # no run begins any more: what a frozen one wrote after it is not to be here either
+    names = _names(
+        g for g in rows if g.generation < number and (g.version_id is None or g.version_id in gone)
+    )
+    # no run begins any more: what a frozen one wrote after it is not to be here either
+    nothing = whole and gone == versions.keys()
     over = _finished(world, dataset_id, number)
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
         older = place is not None and place.erased == "all" and _written(world, path) < over
-        late = nothing and path.startswith((captures_folder(dataset_id) + "/", parts_folder(dataset_id) + "/"))
-        if older or late or _is_kept(path, names):  # a backup that was copied back is as old as it was
+        late = nothing and path.startswith(
+            (captures_folder(dataset_id) + "/", parts_folder(dataset_id) + "/")
+        )
+        # a backup that was copied back is as old as it was
+        if older or late or _is_kept(path, names):
             yield path, _why(number)
 
 
 def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
-    """Files that people brought, from before an erasure of what is in them: path -> why it is told, and another dataset that needs it or ""."""
+    """Files that people brought, from before an erasure of what is in them: path -> why it is told,
+    and another dataset that needs it or "".
+    """
     channel, found = world.channel(dataset_id), dict[str, tuple[str, str]]()
     for generation in world.store.read(lambda tx: tx.index.generations(dataset_id)):
         if generation.kind != "withdraw":
@@ -359,20 +482,28 @@ def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
             return found  # said elsewhere
         if not any(rule.get("erased") for rule in rules):
             continue
-        over, now, of = _finished(world, dataset_id, generation.generation), world.clock.now().timestamp(), inbox.scope(rules)
+        over, now, of = (
+            _finished(world, dataset_id, generation.generation),
+            world.clock.now().timestamp(),
+            inbox.scope(rules),
+        )
         paths = world.store.read(lambda tx: inbox.brought(world, tx, dataset_id, of))
         shared = world.store.read(lambda tx: inbox.others(world, tx, dataset_id, paths))
         for path in paths:
             at = (inbox.written(world, path) or 0) / 1e9
             if not over or at <= over or at > now:  # a time to come says nothing
-                why = f"generation {generation.generation} of {dataset_id} erased what it was the source of, and it is here"
+                why = (
+                    f"generation {generation.generation} of {dataset_id} erased what it was the"
+                    " source of, and it is here"
+                )
                 found[path] = (why, shared.get(path, ""))
     return found
 
 
 def _finished(world: World, dataset_id: str, number: int) -> float:
-    """When an erasure was finished, by its record; the time of the file counts only where it is earlier, for a copy is younger than what
-    it was made from. 0: nobody knows, and nothing is older."""
+    """When an erasure was finished, by its record; the time of the file counts only where it is
+    earlier, for a copy is younger than what it was made from. 0: nobody knows, and nothing is
+    older."""
     record = erasure_path(dataset_id, number)
     try:
         told = msgspec.json.decode(world.data.read(record), type=Erasure).finished_at
@@ -388,11 +519,16 @@ def _written(world: World, path: str) -> float:
 
 
 def _why(number: int) -> str:
-    return f"generation {number} says that it was erased, and it is here; `kfm doctor --fix` destroys it"
+    return (
+        f"generation {number} says that it was erased, and it is here; `kfm doctor --fix`"
+        " destroys it"
+    )
 
 
 def destroy_left(world: World, dataset_id: str) -> None:
-    """Finish an erasure, also one whose plan is lost; where others came after it, destroy what it should have."""
+    """Finish an erasure, also one whose plan is lost; where others came after it, destroy what it
+    should have.
+    """
     plan_again(world, dataset_id)
     if finish_erasure(world, dataset_id) is None:
         with alone(world, dataset_id):

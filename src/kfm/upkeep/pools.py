@@ -8,7 +8,9 @@ __all__ = ["pool_rows"]
 
 
 def pool_rows(tx: Tx, now_ms: int) -> list[dict[str, Any]]:
-    """One row per pool: slots, running, queued and due, later, how long the oldest due job waits."""
+    """One row per pool: slots, running, queued and due, later, how long the oldest due job
+    waits.
+    """
     depths = {(d["pool"], d["state"]): d for d in tx.jobs.depths()}
     rows = []
     for pool in tx.pools.listing():

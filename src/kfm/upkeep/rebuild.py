@@ -1,4 +1,6 @@
-"""rebuild: make the outputs of a receipt again from what was captured, and compare them byte for byte."""
+"""rebuild: make the outputs of a receipt again from what was captured, and compare them byte for
+byte.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,13 @@ from kfm.channel.chain import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.version_records import read_facts
-from kfm.judge.release import explained_before, govern_job, open_table, records_of_version, suppress_rules
+from kfm.judge.release import (
+    explained_before,
+    govern_job,
+    open_table,
+    records_of_version,
+    suppress_rules,
+)
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.paths import run_path, version_path
 from kfm.model.receipt import Receipt
@@ -38,20 +46,41 @@ def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
     return found
 
 
-def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Target) -> dict[str, Any]:
+def rebuild(
+    world: World, receipt: Receipt, record: dict[str, Any], target: Target
+) -> dict[str, Any]:
     """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
     target = replace(target, captured_at=record["started_at"])
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
     with world.data.scratch() as scratch:
-        known = known_columns(world, replace(target, transform_hash=record["transform_hash"]), record["base_version"])
+        known = known_columns(
+            world, replace(target, transform_hash=record["transform_hash"]), record["base_version"]
+        )
         job = transform_job(target, _inputs(world, record, target, room(scratch, "in")), known)
         result = world.transform(job, room(scratch, "out"), None)
-        table, result = _merged(world, record, target, scratch / "out" / result.artifact, result, scratch)
-        head = world.store.read(lambda tx: tx.index.generation(target.dataset_id, record["base_generation"])) or EMPTY(target.dataset_id)
+        table, result = _merged(
+            world, record, target, scratch / "out" / result.artifact, result, scratch
+        )
+        head = world.store.read(
+            lambda tx: tx.index.generation(target.dataset_id, record["base_generation"])
+        ) or EMPTY(target.dataset_id)
         rules = suppress_rules(world, target.dataset_id, head.suppressed)
         if target.entry.release is not None or rules:
-            before = explained_before(world, target.entry, record.get("records", {}).get(target.artifact), room(scratch, "before"))
-            release = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest, before=before)
+            before = explained_before(
+                world,
+                target.entry,
+                record.get("records", {}).get(target.artifact),
+                room(scratch, "before"),
+            )
+            release = govern_job(
+                target.entry,
+                table,
+                target.artifact,
+                result.schema,
+                rules,
+                hash_file(table).digest,
+                before=before,
+            )
             world.transform(release, room(scratch, "released"), None)
             table = scratch / "released" / target.artifact
         made = hash_file(table).digest
@@ -65,35 +94,57 @@ def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Targ
     }
 
 
-def _inputs(world: World, record: dict[str, Any], target: Target, scratch: Path) -> dict[str, tuple[Path, str]]:
+def _inputs(
+    world: World, record: dict[str, Any], target: Target, scratch: Path
+) -> dict[str, tuple[Path, str]]:
     sources = record["sources"]
     names = {f"{s['source_id']}.{target.entry.source.format}": s for s in sources}
-    capture = sources[0].get("capture") or capture_name(world, target.dataset_id, {n: s["digest"] for n, s in names.items()})
+    capture = sources[0].get("capture") or capture_name(
+        world, target.dataset_id, {n: s["digest"] for n, s in names.items()}
+    )
     found = {}
     for name, source in names.items():
         path = captured_file(world, target.dataset_id, capture, name, scratch)
         if path is None:
-            raise Denied(f"The capture {capture} is not here.", expected=name, remedy="Restore it, or rebuild where it is.")
+            raise Denied(
+                f"The capture {capture} is not here.",
+                expected=name,
+                remedy="Restore it, or rebuild where it is.",
+            )
         if not is_capture(world, target.dataset_id, path, source["digest"]):
-            raise IntegrityError(f"{name} of {capture} is damaged.", expected=source["digest"], remedy="Restore it from a backup.")
+            raise IntegrityError(
+                f"{name} of {capture} is damaged.",
+                expected=source["digest"],
+                remedy="Restore it from a backup.",
+            )
         found[source["source_id"]] = (path, source["digest"])
     return found
 
 
 def _merged(
-    world: World, record: dict[str, Any], target: Target, part: Path, result: TransformResult, scratch: Path
+    world: World,
+    record: dict[str, Any],
+    target: Target,
+    part: Path,
+    result: TransformResult,
+    scratch: Path,
 ) -> tuple[Path, TransformResult]:
     base = record["base_version"]
     rule = "upsert" if target.entry.merge == "replace" and target.win else target.entry.merge
     if base is None or rule != "upsert":
         return part, result
     facts = read_facts(world.data, target.dataset_id, base)
-    kept = {p: {**a, "from": version_path(target.dataset_id, base, p)} for p, a in facts["artifacts"].items()}
+    kept = {
+        p: {**a, "from": version_path(target.dataset_id, base, p)}
+        for p, a in facts["artifacts"].items()
+    }
     if world.is_private(target.dataset_id):
         kept = records_of_version(world, target.dataset_id, base, kept, record.get("records"))
     if target.artifact not in kept:
         return part, result
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))
     newer = says_newer(msgspec.json.encode(record["sources"]).decode())
-    merged = merge_tables(world, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer)
+    merged = merge_tables(
+        world, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer
+    )
     return scratch / "merged" / target.artifact, merged

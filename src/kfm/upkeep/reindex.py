@@ -1,4 +1,6 @@
-"""reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one can write into."""
+"""reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one
+can write into.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,16 +28,20 @@ __all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "re
 def datasets_with_evidence(world: World) -> list[str]:
     """Every dataset that has a channel or runs."""
     found = {p.split("/")[2] for p in world.data.names("catalog/channels")}
-    # A dry run leaves its artifacts and nothing else; a real one at least a capture, a part or a record.
+    # A dry run leaves its artifacts and nothing else; a real one at least a capture, a part or a
+    # record.
     found |= {p.split("/")[1] for p in world.data.names("work") if "/artifacts/" not in p}
     return sorted(found)
 
 
 def reindex(world: World, new: Rebuild, ledger: Path, damaged: list[str]) -> dict[str, Any]:
-    """Void every channel's next number, fill the new store, which is that of `world`, then let it take the place of the old one."""
+    """Void every channel's next number, fill the new store, which is that of `world`, then let it
+    take the place of the old one.
+    """
     names, seen = datasets_with_evidence(world), _root(new.old_root)
     why = unlike(seen, world.keys)
-    if why is not None:  # before anything is signed: the old store may know a newer root than the one that is here
+    # before anything is signed: the old store may know a newer root than the one that is here
+    if why is not None:
         raise rolled_back(why)
     epoch = 1 + max(known_epoch(world, names), new.old_epoch)
     void_all(world, names, epoch)
@@ -67,7 +73,9 @@ def known_epoch(world: World, dataset_ids: Sequence[str]) -> int:
 
 
 def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
-    """First of all: a void generation in every channel takes the number any lost intent had named."""
+    """First of all: a void generation in every channel takes the number any lost intent had
+    named.
+    """
     for dataset_id in dataset_ids:
         channel = world.channel(dataset_id)
         while True:
@@ -78,8 +86,12 @@ def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
                 break
 
 
-def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[str] | None = None) -> dict[str, int]:
-    """Fill the empty store of `world` from evidence; returns counts. Files that cannot be read are named in `damaged`."""
+def rebuild(
+    world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[str] | None = None
+) -> dict[str, int]:
+    """Fill the empty store of `world` from evidence; returns counts. Files that cannot be read are
+    named in `damaged`.
+    """
     damaged = damaged if damaged is not None else []
     counts = {"runs": 0, "noops": 0, "generations": 0, "lineage": 0}
     world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
@@ -89,7 +101,11 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
         for run_id in run_ids(world.data, dataset_id, packed):
             row = ledger_row(world, dataset_id, run_id, made, packed, damaged, parts)
             if row is not None:
-                number = candidate.proposal if (candidate := candidate_of(world, dataset_id, run_id)) is not None else None
+                number = (
+                    candidate.proposal
+                    if (candidate := candidate_of(world, dataset_id, run_id)) is not None
+                    else None
+                )
                 world.store.transaction(lambda tx: _put(tx, row, number))
                 counts["runs"] += 1
             else:
@@ -119,7 +135,12 @@ def _promoted(world: World, dataset_id: str) -> dict[str, int]:
 
 
 def _json(
-    world: World, dataset_id: str, run_id: str, name: str, packed: Packed | None = None, damaged: list[str] | None = None
+    world: World,
+    dataset_id: str,
+    run_id: str,
+    name: str,
+    packed: Packed | None = None,
+    damaged: list[str] | None = None,
 ) -> dict[str, Any] | None:
     """A file of a run as JSON; a damaged one counts as missing and is named."""
     damaged = damaged if damaged is not None else []
@@ -134,14 +155,21 @@ def _json(
     return found
 
 
-def assembled(world: World, dataset_id: str, made: dict[str, int], packed: Packed | None = None) -> dict[str, dict[str, Any]]:
+def assembled(
+    world: World, dataset_id: str, made: dict[str, int], packed: Packed | None = None
+) -> dict[str, dict[str, Any]]:
     """Run id of a part -> the record of the assembling run that made it official."""
     found = {}
     for run_id in made:
         record = _json(world, dataset_id, run_id, "run_record.json", packed) or {}
         path = pins_path(dataset_id, record.get("parts", ""))
         if record.get("parts") and world.data.exists(path):
-            found.update({p.run_id: record for p in msgspec.json.decode(world.data.read(path), type=Pins).parts})
+            found.update(
+                {
+                    p.run_id: record
+                    for p in msgspec.json.decode(world.data.read(path), type=Pins).parts
+                }
+            )
     return found
 
 
@@ -154,15 +182,25 @@ def ledger_row(
     damaged: list[str] | None = None,
     parts: Mapping[str, dict[str, Any]] | None = None,
 ) -> LedgerRow | None:
-    """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no record."""
+    """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no
+    record.
+    """
     record = _json(world, dataset_id, run_id, "run_record.json", packed, damaged)
     if record is None or record.get("dry_run"):
         return None
     outcome = _json(world, dataset_id, run_id, "outcome.json", packed, damaged) or {}
     whole = (parts or {}).get(run_id, record)
-    state = "COMMITTED" if run_id in made or whole is not record else outcome.get("state", "SUPERSEDED")
+    state = (
+        "COMMITTED" if run_id in made or whole is not record else outcome.get("state", "SUPERSEDED")
+    )
     if state == "STAGED":  # whether anything assembles it was known to the store that was lost
-        state, outcome = "SUPERSEDED", {**outcome, "reason": "the store was rebuilt before it was assembled"}
+        state, outcome = (
+            "SUPERSEDED",
+            {
+                **outcome,
+                "reason": "the store was rebuilt before it was assembled",
+            },
+        )
     receipt = receipt_path(run_id, record["started_at"])
     try:
         finished = msgspec.json.decode(world.root.read(receipt))["finished_at"]
@@ -227,7 +265,9 @@ def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: l
 
 
 def _noop_code(ended: Mapping[str, Any]) -> str:
-    """The code of a look that made no run; logs of an earlier kfm have only the reason, and but one of those is known."""
+    """The code of a look that made no run; logs of an earlier kfm have only the reason, and but one
+    of those is known.
+    """
     return str(ended.get("code") or (UNCHANGED if ended.get("reason") == "unchanged" else ""))
 
 
@@ -245,7 +285,9 @@ def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> di
 
 
 def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int:
-    """Lineage and outbox rows of one promoted run; a release marker says that its effect has happened."""
+    """Lineage and outbox rows of one promoted run; a release marker says that its effect has
+    happened.
+    """
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(run_id))
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
@@ -257,7 +299,9 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     sent = world.root.exists(announcement_path(dataset_id, generation))
 
     def put(tx: Tx) -> None:
-        tx.index.put_lineage(run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record))
+        tx.index.put_lineage(
+            run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record)
+        )
         tx.outbox.put(run_id, dataset_id, generation, payload)
         if sent:
             tx.outbox.mark(run_id, generation, "delivered")
@@ -270,12 +314,18 @@ def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
     """What the official version was made from, so that an unchanged upstream is a NOOP again."""
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
     noops: list[NoopRow] = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
-    for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)]):
+    for row in reversed(
+        [
+            r
+            for r in rows
+            if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)
+        ]
+    ):
         key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
         world.store.transaction(lambda tx: tx.index.put_head_key(key))
 
 
-# ---- what no evidence tells --------------------------------------------------------------------------------------------
+# ---- what no evidence tells ----------------------------------------------------------------------
 class Turn(msgspec.Struct, frozen=True):
     """A line of `switches.jsonl`."""
 
@@ -287,7 +337,9 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 def _recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
-    """Turn off what the record of switches says last to be off: a lost store turns nothing on. How many are."""
+    """Turn off what the record of switches says last to be off: a lost store turns nothing on. How
+    many are.
+    """
     file, last = ledger / "switches.jsonl", dict[str, Turn]()
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         try:
@@ -299,18 +351,29 @@ def _recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
 
     def put(tx: Tx) -> None:
         for turn in off:
-            tx.jobs._do("switch_off", name=turn.name, reason=turn.reason, by_whom=turn.by, at=turn.at)
+            tx.jobs._do(
+                "switch_off", name=turn.name, reason=turn.reason, by_whom=turn.by, at=turn.at
+            )
 
     store.transaction(put)
     return len(off)
 
 
 def _follow_ledger(tx: Tx) -> None:
-    """Parts that were staged are closed now: their backfills make them again when they are resumed."""
+    """Parts that were staged are closed now: their backfills make them again when they are
+    resumed.
+    """
     for row in tx.backfill.listing(-1):
         tx.backfill.follow_ledger(row)
 
 
 def _told(carried: bool, off: int) -> str:
     """What became of the tables that no evidence speaks of."""
-    return "carried over" if carried else f"lost: jobs, pools, schedules, backfills; switches: {off} off, as ledger/switches.jsonl says"
+    return (
+        "carried over"
+        if carried
+        else (
+            f"lost: jobs, pools, schedules, backfills; switches: {off} off, as"
+            " ledger/switches.jsonl says"
+        )
+    )

@@ -1,4 +1,6 @@
-"""retention: what a dataset may lose. Marks all that is still needed, names the rest, removes it; nothing younger than the grace time."""
+"""retention: what a dataset may lose. Marks all that is still needed, names the rest, removes it;
+nothing younger than the grace time.
+"""
 
 import datetime as dt
 import re
@@ -69,7 +71,8 @@ __all__ = [
 
 POLL_S = 0.05
 GRACE = "1h"  # what is younger may belong to somebody who has not said so yet
-ZONES = ("processed", "catalog", "raw", "work")  # bytes that two zones share count where they are published
+# bytes that two zones share count where they are published
+ZONES = ("processed", "catalog", "raw", "work")
 _PART = re.compile(rb"parts/([0-9a-f]{32})")
 _CAPTURE = re.compile(rb"capture_id\W+(c[0-9a-f]{32})")
 _SEALED_TEXT = re.compile(rb"sealed:[A-Za-z0-9+/=]+")
@@ -100,14 +103,21 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-# ---- holds -------------------------------------------------------------------------------------------------------------
+# ---- holds ---------------------------------------------------------------------------------------
 def hold(world: World, text: str, reason: str, by: str) -> Hold:
     """Keep the version a reference means until the hold is released."""
     ref = resolve(world, text)
-    made = Hold(dataset_id=ref.dataset_id, version_id=ref.version_id, reason=reason, by=by, at=rfc3339(world.clock.now()))
+    made = Hold(
+        dataset_id=ref.dataset_id,
+        version_id=ref.version_id,
+        reason=reason,
+        by=by,
+        at=rfc3339(world.clock.now()),
+    )
 
     def put(tx: Tx) -> None:
-        tx.schedule.alone(ref.dataset_id)  # a sweep looks for holds and begins to remove in one such transaction
+        # a sweep looks for holds and begins to remove in one such transaction
+        tx.schedule.alone(ref.dataset_id)
         if not world.data.exists(version_path(ref.dataset_id, ref.version_id, "checksums.sha256")):
             raise UsageError(
                 f"{ref.version_id} is not here any more.",
@@ -130,15 +140,24 @@ def release(world: World, text: str) -> bool:
 
 
 def _held(world: World, dataset_id: str) -> set[str]:
-    return {path.rsplit("/", 1)[-1].removesuffix(".json") for path in world.data.names(holds_folder(dataset_id))}
+    return {
+        path.rsplit("/", 1)[-1].removesuffix(".json")
+        for path in world.data.names(holds_folder(dataset_id))
+    }
 
 
-# ---- marking -----------------------------------------------------------------------------------------------------------
+# ---- marking -------------------------------------------------------------------------------------
 def doomed(world: World, dataset_id: str, grace: str = GRACE) -> list[Doomed]:
-    """Everything of a dataset that no channel, run, proposal, hold or open question needs any more."""
+    """Everything of a dataset that no channel, run, proposal, hold or open question needs any
+    more.
+    """
     found = _Marks(world, dataset_id)
     oldest = world.clock.now().timestamp() - seconds(grace)
-    return [item for item in found.unmarked() if item.paths and all(_age(world, path) <= oldest for path in item.paths)]
+    return [
+        item
+        for item in found.unmarked()
+        if item.paths and all(_age(world, path) <= oldest for path in item.paths)
+    ]
 
 
 def _age(world: World, path: str) -> float:
@@ -151,17 +170,28 @@ class _Marks:
 
     def __init__(self, world: World, dataset_id: str) -> None:
         self.world, self.id = world, dataset_id
-        self.head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-        self.generations: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
-        self.rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 10_000_000))
+        self.head: Generation = world.store.transaction(
+            lambda tx: world.channel(dataset_id).head(tx)
+        )
+        self.generations: list[Generation] = world.store.read(
+            lambda tx: tx.index.generations(dataset_id)
+        )
+        self.rows: list[LedgerRow] = world.store.read(
+            lambda tx: tx.runs.recent(dataset_id, 10_000_000)
+        )
         entry = world.registry(dataset_id)
         keep = entry.retention if entry is not None else None
-        self.cutoff = world.clock.now() - dt.timedelta(seconds=seconds(keep)) if keep is not None else None  # None: for ever
+        # None: for ever
+        self.cutoff = (
+            world.clock.now() - dt.timedelta(seconds=seconds(keep)) if keep is not None else None
+        )
         self.why = f"not official for {keep}"
         self.cancelled = self._cancelled()
         self.decided = self._decided() if self.cutoff is not None else set()
         self.versions = self._versions()
-        self.last = {row.partition: row.run_id for row in sorted(self.rows, key=lambda row: row.timestamp)}
+        self.last = {
+            row.partition: row.run_id for row in sorted(self.rows, key=lambda row: row.timestamp)
+        }
         self.runs = {row.run_id: row for row in self.rows if self._is_kept(row)}
 
     def _is_old(self, moment: dt.datetime | None) -> bool:
@@ -175,20 +205,44 @@ class _Marks:
         return {name for name, row in found.items() if row is not None and row.state == "cancelled"}
 
     def _is_open(self, row: LedgerRow) -> bool:
-        """Whether somebody goes on with this run: it has not ended, or its part waits to be assembled."""
-        return row.ended_at is None or (row.state == "STAGED" and row.backfill not in self.cancelled)
+        """Whether somebody goes on with this run: it has not ended, or its part waits to be
+        assembled.
+        """
+        return row.ended_at is None or (
+            row.state == "STAGED" and row.backfill not in self.cancelled
+        )
 
     def _versions(self) -> set[str]:
-        """The head, what a rollback goes back to, what was official within retention, what is worked on, what is held."""
+        """The head, what a rollback goes back to, what was official within retention, what is
+        worked on, what is held.
+        """
         back = [
             g
             for g in self.generations
-            if g.version_id not in (None, self.head.version_id, *self.head.suppressed, *self.head.held) and g.kind != "withdraw"
+            if g.version_id
+            not in (
+                None,
+                self.head.version_id,
+                *self.head.suppressed,
+                *self.head.held,
+            )
+            and g.kind != "withdraw"
         ]
-        kept = {self.head.version_id, *(g.version_id for g in back[-1:]), *_held(self.world, self.id)}
+        kept = {
+            self.head.version_id,
+            *(g.version_id for g in back[-1:]),
+            *_held(self.world, self.id),
+        }
         kept |= pinned(self.world.data, self.id, self.head.generation)
         for number, generation in enumerate(self.generations):
-            after = next((g for g in self.generations[number + 1 :] if g.version_id != generation.version_id), None)
+            after = next(
+                (
+                    g
+                    for g in self.generations[number + 1 :]
+                    if g.version_id != generation.version_id
+                ),
+                None,
+            )
             if not self._is_old(self._since(after)):
                 kept.add(generation.version_id)
         for row in self.rows:
@@ -208,7 +262,11 @@ class _Marks:
         desk, found = Desk(self.world, self.id), set()
         for run_id in runs_with_quarantine(self.world, self.id):
             item = desk.item(run_id)
-            if item is not None and item.state in ("accepted", "replayed") and self._is_old(dt.datetime.fromisoformat(item.since)):
+            if (
+                item is not None
+                and item.state in ("accepted", "replayed")
+                and self._is_old(dt.datetime.fromisoformat(item.since))
+            ):
                 found.add(run_id)
         return found
 
@@ -216,13 +274,21 @@ class _Marks:
         ended = dt.datetime.fromisoformat(row.ended_at) if row.ended_at is not None else None
         if self._is_open(row) or not self._is_old(ended) or row.version_id in self.versions:
             return True
-        if row.state == "REJECTED" and self.last[row.partition] == row.run_id and not is_assembly(row):
-            return True  # `kfm gates` judges it again, however long that takes; parts that wait are assembled again
+        if (
+            row.state == "REJECTED"
+            and self.last[row.partition] == row.run_id
+            and not is_assembly(row)
+        ):
+            # `kfm gates` judges it again, however long that takes; parts that wait are assembled
+            # again
+            return True
         folder = quarantine_path(self.id, row.run_id)
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
 
     def _journal(self, row: LedgerRow) -> bytes | None:
-        """What a journal says, uncovered; None when it is not here. Raises where it is sealed and the key is missing or damaged."""
+        """What a journal says, uncovered; None when it is not here. Raises where it is sealed and
+        the key is missing or damaged.
+        """
         raw = read_run_file(self.world.data, self.id, row.run_id, "wal.jsonl", {})
         if raw is None and not row.archived:
             records = self.world.store.read(lambda tx: tx.journals.raw(row.wal_id))
@@ -234,7 +300,9 @@ class _Marks:
         return b"\n".join([raw, *(veil.uncover(text).encode() for text in sorted(sealed))])
 
     def _parts(self) -> set[str] | None:
-        """None: what names them cannot be read (sealed, and the key is missing or damaged), so all of them are needed."""
+        """None: what names them cannot be read (sealed, and the key is missing or damaged), so all
+        of them are needed.
+        """
         try:
             return self._named_parts()
         except KfmError:
@@ -244,14 +312,30 @@ class _Marks:
         texts = [self._journal(row) or b"" for row in self.runs.values() if self._is_open(row)]
         files = [proposal_path(self.id, run_id, "candidate.json") for run_id in self.runs]
         files += [precise_path(self.id, version) for version in self.versions]
-        files += [pins_path(self.id, str(row.part)) for row in self.runs.values() if row.ended_at is None and is_assembly(row)]
-        texts += [self.world.kept(path) for path in files if self.world.data.exists(self.world.lies(path))]
+        files += [
+            pins_path(self.id, str(row.part))
+            for row in self.runs.values()
+            if row.ended_at is None and is_assembly(row)
+        ]
+        texts += [
+            self.world.kept(path) for path in files if self.world.data.exists(self.world.lies(path))
+        ]
         named = {match.decode() for text in texts for match in _PART.findall(text)}
-        digests = {match.decode()[:32] for text in texts for match in re.findall(rb"sha256:([0-9a-f]{64})", text)}
-        return named | digests | {row.part.removeprefix("sha256:")[:32] for row in self.runs.values() if row.part}
+        digests = {
+            match.decode()[:32]
+            for text in texts
+            for match in re.findall(rb"sha256:([0-9a-f]{64})", text)
+        }
+        return (
+            named
+            | digests
+            | {row.part.removeprefix("sha256:")[:32] for row in self.runs.values() if row.part}
+        )
 
     def _captures(self) -> set[str] | None:
-        """None: a run that is needed does not say what it captured, or cannot be read, so all of them are."""
+        """None: a run that is needed does not say what it captured, or cannot be read, so all of
+        them are.
+        """
         try:
             return self._named_captures()
         except KfmError:
@@ -260,13 +344,14 @@ class _Marks:
     def _named_captures(self) -> set[str] | None:
         found: set[str] = set()
         for row in self.runs.values():
-            raw = self._journal(row) if self.cutoff is not None or self._is_open(row) else b""  # for ever: whole ones stay anyway
+            # for ever: whole ones stay anyway
+            raw = self._journal(row) if self.cutoff is not None or self._is_open(row) else b""
             if raw is None and (self._is_open(row) or row.version_id in self.versions):
                 return None
             found |= {match.decode() for match in _CAPTURE.findall(raw or b"")}
         return found
 
-    # ---- the rest ------------------------------------------------------------------------------------------------------
+    # ---- the rest --------------------------------------------------------------------------------
     def _folders(self, base: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for path in self.world.data.names(base):
@@ -276,12 +361,19 @@ class _Marks:
     def unmarked(self) -> Iterator[Doomed]:
         processed = self._folders(versions_folder(self.id))
         kept = set(processed) if self.cutoff is None else self.versions & set(processed)
-        yield from (self._version(name, paths) for name, paths in processed.items() if name not in kept)
+        yield from (
+            self._version(name, paths) for name, paths in processed.items() if name not in kept
+        )
         withdrawn = {g.version_id for g in self.generations if self._is_withdrawn(g)}
-        for kind, folder in (("tiles", all_tiles_folder(self.id)), ("index", indexes_folder(self.id))):
+        for kind, folder in (
+            ("tiles", all_tiles_folder(self.id)),
+            ("index", indexes_folder(self.id)),
+        ):
             for name, paths in self._folders(folder).items():
                 if name not in kept or name in withdrawn:
-                    why = "its version was withdrawn" if name in withdrawn else "its version is gone"
+                    why = (
+                        "its version was withdrawn" if name in withdrawn else "its version is gone"
+                    )
                     yield Doomed(kind=kind, name=name, why=why, paths=tuple(paths))
         parts = self._parts()
         for name, paths in self._folders(parts_folder(self.id)).items():
@@ -291,45 +383,96 @@ class _Marks:
         if self.cutoff is not None:
             yield from self._runs()
         for run_id in sorted(self.decided):
-            paths = [p for p in self.world.data.names(quarantine_path(self.id, run_id)) if "/decisions/" not in p]
-            yield Doomed(kind="quarantine", name=run_id, why="decided, and older than retention", paths=tuple(paths))
+            paths = [
+                p
+                for p in self.world.data.names(quarantine_path(self.id, run_id))
+                if "/decisions/" not in p
+            ]
+            yield Doomed(
+                kind="quarantine",
+                name=run_id,
+                why="decided, and older than retention",
+                paths=tuple(paths),
+            )
 
     def _is_withdrawn(self, generation: Generation) -> bool:
         names = {"", *generation.partitions}
-        return withdrawn_inside(self.head, generation) is not None or any(whole_withdrawn(self.head, name) for name in names)
+        return withdrawn_inside(self.head, generation) is not None or any(
+            whole_withdrawn(self.head, name) for name in names
+        )
 
     def _version(self, name: str, paths: list[str]) -> Doomed:
         """`checksums.sha256` goes first: a folder without it is not a version."""
-        also = [*self.world.data.names(item_folder(self.id, name)), self.world.lies(precise_path(self.id, name))]
+        also = [
+            *self.world.data.names(item_folder(self.id, name)),
+            self.world.lies(precise_path(self.id, name)),
+        ]
         ordered = sorted(paths, key=lambda path: (not path.endswith("/checksums.sha256"), path))
-        return Doomed(kind="version", name=name, why=self.why, paths=(*ordered, *(p for p in also if self.world.data.exists(p))))
+        return Doomed(
+            kind="version",
+            name=name,
+            why=self.why,
+            paths=(*ordered, *(p for p in also if self.world.data.exists(p))),
+        )
 
     def _runs(self) -> Iterator[Doomed]:
-        """Folders of runs that nothing came of. What became official, what a person signed and the last run of each partition stay."""
-        runs, proposals = self._folders(runs_folder(self.id)), self._folders(proposals_folder(self.id))
-        signed = {name for name, paths in proposals.items() if any("/approvals/" in path for path in paths)}
+        """Folders of runs that nothing came of. What became official, what a person signed and the
+        last run of each partition stay.
+        """
+        runs, proposals = (
+            self._folders(runs_folder(self.id)),
+            self._folders(proposals_folder(self.id)),
+        )
+        signed = {
+            name
+            for name, paths in proposals.items()
+            if any("/approvals/" in path for path in paths)
+        }
         stay = {*self.runs, *signed, *self.last.values(), *(g.run_id for g in self.generations)}
         gone = {row.run_id for row in self.rows if row.archived and row.state != "COMMITTED"} - stay
         for kind, folders in (("run", runs), ("proposal", proposals)):
             for name in sorted(gone & folders.keys()):
-                yield Doomed(kind=kind, name=name, why="nothing came of it, older than retention", paths=tuple(folders[name]))
+                yield Doomed(
+                    kind=kind,
+                    name=name,
+                    why="nothing came of it, older than retention",
+                    paths=tuple(folders[name]),
+                )
         known = {row.run_id for row in self.rows}
-        known |= {row.run_id for row in self.world.store.read(lambda tx: tx.looks.unpacked_noops(self.id, "9"))}  # packed, not removed
+        # packed, not removed
+        known |= {
+            row.run_id
+            for row in self.world.store.read(lambda tx: tx.looks.unpacked_noops(self.id, "9"))
+        }
         for name in sorted(runs.keys() - known - stay):
-            written = dt.datetime.fromtimestamp(max(_age(self.world, path) for path in runs[name]), dt.UTC)
-            if self._is_old(written) and not any(path.endswith("/run_record.json") for path in runs[name]):
-                yield Doomed(kind="run", name=name, why="a dry run, older than retention", paths=tuple(runs[name]))
+            written = dt.datetime.fromtimestamp(
+                max(_age(self.world, path) for path in runs[name]), dt.UTC
+            )
+            if self._is_old(written) and not any(
+                path.endswith("/run_record.json") for path in runs[name]
+            ):
+                yield Doomed(
+                    kind="run",
+                    name=name,
+                    why="a dry run, older than retention",
+                    paths=tuple(runs[name]),
+                )
 
     def _raw(self) -> Iterator[Doomed]:
         named, base = self._captures(), captures_folder(self.id)
         for name, paths in self._folders(base).items():
             whole = f"{base}/{name}/checksums.sha256" in paths
-            written = dt.datetime.fromtimestamp(max(_age(self.world, path) for path in paths), dt.UTC)
+            written = dt.datetime.fromtimestamp(
+                max(_age(self.world, path) for path in paths), dt.UTC
+            )
             if named is None or name in named or (whole and not self._is_old(written)):
                 continue
             ordered = sorted(paths, key=lambda path: (not path.endswith("/checksums.sha256"), path))
             yield Doomed(
-                kind="capture", name=name, why="older than what it was made into" if whole else "never finished", paths=tuple(ordered)
+                kind="capture",
+                name=name,
+                why="older than what it was made into" if whole else "never finished",
+                paths=tuple(ordered),
             )
 
 
@@ -343,9 +486,10 @@ def freed(world: World, items: Iterable[Doomed]) -> int:
     return sum(size for left, size in links.values() if left <= 0)
 
 
-# ---- sweeping ----------------------------------------------------------------------------------------------------------
+# ---- sweeping ------------------------------------------------------------------------------------
 def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swept:
-    """Remove what nobody needs, alone with the dataset. Repeatable: a sweep that was killed is finished by the next one.
+    """Remove what nobody needs, alone with the dataset. Repeatable: a sweep that was killed is
+    finished by the next one.
 
     Raises `Fenced` while a run is at work on the dataset.
     """
@@ -361,7 +505,12 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
                 for path in item.paths:
                     world.data.remove(path)
         _tidy(world, dataset_id, {p for plan in plans for p in plan.files})
-    gone = {path: digest for plan in plans for path, digest in plan.files.items() if not world.data.exists(path)}
+    gone = {
+        path: digest
+        for plan in plans
+        for path, digest in plan.files.items()
+        if not world.data.exists(path)
+    }
     return Swept(dataset_id=dataset_id, files=gone, plans=tuple(p.run_id for p in plans))
 
 
@@ -373,7 +522,11 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
     """
     entry = world.registry(dataset_id)
     opened = world.store.read(lambda tx: tx.runs.open_runs(dataset_id))
-    partitions = {"", *(entry.partitions if entry is not None else ()), *(row.partition for row in opened)}
+    partitions = {
+        "",
+        *(entry.partitions if entry is not None else ()),
+        *(row.partition for row in opened),
+    }
     names = [dataset_id, *(f"{dataset_id}/{partition or '-'}" for partition in sorted(partitions))]
 
     def take(tx: Tx) -> list[Token]:
@@ -381,7 +534,9 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
         tokens = [token for token in taken if token is not None]
         if len(tokens) < len(names):
             raise Fenced(
-                f"A run is at work on {dataset_id}.", expected="nobody to be", remedy="Try again when it has ended; `kfm status` shows it."
+                f"A run is at work on {dataset_id}.",
+                expected="nobody to be",
+                remedy="Try again when it has ended; `kfm status` shows it.",
             )
         return tokens
 
@@ -403,9 +558,11 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
 
 
 def _begin(tx: Tx, world: World, dataset_id: str, tokens: list[Token], item: Doomed) -> bool:
-    """Remove the first file; False when the version was rolled back to, or put on hold, while we looked: it stays.
+    """Remove the first file; False when the version was rolled back to, or put on hold, while we
+    looked: it stays.
 
-    A rollback and a hold look for that file in a transaction like this one, so one of the two sees the other.
+    A rollback and a hold look for that file in a transaction like this one, so one of the two sees
+    the other.
     """
     tx.schedule.alone(dataset_id)
     tx.leases.check(*tokens)
@@ -423,16 +580,26 @@ def _begin(tx: Tx, world: World, dataset_id: str, tokens: list[Token], item: Doo
 def _planned(world: World, dataset_id: str, run_id: str, items: list[Doomed]) -> Plan:
     stored = {path: world.data.stat(path) for item in items for path in item.paths}
     plan = Plan(
-        run_id=run_id, dataset_id=dataset_id, at=rfc3339(world.clock.now()),
+        run_id=run_id,
+        dataset_id=dataset_id,
+        at=rfc3339(world.clock.now()),
         versions=tuple(item.name for item in items if item.kind == "version"),
-        files={path: world.stand_in(dataset_id, found.digest) for path, found in stored.items() if found is not None},
-    )  # fmt: skip
+        files={
+            path: world.stand_in(dataset_id, found.digest)
+            for path, found in stored.items()
+            if found is not None
+        },
+    )
     world.data.create(gc_plan_path(dataset_id, run_id), pretty(plan))
     return plan
 
 
 def _unfinished(world: World, dataset_id: str) -> list[Plan]:
-    return [p for p in plans(world.data, dataset_id) if not world.data.exists(gc_plan_path(dataset_id, p.run_id, ".done"))]
+    return [
+        p
+        for p in plans(world.data, dataset_id)
+        if not world.data.exists(gc_plan_path(dataset_id, p.run_id, ".done"))
+    ]
 
 
 def settle(world: World, swept: Swept) -> None:
@@ -443,7 +610,8 @@ def settle(world: World, swept: Swept) -> None:
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
     folders = {path.rpartition("/")[0] for path in gone}
-    folders |= {folder.rpartition("/")[0] for folder in folders if folder.endswith("/artifacts")}  # a dry run leaves nothing beside them
+    # a dry run leaves nothing beside them
+    folders |= {folder.rpartition("/")[0] for folder in folders if folder.endswith("/artifacts")}
     world.data.remove_folders(list(folders))
     if any(path.startswith("raw/") for path in gone):
         render_raw(world.data, dataset_id, world.publisher.update_metadata)
@@ -453,7 +621,9 @@ def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
 
 
 def _unlink_items(world: World, dataset_id: str) -> None:
-    """Items of earlier versions no longer point at one that is gone; that of the head is rendered anew."""
+    """Items of earlier versions no longer point at one that is gone; that of the head is rendered
+    anew.
+    """
     gone = {f"../{version}/{version}.json" for version in removed_versions(world.data, dataset_id)}
     for path in list(world.data.names(items_folder(dataset_id))):
         item = canonical.loads(world.data.read(path))
@@ -462,11 +632,13 @@ def _unlink_items(world: World, dataset_id: str) -> None:
             world.publisher.update_metadata(path, rendered({**item, "links": links}))
 
 
-# ---- how much there is -------------------------------------------------------------------------------------------------
+# ---- how much there is ---------------------------------------------------------------------------
 def usage(world: World, dataset_id: str) -> dict[str, Usage]:
     """Files and bytes of a dataset by zone; bytes that lie under two names count once."""
     seen: set[tuple[int, int]] = set()
-    catalog = [of(dataset_id) for of in (channel_folder, prov_folder, approvals_folder, stac_folder)]
+    catalog = [
+        of(dataset_id) for of in (channel_folder, prov_folder, approvals_folder, stac_folder)
+    ]
     found = {}
     for zone in ZONES:
         folders = catalog if zone == "catalog" else [f"{zone}/{dataset_id}"]

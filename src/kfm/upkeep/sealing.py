@@ -1,4 +1,6 @@
-"""sealing: what an earlier kfm, or a registry entry that called a dataset public, left in plain text is sealed as it would be now."""
+"""sealing: what an earlier kfm, or a registry entry that called a dataset public, left in plain
+text is sealed as it would be now.
+"""
 
 from typing import Any
 
@@ -19,7 +21,8 @@ from kfm.world.world import World
 
 __all__ = ["seal_dataset"]
 
-_WHOLE = ("proposals", "precise", "withdrawals", "quarantine")  # folders of work whose files are sealed whole
+# folders of work whose files are sealed whole
+_WHOLE = ("proposals", "precise", "withdrawals", "quarantine")
 _OPEN = (
     "/approvals/",
     "/approvals.json",
@@ -31,10 +34,12 @@ _OPEN = (
 
 
 def seal_dataset(world: World, dataset_id: str) -> int:
-    """Seal what lies in plain text of a private dataset, in its files and in the store; how many files changed. Repeatable.
+    """Seal what lies in plain text of a private dataset, in its files and in the store; how many
+    files changed. Repeatable.
 
-    What a receipt names by its digest keeps its name and its shape, without values; what it was lies sealed beside it, so that the digest is
-    still told. A proposal in plain text that waits for a person is closed, for approvals would speak of bytes that go; the next run makes it again.
+    What a receipt names by its digest keeps its name and its shape, without values; what it was
+    lies sealed beside it, so that the digest is still told. A proposal in plain text that waits for
+    a person is closed, for approvals would speak of bytes that go; the next run makes it again.
     """
     if not world.is_private(dataset_id):
         return 0
@@ -43,7 +48,10 @@ def seal_dataset(world: World, dataset_id: str) -> int:
         finish(world, row.run_id)
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
     going = {row.run_id for row in rows if row.ended_at is None}
-    changed = sum(_seal_file(world, dataset_id, path, going) for path in list(world.data.names(work_folder(dataset_id))))
+    changed = sum(
+        _seal_file(world, dataset_id, path, going)
+        for path in list(world.data.names(work_folder(dataset_id)))
+    )
     world.store.transaction(lambda tx: _cover_rows(tx, world, dataset_id, rows))
     world.store.vacuum()
     return changed
@@ -53,8 +61,21 @@ def _closed(tx: Tx, world: World, dataset_id: str) -> list[LedgerRow]:
     """Proposals of an earlier kfm that wait: SUPERSEDED, and asked for again."""
     now, done = rfc3339(world.clock.now()), []
     for row in tx.runs.open_runs(dataset_id):
-        if row.state == "PROPOSED" and row.intent is None and world.data.exists(proposal_path(dataset_id, row.run_id)):
-            done.append(tx.runs.move(row.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="made before it was sealed", ended_at=now))
+        if (
+            row.state == "PROPOSED"
+            and row.intent is None
+            and world.data.exists(proposal_path(dataset_id, row.run_id))
+        ):
+            done.append(
+                tx.runs.move(
+                    row.run_id,
+                    "PROPOSED",
+                    state="SUPERSEDED",
+                    promo=0,
+                    reason="made before it was sealed",
+                    ended_at=now,
+                )
+            )
             ask_again(tx, row)
     return done
 
@@ -65,13 +86,23 @@ def _seal_file(world: World, dataset_id: str, path: str, going: set[str]) -> boo
     if rest.partition("/")[0] in going:  # its proposal names its files as they are
         return False
     if kind in _WHOLE and not path.endswith(SEALED) and not any(word in path for word in _OPEN):
-        world.data.create(path + SEALED, world.at_rest(path, world.data.read(path)))  # durable before the plain one goes
+        # durable before the plain one goes
+        world.data.create(path + SEALED, world.at_rest(path, world.data.read(path)))
         world.data.remove(path)
         return True
-    if kind != "runs" or name not in ("wal.jsonl", "run_record.json", "validation_report.json", "run_manifest.json"):
+    if kind != "runs" or name not in (
+        "wal.jsonl",
+        "run_record.json",
+        "validation_report.json",
+        "run_manifest.json",
+    ):
         return False
     raw = world.data.read(path)
-    told = _journal(world, dataset_id, raw) if name == "wal.jsonl" else pretty(_told(world, dataset_id, name, msgspec.json.decode(raw)))
+    told = (
+        _journal(world, dataset_id, raw)
+        if name == "wal.jsonl"
+        else pretty(_told(world, dataset_id, name, msgspec.json.decode(raw)))
+    )
     if told == raw:
         return False
     if name != "wal.jsonl":  # receipts name the others
@@ -102,10 +133,18 @@ def _told(world: World, dataset_id: str, name: str, document: dict[str, Any]) ->
 
 def _sources(world: World, dataset_id: str, sources: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The sources of a run as they are written down; those that are already stay."""
-    if not sources or "capture" in sources[0] or not sources[0].get("digest") or sources[0]["digest"].startswith(COMMITTED):
+    if (
+        not sources
+        or "capture" in sources[0]
+        or not sources[0].get("digest")
+        or sources[0]["digest"].startswith(COMMITTED)
+    ):
         return sources
     entry = world.registry(dataset_id)
-    names = {f"{s['source_id']}.{entry.source.format if entry is not None else ''}": s["digest"] for s in sources}
+    names = {
+        f"{s['source_id']}.{entry.source.format if entry is not None else ''}": s["digest"]
+        for s in sources
+    }
     found = [covered_source(world, world.veil(dataset_id), source) for source in sources]
     found[0]["capture"] = capture_name(world, dataset_id, names)
     return found
@@ -117,7 +156,10 @@ def _commit(world: World, dataset_id: str, value: str) -> str:
 
 def _journal(world: World, dataset_id: str, raw: bytes) -> bytes:
     records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
-    return b"".join(msgspec.json.encode(record) + b"\n" for record in _covered_records(world, dataset_id, records))
+    return b"".join(
+        msgspec.json.encode(record) + b"\n"
+        for record in _covered_records(world, dataset_id, records)
+    )
 
 
 def _covered_records(world: World, dataset_id: str, records: list[WalRecord]) -> list[WalRecord]:
@@ -128,14 +170,19 @@ def _covered_records(world: World, dataset_id: str, records: list[WalRecord]) ->
     for record in records:
         changes: dict[str, Any] = {"prev": found[-1].hash if found else ""}
         if not record.payload.startswith('{"sealed":'):
-            changes |= {"payload": covered(record.payload, veil), "input_hash": _commit(world, dataset_id, record.input_hash)}
+            changes |= {
+                "payload": covered(record.payload, veil),
+                "input_hash": _commit(world, dataset_id, record.input_hash),
+            }
         record = msgspec.structs.replace(record, **changes)
         found.append(msgspec.structs.replace(record, hash=record_hash(record)))
     return found
 
 
 def _cover_rows(tx: Tx, world: World, dataset_id: str, rows: list[LedgerRow]) -> None:
-    """The rows of the store: runs, journals in flight, what the last look saw, plans; the index of the channel is read anew from its files."""
+    """The rows of the store: runs, journals in flight, what the last look saw, plans; the index of
+    the channel is read anew from its files.
+    """
     hashes: dict[str, str] = {}
     for row in rows:
         before = msgspec.json.decode(row.source_metadata)
@@ -148,9 +195,11 @@ def _cover_rows(tx: Tx, world: World, dataset_id: str, rows: list[LedgerRow]) ->
             "key": _commit(world, dataset_id, row.key),
             "rows_read": 0,
             "rows_written": 0,
-            "content_id": row.content_id
-            if row.state == "COMMITTED" or row.content_id is None
-            else world.stand_in(dataset_id, row.content_id),
+            "content_id": (
+                row.content_id
+                if row.state == "COMMITTED" or row.content_id is None
+                else world.stand_in(dataset_id, row.content_id)
+            ),
         }
         tx.runs.move(row.run_id, row.state, **told)
         records = tx.journals.get(row.wal_id)

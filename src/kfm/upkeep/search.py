@@ -1,4 +1,6 @@
-"""search: look for words in what may be read now; the channel's head decides which version, and only its own index is asked."""
+"""search: look for words in what may be read now; the channel's head decides which version, and
+only its own index is asked.
+"""
 
 import re
 from collections.abc import Iterable
@@ -35,15 +37,19 @@ def index_note(world: World, ref: Ref | Opened) -> IndexNote | None:
         return None
 
 
-def search(world: World, text: str, datasets: Iterable[str], limit: int = 10, reader: Reader = NOBODY) -> Found:
-    """The best passages of `datasets`; one that may not be read, or has no index that can be, gives nothing and is named.
+def search(
+    world: World, text: str, datasets: Iterable[str], limit: int = 10, reader: Reader = NOBODY
+) -> Found:
+    """The best passages of `datasets`; one that may not be read, or has no index that can be, gives
+    nothing and is named.
 
     Raises `DamagedIndex` when every index there is to ask is damaged.
     """
     names = list(datasets)
     try:
         return _search(world, text, names, limit, reader)
-    except _Replaced:  # another version became official and was indexed between our look and our reading
+    except _Replaced:
+        # another version became official and was indexed between our look and our reading
         return _search(world, text, names, limit, reader)
 
 
@@ -58,7 +64,11 @@ def _search(world: World, text: str, datasets: list[str], limit: int, reader: Re
         try:
             ref = data_of(world, name, reader)
         except (Denied, UsageError) as error:
-            closed.append(NotSearched(dataset_id=name, reason=error.happened, denied=isinstance(error, Denied)))
+            closed.append(
+                NotSearched(
+                    dataset_id=name, reason=error.happened, denied=isinstance(error, Denied)
+                )
+            )
         except KfmError as error:  # damage of one dataset does not hide the others
             closed.append(NotSearched(dataset_id=name, reason=error.happened, next="kfm doctor"))
         else:
@@ -71,14 +81,21 @@ def _search(world: World, text: str, datasets: list[str], limit: int, reader: Re
         query=" ".join(question(text)),
         ranking="words" if note else "hybrid",
         searched=tuple(sorted(r.dataset_id for r in open_.values())),
-        hits=tuple(Hit(score=h.score, text=h.passage.text, citation=_citation(open_[h.file], h.passage)) for h in hits),
+        hits=tuple(
+            Hit(score=h.score, text=h.passage.text, citation=_citation(open_[h.file], h.passage))
+            for h in hits
+        ),
         not_searched=tuple(closed),
         note=note,
     )
 
 
-def _find(open_: dict[Path, Opened], closed: list[NotSearched], text: str, limit: int) -> tuple[list[Scored], str]:
-    """The best passages of the indexes that can be read; the others move from `open_` to `closed`."""
+def _find(
+    open_: dict[Path, Opened], closed: list[NotSearched], text: str, limit: int
+) -> tuple[list[Scored], str]:
+    """The best passages of the indexes that can be read; the others move from `open_` to
+    `closed`.
+    """
     while True:
         try:
             return find(list(open_), text, limit)
@@ -86,7 +103,9 @@ def _find(open_: dict[Path, Opened], closed: list[NotSearched], text: str, limit
             if not error.path.exists():
                 raise _Replaced(error.path, error) from error
             ref = open_.pop(error.path)
-            closed.append(NotSearched(dataset_id=ref.dataset_id, reason=error.happened, next=_ask(ref)))
+            closed.append(
+                NotSearched(dataset_id=ref.dataset_id, reason=error.happened, next=_ask(ref))
+            )
             if not open_:
                 raise
 
@@ -97,16 +116,27 @@ def is_address(text: str) -> bool:
 
 
 def opened(world: World, address: str, reader: Reader = NOBODY) -> Found:
-    """The one passage an address names, read from the published file itself, when it may be handed out now."""
+    """The one passage an address names, read from the published file itself, when it may be handed
+    out now.
+    """
     version, place = _ADDRESS.fullmatch(address).groups()  # type: ignore[union-attr]  # the caller asked `is_address`
     ref = located(world, version, reader)
     passage = next((p for p in passages(ref.files) if _place(p) == place), None)
     if passage is None:
         raise UsageError(
-            f"{version} has no {place}.", expected="an address as `kfm search` prints it", remedy="Search for words of the passage."
+            f"{version} has no {place}.",
+            expected="an address as `kfm search` prints it",
+            remedy="Search for words of the passage.",
         )
     hit = Hit(score=1.0, text=passage.text, citation=_citation(ref, passage))
-    return Found(query=address, ranking="words", searched=(ref.dataset_id,), hits=(hit,), not_searched=(), note="")
+    return Found(
+        query=address,
+        ranking="words",
+        searched=(ref.dataset_id,),
+        hits=(hit,),
+        not_searched=(),
+        note="",
+    )
 
 
 def _ask(ref: Opened) -> str:
@@ -114,16 +144,28 @@ def _ask(ref: Opened) -> str:
 
 
 def _missing(world: World, ref: Opened) -> NotSearched:
-    jobs, alive = world.store.read(lambda tx: (tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1), workers_alive(tx)))
+    jobs, alive = world.store.read(
+        lambda tx: (
+            tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1),
+            workers_alive(tx),
+        )
+    )
     state, following = jobs[0].state if jobs else "", _ask(ref)
     reason = f"There is no index of {ref.version_id[:9]}… yet."
     if state in ("queued", "running") and not alive:
         reason = "Its index was asked for, and no worker runs that would build it."
     elif state in ("queued", "running"):
-        reason = "Its index is being built." if state == "running" else "Its index waits for a worker to be free."
+        reason = (
+            "Its index is being built."
+            if state == "running"
+            else "Its index waits for a worker to be free."
+        )
         following = f"kfm jobs list --dataset {ref.dataset_id}"
     elif jobs and jobs[0].outcome in ("failed", "dead"):
-        reason, following = f"Its index could not be built: {jobs[0].error}", f"kfm jobs show {jobs[0].job_id[:8]}"
+        reason, following = (
+            f"Its index could not be built: {jobs[0].error}",
+            f"kfm jobs show {jobs[0].job_id[:8]}",
+        )
     return NotSearched(dataset_id=ref.dataset_id, reason=reason, next=following)
 
 

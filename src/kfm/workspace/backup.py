@@ -1,4 +1,6 @@
-"""backup: a workspace and its store as of one moment, every file with its digest; what is torn is refused when it is restored."""
+"""backup: a workspace and its store as of one moment, every file with its digest; what is torn is
+refused when it is restored.
+"""
 
 import errno
 import fcntl
@@ -28,14 +30,24 @@ from kfm.zones.base import check_path, hash_file
 from kfm.zones.durable import replace_durably, sync_folder
 from kfm.zones.flock import is_unlocked
 
-__all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "plain_sources", "restore_backup"]
+__all__ = [
+    "UNFINISHED",
+    "Manifest",
+    "check_backup",
+    "make_backup",
+    "plain_sources",
+    "restore_backup",
+]
 
 ERASED = "ERASED-"  # the beginning of the names of files that say what was erased since
 MANIFEST, STORE, FILES, UNFINISHED = "BACKUP.json", "store.sqlite", "workspace", ".kfm-unfinished"
 _PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
-_OWN = {"policy", "data", "pipelines", "scripts", "src"} | {f"data/{zone}" for zone in ("registry", "raw", "work", "processed", "catalog")}
+_OWN = {"policy", "data", "pipelines", "scripts", "src"} | {
+    f"data/{zone}" for zone in ("registry", "raw", "work", "processed", "catalog")
+}
 _SYSTEM = (Path("/dev"), Path("/proc"), Path("/sys"), Path("/run"))
-_MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")  # below ledger/: of living processes only
+# below ledger/: of living processes only
+_MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -56,7 +68,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     store: Kept
     files: dict[str, Kept]
-    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # links that were not followed, and why
+    # links that were not followed, and why
+    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     sum: str = ""  # of all the rest
 
     def summed(self) -> "Manifest":
@@ -68,15 +81,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.store.size + sum(kept.size for kept in self.files.values())
 
 
-# ---- making ------------------------------------------------------------------------------------------------------------
-def make_backup(workspace: Workspace, folder: Path, *, link: bool = False, with_keys: bool = False) -> Manifest:
-    """Copy evidence, then the store as of one moment, then the evidence that came meanwhile; runs go on.
+# ---- making --------------------------------------------------------------------------------------
+def make_backup(
+    workspace: Workspace, folder: Path, *, link: bool = False, with_keys: bool = False
+) -> Manifest:
+    """Copy evidence, then the store as of one moment, then the evidence that came meanwhile; runs
+    go on.
 
     Evidence is written before the store speaks of it, so what the store names is inside.
     """
     if folder.resolve().is_relative_to(workspace.path.resolve()):
         raise UsageError(
-            "The backup would lie inside the workspace.", expected="another folder", remedy="Name one outside, best on another disk."
+            "The backup would lie inside the workspace.",
+            expected="another folder",
+            remedy="Name one outside, best on another disk.",
         )
     _must_be_empty(folder, "a new or empty folder for each backup")
     with _all_or_nothing(folder), _unfinished(folder):
@@ -91,13 +109,24 @@ def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Ma
     copy.walk()
     store = hash_file(folder / STORE)
     made = Manifest(
-        format=1, made_at=rfc3339(SystemClock().now()), kfm=__version__, keys=with_keys, epoch=epoch,
-        store=Kept(store.digest, store.size, 0o600), files=dict(sorted(copy.files.items())),
+        format=1,
+        made_at=rfc3339(SystemClock().now()),
+        kfm=__version__,
+        keys=with_keys,
+        epoch=epoch,
+        store=Kept(store.digest, store.size, 0o600),
+        files=dict(sorted(copy.files.items())),
         left_out=dict(sorted(copy.left_out.items())) or msgspec.UNSET,
-    ).summed()  # fmt: skip
+    ).summed()
     os.sync()  # everything is on the disk before the manifest says so
-    replace_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
-    known = [line for line in _known_backups(workspace) if msgspec.json.decode(line)["folder"] != str(folder.resolve())]
+    replace_durably(
+        folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
+    )
+    known = [
+        line
+        for line in _known_backups(workspace)
+        if msgspec.json.decode(line)["folder"] != str(folder.resolve())
+    ]
     known.append(msgspec.json.encode({"folder": str(folder.resolve()), "made_at": made.made_at}))
     replace_durably(workspace.ledger / "backups.jsonl", b"".join(line + b"\n" for line in known))
     return made
@@ -110,7 +139,9 @@ def _known_backups(workspace: Workspace) -> list[bytes]:
 
 
 def plain_sources(workspace: Workspace, made: Manifest) -> dict[str, str]:
-    """Files that people brought and that lie in a backup as they are, though what was made from them is sealed or was erased; why."""
+    """Files that people brought and that lie in a backup as they are, though what was made from
+    them is sealed or was erased; why.
+    """
     found: dict[str, str] = {}
     with open_world(workspace) as world:
         for dataset_id in workspace.registered():
@@ -123,7 +154,9 @@ def plain_sources(workspace: Workspace, made: Manifest) -> dict[str, str]:
 
 @contextmanager
 def _all_or_nothing(folder: Path) -> Iterator[None]:
-    """Where the disk is full, what was written to a folder that was empty goes again: the next try finds it as this one did."""
+    """Where the disk is full, what was written to a folder that was empty goes again: the next try
+    finds it as this one did.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -136,7 +169,9 @@ def _all_or_nothing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _unfinished(folder: Path) -> Iterator[None]:
-    """The folder says that it is not whole yet, and by a lock that somebody is at work on it: what a killed one left is begun anew."""
+    """The folder says that it is not whole yet, and by a lock that somebody is at work on it: what
+    a killed one left is begun anew.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     mark = folder / UNFINISHED
     lock = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -156,11 +191,15 @@ def _must_be_empty(folder: Path, expected: str) -> None:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         (folder / UNFINISHED).unlink()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder.name} is not empty.", expected=expected, remedy="Name another folder.")
+        raise UsageError(
+            f"{folder.name} is not empty.", expected=expected, remedy="Name another folder."
+        )
 
 
 class _Copy:
-    """The files of a workspace, copied or linked; a second walk takes what changed and drops what is gone."""
+    """The files of a workspace, copied or linked; a second walk takes what changed and drops what
+    is gone.
+    """
 
     def __init__(self, workspace: Workspace, into: Path, link: bool, with_keys: bool) -> None:
         self._workspace, self._into, self._link, self._with_keys = workspace, into, link, with_keys
@@ -187,7 +226,9 @@ class _Copy:
         yield from self._inside(base, (_node(base.stat()),))
 
     def _inside(self, folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-        """The files below a folder; links are followed where they stay in the workspace or its repository, else they are named."""
+        """The files below a folder; links are followed where they stay in the workspace or its
+        repository, else they are named.
+        """
         try:
             entries = sorted(os.scandir(folder), key=lambda e: e.name)
         except FileNotFoundError:
@@ -208,7 +249,11 @@ class _Copy:
                 elif entry.name not in _PASSING:
                     yield from self._inside(path, (*above, node))
             elif self._wanted(name):
-                if path.suffix == ".key" and not self._with_keys and not path.resolve().is_relative_to(self._workspace.path.resolve()):
+                if (
+                    path.suffix == ".key"
+                    and not self._with_keys
+                    and not path.resolve().is_relative_to(self._workspace.path.resolve())
+                ):
                     self.left_out[name] = "it leads to private keys"
                 else:
                     yield name
@@ -227,19 +272,39 @@ class _Copy:
         if target.is_relative_to(home):
             wanted = target.is_dir() or self._wanted(str(target.relative_to(home)))
             keys = target.is_relative_to(home / "keys") and target.is_dir() and not self._with_keys
-            return "it leads to private keys" if keys or (not wanted and target.is_relative_to(home / "keys")) else None if wanted else ""
-        own = target.is_dir() and name in _OWN and not any(target.is_relative_to(f) for f in _SYSTEM)
+            return (
+                "it leads to private keys"
+                if keys or (not wanted and target.is_relative_to(home / "keys"))
+                else None
+                if wanted
+                else ""
+            )
+        own = (
+            target.is_dir() and name in _OWN and not any(target.is_relative_to(f) for f in _SYSTEM)
+        )
         if not own and (self._repository is None or not target.is_relative_to(self._repository)):
             return "it leads out of the workspace and its repository"
-        return "" if not own and self._repository and _PASSING & set(target.relative_to(self._repository).parts) else None
+        return (
+            ""
+            if not own
+            and self._repository
+            and _PASSING & set(target.relative_to(self._repository).parts)
+            else None
+        )
 
     def _wanted(self, name: str) -> bool:
         if name.startswith("keys/") and not self._with_keys:
             return name.endswith(".pub") or name.startswith("keys/root/")
         ledger = os.path.relpath(self._workspace.ledger, self._workspace.path) + "/"
-        store = None if self._workspace.server else os.path.relpath(self._workspace.store_file, self._workspace.path)
+        store = (
+            None
+            if self._workspace.server
+            else os.path.relpath(self._workspace.store_file, self._workspace.path)
+        )
         machine = name.startswith(ledger) and name.removeprefix(ledger).startswith(_MACHINE)
-        return not machine and (store is None or name not in (store, f"{store}-wal", f"{store}-shm"))
+        return not machine and (
+            store is None or name not in (store, f"{store}-wal", f"{store}-shm")
+        )
 
     def _take(self, name: str) -> bool:
         source, target = self._workspace.path / name, self._into / name
@@ -252,7 +317,9 @@ class _Copy:
             target.unlink(missing_ok=True)
             written_once = not found.st_mode & 0o222
             self.files[name] = (
-                _linked(source, target) if self._link and written_once and not source.is_symlink() else _copied(source, target, found)
+                _linked(source, target)
+                if self._link and written_once and not source.is_symlink()
+                else _copied(source, target, found)
             )
             self._seen[name] = mark
         return True
@@ -279,13 +346,17 @@ def _linked(source: Path, target: Path) -> Kept:
 def _copied(source: Path, target: Path, found: os.stat_result) -> Kept:
     """Copy and hash in one pass: of a log that grows meanwhile, exactly what was hashed is kept."""
     digest, size = hashlib.sha256(), 0
-    with source.open("rb") as read, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as write:
+    with (
+        source.open("rb") as read,
+        os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as write,
+    ):
         while piece := read.read(1 << 20):
             digest.update(piece)
             write.write(piece)
             size += len(piece)
     os.chmod(target, found.st_mode & 0o777)
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention counts from when a file was written
+    # retention counts from when a file was written
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
     return Kept(f"sha256:{digest.hexdigest()}", size, found.st_mode & 0o777)
 
 
@@ -296,7 +367,10 @@ def _snapshot(workspace: Workspace, into: Path) -> int:
         with closing(open_store(workspace, SystemClock())) as store:
             assert isinstance(store, Served)
             store.copy_to(aside / into.name)
-        with closing(sqlite3.connect(aside / into.name)) as source, closing(sqlite3.connect(into)) as db:
+        with (
+            closing(sqlite3.connect(aside / into.name)) as source,
+            closing(sqlite3.connect(into)) as db,
+        ):
             source.backup(db)
         shutil.rmtree(aside)
     elif workspace.store_file.exists():
@@ -307,22 +381,30 @@ def _snapshot(workspace: Workspace, into: Path) -> int:
         ):
             source.backup(db)
     else:
-        raise UsageError("This workspace has no store yet.", expected="one that has run", remedy="Run a dataset, then back up.")
+        raise UsageError(
+            "This workspace has no store yet.",
+            expected="one that has run",
+            remedy="Run a dataset, then back up.",
+        )
     with closing(sqlite3.connect(into, isolation_level=None)) as db:
         db.execute("pragma journal_mode = delete")
         damage = db.execute("pragma quick_check").fetchone()[0]
         if damage != "ok":
             raise IntegrityError(
-                f"The store is damaged: {damage}.", expected="a whole store", remedy="Run `kfm doctor`, then back up again."
+                f"The store is damaged: {damage}.",
+                expected="a whole store",
+                remedy="Run `kfm doctor`, then back up again.",
             )
         row = db.execute("select value from meta where key = 'epoch'").fetchone()
     os.chmod(into, 0o600)
     return int(row[0]) if row else 1
 
 
-# ---- checking ----------------------------------------------------------------------------------------------------------
+# ---- checking ------------------------------------------------------------------------------------
 def check_backup(folder: Path) -> Manifest:
-    """The manifest, when every byte is there and no other; a torn or altered backup raises `IntegrityError`."""
+    """The manifest, when every byte is there and no other; a torn or altered backup raises
+    `IntegrityError`.
+    """
     try:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError as error:
@@ -330,10 +412,17 @@ def check_backup(folder: Path) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _torn(folder, f"{MANIFEST} is not readable") from error
     if found.format != 1:
-        raise UsageError(f"The backup has format {found.format}.", expected="1", remedy="Use the kfm that made it, or a newer one.")
+        raise UsageError(
+            f"The backup has format {found.format}.",
+            expected="1",
+            remedy="Use the kfm that made it, or a newer one.",
+        )
     if found.summed() != found:
         raise _torn(folder, f"{MANIFEST} was altered")
-    listed = {STORE: found.store, **{f"{FILES}/{check_path(name)}": kept for name, kept in found.files.items()}}
+    listed = {
+        STORE: found.store,
+        **{f"{FILES}/{check_path(name)}": kept for name, kept in found.files.items()},
+    }
     for name, kept in listed.items():
         path = folder / name
         if not path.is_file() or path.is_symlink():
@@ -341,7 +430,9 @@ def check_backup(folder: Path) -> Manifest:
         if hash_file(path) != (kept.digest, kept.size):
             raise _torn(folder, f"{name} has other bytes")
     present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    if extra := sorted(name for name in present - set(listed) - {MANIFEST} if not name.startswith(ERASED)):
+    if extra := sorted(
+        name for name in present - set(listed) - {MANIFEST} if not name.startswith(ERASED)
+    ):
         raise _torn(folder, f"{extra[0]} is not listed")
     return found
 
@@ -354,9 +445,11 @@ def _torn(folder: Path, why: str) -> IntegrityError:
     )
 
 
-# ---- restoring ---------------------------------------------------------------------------------------------------------
+# ---- restoring -----------------------------------------------------------------------------------
 def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
-    """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of the old one is valid here."""
+    """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of
+    the old one is valid here.
+    """
     found = check_backup(folder)
     _must_be_empty(target, "a new or empty folder")
     with _all_or_nothing(target), _unfinished(target):
@@ -376,7 +469,10 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     workspace.ledger.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / STORE, workspace.store_file)
     _new_epoch(workspace.store_file, found.epoch + 1)
-    marks = [msgspec.json.decode(path.read_bytes(), type=Mark) for path in sorted(folder.glob(f"{ERASED}*.json"))]
+    marks = [
+        msgspec.json.decode(path.read_bytes(), type=Mark)
+        for path in sorted(folder.glob(f"{ERASED}*.json"))
+    ]
     with open_world(workspace) as world:
         for mark in marks:
             erase_again(world, mark, folder)
@@ -398,9 +494,13 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
 
 
 def _store_line(path: Path) -> bool:
-    """A store on a server stays as it is: what is restored has a file of its own. Whether the line was changed."""
+    """A store on a server stays as it is: what is restored has a file of its own. Whether the line
+    was changed.
+    """
     text = path.read_text()
-    made = re.sub(r"(?m)^store:(?!\s*[\"']?sqlite:).*$", "store: sqlite:///ledger/idempotency.sqlite", text)
+    made = re.sub(
+        r"(?m)^store:(?!\s*[\"']?sqlite:).*$", "store: sqlite:///ledger/idempotency.sqlite", text
+    )
     if made != text:
         path.write_text(made)
     return made != text
@@ -411,15 +511,21 @@ def _new_epoch(store: Path, epoch: int) -> None:
         db.execute("begin immediate")
         db.execute("delete from lease")
         db.execute(
-            "insert into meta (key, value) values ('epoch', ?) on conflict (key) do update set value = excluded.value", (str(epoch),)
+            "insert into meta (key, value) values ('epoch', ?) on conflict (key) do update set"
+            " value = excluded.value",
+            (str(epoch),),
         )
         db.execute("commit")
 
 
 def _is_behind(workspace: Workspace) -> bool:
-    """Whether a channel shows a generation of a run that the store does not expect there: it was made after the store was copied."""
+    """Whether a channel shows a generation of a run that the store does not expect there: it was
+    made after the store was copied.
+    """
     with open_world(workspace) as world:
-        for dataset_id in sorted(p.name for p in (workspace.data / "catalog" / "channels").glob("*")):
+        for dataset_id in sorted(
+            p.name for p in (workspace.data / "catalog" / "channels").glob("*")
+        ):
             channel = world.channel(dataset_id)
             last = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
             number = last.generation + 1 if last is not None else 1

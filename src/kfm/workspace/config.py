@@ -1,4 +1,6 @@
-"""Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
+"""Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their
+path.
+"""
 
 import datetime as dt
 from collections.abc import Callable, Mapping
@@ -9,7 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from kfm.fetch.url import check_reference, expand_url, find_inline_secret, is_reference, names_a_secret
+from kfm.fetch.url import (
+    check_reference,
+    expand_url,
+    find_inline_secret,
+    is_reference,
+    names_a_secret,
+)
 from kfm.model import canonical
 from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
 from kfm.model.errors import KfmError, UsageError
@@ -47,9 +55,15 @@ _MOST = 1 << 20
 
 
 def parse(raw: bytes, name: str) -> Any:
-    """Plain values from YAML or JSON. Duplicate keys, anchors, tags and oversized files are refused."""
+    """Plain values from YAML or JSON. Duplicate keys, anchors, tags and oversized files are
+    refused.
+    """
     if len(raw) > _MOST:
-        raise UsageError(f"{name} is larger than 1 MiB.", expected="a configuration file", remedy="Check the path.")
+        raise UsageError(
+            f"{name} is larger than 1 MiB.",
+            expected="a configuration file",
+            remedy="Check the path.",
+        )
     if name.endswith(".json"):
         return canonical.loads(raw)
     return _yaml(raw, name)
@@ -63,13 +77,21 @@ def _yaml(raw: bytes, name: str) -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                raise UsageError(f"{name} uses a YAML alias.", expected="plain values", remedy="Write the value out.")
+                raise UsageError(
+                    f"{name} uses a YAML alias.",
+                    expected="plain values",
+                    remedy="Write the value out.",
+                )
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen = set()
             for key, _ in node.value:
-                if key.tag == "tag:yaml.org,2002:merge" or key.value in seen or not isinstance(key.value, str):
+                if (
+                    key.tag == "tag:yaml.org,2002:merge"
+                    or key.value in seen
+                    or not isinstance(key.value, str)
+                ):
                     line = key.start_mark.line + 1
                     raise UsageError(
                         f"{name}, line {line}: the key {key.value!r} stands twice or is a merge.",
@@ -87,7 +109,11 @@ def _yaml(raw: bytes, name: str) -> Any:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         where = str(error).replace("\n", " ")
-        raise UsageError(f"{name} is not readable YAML: {where}.", expected="YAML or JSON", remedy="Correct the file.") from error
+        raise UsageError(
+            f"{name} is not readable YAML: {where}.",
+            expected="YAML or JSON",
+            remedy="Correct the file.",
+        ) from error
 
 
 def _load(path: Path, kind: type[T], what: str) -> T:
@@ -98,10 +124,14 @@ def _read(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise UsageError(f"{path.name} does not exist.", expected=what, remedy="Check the path.") from error
+        raise UsageError(
+            f"{path.name} does not exist.", expected=what, remedy="Check the path."
+        ) from error
     except OSError as error:
         raise UsageError(
-            f"{path.name} cannot be read: {error.strerror}.", expected=what, remedy="Check the path and its permissions."
+            f"{path.name} cannot be read: {error.strerror}.",
+            expected=what,
+            remedy="Check the path and its permissions.",
         ) from error
 
 
@@ -121,7 +151,9 @@ def _undated(value: Any) -> Any:
 
 
 def _refuse_secrets(value: Any, name: str, path: str) -> None:
-    """Refuse what looks like a credential, wherever it stands; the message names the place and not the value."""
+    """Refuse what looks like a credential, wherever it stands; the message names the place and not
+    the value.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             _refuse_secrets(inner, name, f"{path}.{key}")
@@ -159,7 +191,11 @@ def find_workspace(start: Path) -> Path | None:
 def registered(workspace: Path) -> list[str]:
     """The ids of all registered datasets."""
     folder = workspace / "data" / "registry"
-    found = {p.stem for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")} if folder.is_dir() else set()
+    found = (
+        {p.stem for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")}
+        if folder.is_dir()
+        else set()
+    )
     return sorted(found)
 
 
@@ -184,7 +220,9 @@ def new_entry(plain: dict[str, Any]) -> DatasetEntry:
 
 @lru_cache(256)
 def _entry(raw: bytes, dataset_id: str, name: str) -> DatasetEntry:
-    """Asked for a hundred times in every run: a frozen record of these very bytes, read and checked once."""
+    """Asked for a hundred times in every run: a frozen record of these very bytes, read and checked
+    once.
+    """
     entry = _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
     _check_entry(entry, dataset_id, name)
     return entry
@@ -195,27 +233,40 @@ def _with_format(entry: DatasetEntry) -> DatasetEntry:
     if entry.source.format or entry.source.kind not in KINDS:
         return entry
     format: Any = KINDS[entry.source.kind].format
-    return msgspec.structs.replace(entry, source=msgspec.structs.replace(entry.source, format=format))
+    return msgspec.structs.replace(
+        entry, source=msgspec.structs.replace(entry.source, format=format)
+    )
 
 
 def _check_kind(entry: DatasetEntry, name: str) -> None:
     source, kind = entry.source, KINDS.get(entry.source.kind)
-    formats = (kind.format, *kind.formats) if kind else ("parquet",) if source.kind == "join" else ("csv", "json", "geojson")
+    formats = (
+        (kind.format, *kind.formats)
+        if kind
+        else ("parquet",)
+        if source.kind == "join"
+        else ("csv", "json", "geojson")
+    )
     if source.format not in formats:
         raise UsageError(
             f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
             expected=f"format: {' or '.join(formats)}",
             remedy="Correct `source.format`.",
         )
-    if kind is not None and (entry.release is not None or entry.sensitivity not in (None, "public")):
+    if kind is not None and (
+        entry.release is not None or entry.sensitivity not in (None, "public")
+    ):
         raise UsageError(
-            f"{name}: what is not public is read by kind http_file only; {source.kind} cannot prove that nothing withheld leaks.",
+            f"{name}: what is not public is read by kind http_file only; {source.kind} cannot prove"
+            " that nothing withheld leaks.",
             expected="kind: http_file with csv, json or geojson",
             remedy="Register the file itself, or publish only what is public.",
         )
     if source.area and len(source.area) < 3:
         raise UsageError(
-            f"{name}: `source.area` is no area.", expected="a ring of three or more [longitude, latitude]", remedy="Add corners."
+            f"{name}: `source.area` is no area.",
+            expected="a ring of three or more [longitude, latitude]",
+            remedy="Add corners.",
         )
 
 
@@ -233,17 +284,27 @@ def _named(name: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except UsageError as error:
-        raise UsageError(f"{name}: {error.happened}", expected=error.expected, remedy=error.remedy) from error
+        raise UsageError(
+            f"{name}: {error.happened}", expected=error.expected, remedy=error.remedy
+        ) from error
 
 
 def schedule_files(workspace: Path, kind: str = "schedules") -> list[Path]:
     """The files below `pipelines/orchestration/<kind>`."""
     folder = workspace / "pipelines" / "orchestration" / kind
-    return sorted(p for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")) if folder.is_dir() else []
+    return (
+        sorted(p for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json"))
+        if folder.is_dir()
+        else []
+    )
 
 
-def load_schedule(workspace: Path, path: Path, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
-    """One schedule with what the registry says filled in. `mark` names the spec of a static dataset."""
+def load_schedule(
+    workspace: Path, path: Path, mark: Callable[[str], str] = lambda dataset_id: ""
+) -> "Timetable":
+    """One schedule with what the registry says filled in. `mark` names the spec of a static
+    dataset.
+    """
     import difflib
 
     from kfm.jobs.schedule.cadence import resolve
@@ -254,12 +315,29 @@ def load_schedule(workspace: Path, path: Path, mark: Callable[[str], str] = lamb
     if schedule.dataset and entry is None:
         known = difflib.get_close_matches(schedule.dataset, registered(workspace), 1)
         remedy = f"Did you mean `{known[0]}`?" if known else "Register it, or remove the schedule."
-        raise UsageError(f"{path.name}: there is no dataset {schedule.dataset}.", expected="a registered dataset", remedy=remedy)
-    static = schedule.dataset and "static" in (schedule.cadence, entry and not schedule.cadence and entry.cadence)
-    return _named(path.name, lambda: resolve(path.stem, schedule, entry, mark(schedule.dataset) if static and schedule.dataset else ""))
+        raise UsageError(
+            f"{path.name}: there is no dataset {schedule.dataset}.",
+            expected="a registered dataset",
+            remedy=remedy,
+        )
+    static = schedule.dataset and "static" in (
+        schedule.cadence,
+        entry and not schedule.cadence and entry.cadence,
+    )
+    return _named(
+        path.name,
+        lambda: resolve(
+            path.stem,
+            schedule,
+            entry,
+            mark(schedule.dataset) if static and schedule.dataset else "",
+        ),
+    )
 
 
-def implicit_schedule(entry: DatasetEntry, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
+def implicit_schedule(
+    entry: DatasetEntry, mark: Callable[[str], str] = lambda dataset_id: ""
+) -> "Timetable":
     """What the registry alone says: the whole dataset, by its cadence."""
     from dataclasses import replace
 
@@ -267,7 +345,9 @@ def implicit_schedule(entry: DatasetEntry, mark: Callable[[str], str] = lambda d
     from kfm.model.schedule import Schedule
 
     spec = mark(entry.dataset_id) if entry.cadence == "static" else ""
-    return replace(resolve(entry.dataset_id, Schedule(dataset=entry.dataset_id), entry, spec), implicit=True)
+    return replace(
+        resolve(entry.dataset_id, Schedule(dataset=entry.dataset_id), entry, spec), implicit=True
+    )
 
 
 def planned_by(path: Path) -> set[str]:
@@ -281,7 +361,9 @@ def planned_by(path: Path) -> set[str]:
 
 def planned(workspace: Path) -> set[str]:
     """The datasets that a schedule or a backfill plan names."""
-    return set[str]().union(*map(planned_by, (*schedule_files(workspace), *schedule_files(workspace, "backfills"))))
+    return set[str]().union(
+        *map(planned_by, (*schedule_files(workspace), *schedule_files(workspace, "backfills")))
+    )
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
@@ -293,31 +375,48 @@ def load_mapping(path: Path) -> dict[str, Any]:
 
     given = _load(path, Any, "a mapping")
     plain: dict[str, Any] = msgspec.to_builtins(
-        _convert(with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it")
+        _convert(
+            with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it"
+        )
     )
     return plain
 
 
 def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     if entry.dataset_id != dataset_id:
-        raise UsageError(f"{name} registers {entry.dataset_id}.", expected=f"dataset_id: {dataset_id}", remedy="Rename the file or the id.")
+        raise UsageError(
+            f"{name} registers {entry.dataset_id}.",
+            expected=f"dataset_id: {dataset_id}",
+            remedy="Rename the file or the id.",
+        )
     _check_governance(entry, name)
     _check_kind(entry, name)
     _check_cadence(entry, name)
     for url in (entry.source.url, *entry.source.urls) if entry.source.kind != "join" else ():
         check_source_url(url, name)
     for header, value in entry.source.headers.items():
-        secret = names_a_secret(header.lower()) or header.lower() in ("authorization", "cookie", "proxy-authorization")
+        secret = names_a_secret(header.lower()) or header.lower() in (
+            "authorization",
+            "cookie",
+            "proxy-authorization",
+        )
         if secret and not is_reference(value):
             raise UsageError(
                 f"{name}: the header {header} holds a secret itself.",
                 expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
-                remedy="Put the secret into the environment, or say in kfm.yml where it is, and name it here.",
+                remedy=(
+                    "Put the secret into the environment, or say in kfm.yml where it is, and name"
+                    " it here."
+                ),
             )
         check_reference(value, f"header {header} in {name}")
     names = [c.name for c in entry.schema]
     if len(set(names)) != len(names):
-        raise UsageError(f"{name}: a column stands twice in `schema`.", expected="each column once", remedy="Remove one.")
+        raise UsageError(
+            f"{name}: a column stands twice in `schema`.",
+            expected="each column once",
+            remedy="Remove one.",
+        )
     if wrong := next(filter(None, map(wrong_limits, entry.schema)), None):
         raise UsageError(
             f"{name}: {wrong}.",
@@ -327,15 +426,29 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     missing = [k for k in entry.business_key if names and k not in names]
     if missing:
         raise UsageError(
-            f"{name}: business_key names {missing[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+            f"{name}: business_key names {missing[0]}, which `schema` does not have.",
+            expected="a column",
+            remedy="Correct it.",
         )
     if entry.merge == "upsert" and not entry.business_key and entry.source.kind not in KINDS:
-        raise UsageError(f"{name}: merge: upsert needs a business_key.", expected="at least one column", remedy="Add business_key.")
+        raise UsageError(
+            f"{name}: merge: upsert needs a business_key.",
+            expected="at least one column",
+            remedy="Add business_key.",
+        )
     if bool(entry.partitions) != (entry.merge == "partition"):
-        raise UsageError(f"{name}: `partitions` and `merge: partition` go together.", expected="both or none", remedy="Add the other one.")
+        raise UsageError(
+            f"{name}: `partitions` and `merge: partition` go together.",
+            expected="both or none",
+            remedy="Add the other one.",
+        )
     _check_canary(entry, name)
     if entry.partitions and "{partition}" not in entry.source.url:
-        raise UsageError(f"{name}: the address has no {{partition}}.", expected="{partition} in source.url", remedy="Add it.")
+        raise UsageError(
+            f"{name}: the address has no {{partition}}.",
+            expected="{partition} in source.url",
+            remedy="Add it.",
+        )
 
 
 def _check_canary(entry: DatasetEntry, name: str) -> None:
@@ -353,7 +466,11 @@ def _check_canary(entry: DatasetEntry, name: str) -> None:
     if unknown or (entry.partitions and not canary.partitions):
         raise UsageError(
             f"{name}: canary.partitions names {unknown[0] if unknown else 'none'}.",
-            expected=f"some of {', '.join(entry.partitions)}" if entry.partitions else "no partitions, for the dataset has none",
+            expected=(
+                f"some of {', '.join(entry.partitions)}"
+                if entry.partitions
+                else "no partitions, for the dataset has none"
+            ),
             remedy="Correct it.",
         )
 
@@ -361,21 +478,34 @@ def _check_canary(entry: DatasetEntry, name: str) -> None:
 def _check_governance(entry: DatasetEntry, name: str) -> None:
     source, release = entry.source, entry.release
     joins = source.kind == "join"
-    if joins != bool(len(source.datasets) > 1 and source.join_on) or joins != (source.format == "parquet") or joins == bool(source.url):
+    if (
+        joins != bool(len(source.datasets) > 1 and source.join_on)
+        or joins != (source.format == "parquet")
+        or joins == bool(source.url)
+    ):
         raise UsageError(
             f"{name}: `source` is neither a file nor a join.",
-            expected="a kind of source with its url, or kind: join with two or more datasets, join_on and format: parquet",
+            expected=(
+                "a kind of source with its url, or kind: join with two or more datasets, join_on"
+                " and format: parquet"
+            ),
             remedy="Correct it.",
         )
     columns = {c.name for c in entry.schema}
     if release is not None:
         _check_release(release, columns, name)
-    for label, text in (("freshness", entry.freshness), *(("revisit", r) for r in entry.revisit), ("retention", entry.retention or "1d")):
+    for label, text in (
+        ("freshness", entry.freshness),
+        *(("revisit", r) for r in entry.revisit),
+        ("retention", entry.retention or "1d"),
+    ):
         try:
             seconds(text)
         except UsageError as error:
             raise UsageError(
-                f"{name}: {label} is {text!r}.", expected="a length of time such as 24h or 7d", remedy="Correct it."
+                f"{name}: {label} is {text!r}.",
+                expected="a length of time such as 24h or 7d",
+                remedy="Correct it.",
             ) from error
     if entry.time_zone == "UTC":
         return
@@ -385,17 +515,23 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
         zoneinfo.ZoneInfo(entry.time_zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(
-            f"{name}: time_zone {entry.time_zone!r} is not known.", expected="a name such as America/Chicago", remedy="Correct it."
+            f"{name}: time_zone {entry.time_zone!r} is not known.",
+            expected="a name such as America/Chicago",
+            remedy="Correct it.",
         ) from error
 
 
 def _check_release(release: Release, columns: set[str], name: str) -> None:
     """What is shown is named once, is not withheld, and covers what groups are made of."""
     show = () if release.show is UNSET else release.show
-    groups = (*release.aggregate.by, *release.aggregate.collect) if release.aggregate is not None else ()
+    groups = (
+        (*release.aggregate.by, *release.aggregate.collect) if release.aggregate is not None else ()
+    )
     if both := [c for c in (*show, *groups) if c in release.withhold]:
         raise UsageError(
-            f"{name}: `release` shows {both[0]} and withholds it.", expected="each column in one of them", remedy="Take it out of one."
+            f"{name}: `release` shows {both[0]} and withholds it.",
+            expected="each column in one of them",
+            remedy="Take it out of one.",
         )
     if release.show is not UNSET and (missing := [c for c in groups if c not in show]):
         raise UsageError(
@@ -406,7 +542,9 @@ def _check_release(release: Release, columns: set[str], name: str) -> None:
     for key, listed in (("show", show), ("withhold", release.withhold)):
         if unknown := [c for c in listed if columns and c not in columns]:
             raise UsageError(
-                f"{name}: release.{key} names {unknown[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+                f"{name}: release.{key} names {unknown[0]}, which `schema` does not have.",
+                expected="a column",
+                remedy="Correct it.",
             )
 
 
@@ -420,10 +558,16 @@ def load_updater(path: Path) -> UpdaterConfig:
     for source in config.sources:
         check_source_url(source.source_url, path.name)
     if len({s.source_id for s in config.sources}) != len(config.sources):
-        raise UsageError(f"{path.name}: a source_id stands twice.", expected="each source once", remedy="Rename one.")
+        raise UsageError(
+            f"{path.name}: a source_id stands twice.",
+            expected="each source once",
+            remedy="Rename one.",
+        )
     if len({s.format for s in config.sources}) != 1:
         raise UsageError(
-            f"{path.name}: the sources have different formats.", expected="one format per dataset", remedy="Split the configuration."
+            f"{path.name}: the sources have different formats.",
+            expected="one format per dataset",
+            remedy="Split the configuration.",
         )
     return config
 
@@ -432,19 +576,31 @@ def entry_path(workspace: Path, dataset_id: str) -> Path:
     """Where a dataset is registered."""
     folder = workspace / "data" / "registry"
     return next(
-        (p for s in (".yml", ".yaml", ".json") if (p := folder / f"{check_dataset_id(dataset_id)}{s}").is_file()),
+        (
+            p
+            for s in (".yml", ".yaml", ".json")
+            if (p := folder / f"{check_dataset_id(dataset_id)}{s}").is_file()
+        ),
         folder / f"{dataset_id}.yml",
     )
 
 
-def change_entry(workspace: Path, dataset_id: str, changes: Mapping[str, Any], into: str | None = None) -> None:
-    """Rewrite a registry entry with some keys changed (None: taken out); `into` registers it under another id. Comments stay."""
+def change_entry(
+    workspace: Path, dataset_id: str, changes: Mapping[str, Any], into: str | None = None
+) -> None:
+    """Rewrite a registry entry with some keys changed (None: taken out); `into` registers it under
+    another id. Comments stay.
+    """
     path = entry_path(workspace, dataset_id)
     text = path.read_text()
     plain = parse(text.encode(), path.name)
     changed = {k: v for k, v in {**plain, **changes}.items() if v is not None}
     target = entry_path(workspace, into) if into else path
-    _check_entry(_with_format(_convert(changed, DatasetEntry, target.name, "a registry entry")), into or dataset_id, target.name)
+    _check_entry(
+        _with_format(_convert(changed, DatasetEntry, target.name, "a registry entry")),
+        into or dataset_id,
+        target.name,
+    )
     if path.suffix == ".json":
         content = msgspec.json.format(msgspec.json.encode(changed), indent=2) + b"\n"
     else:

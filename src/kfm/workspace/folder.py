@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Workspace", "open_workspace"]
 
-GATES_MARK = "kfm gates 2"  # raised when a gate judges differently, so that everything is judged again
+# raised when a gate judges differently, so that everything is judged again
+GATES_MARK = "kfm gates 2"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class Workspace:
 
     @property
     def ledger(self) -> Path:
-        """The folder of what belongs to this machine: the store file, its locks, when which host was asked."""
+        """The folder of what belongs to this machine: the store file, its locks, when which host
+        was asked.
+        """
         return self.path / "ledger" if self.server else self.store_file.parent
 
     @property
@@ -52,7 +55,10 @@ class Workspace:
             raise UsageError(
                 "The store of this workspace is on a PostgreSQL server.",
                 expected="a store file, which can be copied",
-                remedy="Try it in a copy of the workspace: say `store: sqlite:///ledger/idempotency.sqlite` there, then `kfm reindex`.",
+                remedy=(
+                    "Try it in a copy of the workspace: say `store:"
+                    " sqlite:///ledger/idempotency.sqlite` there, then `kfm reindex`."
+                ),
             )
         return self._under(url, "sqlite", "store")
 
@@ -73,7 +79,10 @@ class Workspace:
             raise UsageError(
                 "kfm.yml: store holds a password.",
                 expected="an address without one, or the name of a variable that holds it all",
-                remedy="Say `store: env:KFM_STORE`, or let libpq find it (PGPASSWORD, ~/.pgpass); then change the password.",
+                remedy=(
+                    "Say `store: env:KFM_STORE`, or let libpq find it (PGPASSWORD, ~/.pgpass); then"
+                    " change the password."
+                ),
             )
         return url
 
@@ -83,7 +92,9 @@ class Workspace:
         return self.path / "keys"
 
     def identity(self) -> str:
-        """What tells this workspace from others: made once, in the data zone, so that every machine and every backup has the same."""
+        """What tells this workspace from others: made once, in the data zone, so that every machine
+        and every backup has the same.
+        """
         file = self.data / "workspace.id"
         if not file.exists():
             zone = LocalZone(self.data)
@@ -101,14 +112,21 @@ class Workspace:
 
     def _under(self, url: str, scheme: str, key: str) -> Path:
         """`file:///data` is relative to the workspace; back ends are URLs."""
-        inside = (self.path / url.removeprefix(f"{scheme}:///")).resolve().is_relative_to(self.path.resolve())
+        inside = (
+            (self.path / url.removeprefix(f"{scheme}:///"))
+            .resolve()
+            .is_relative_to(self.path.resolve())
+        )
         if not url.startswith(f"{scheme}:///") or not inside:
             raise UsageError(
                 f"kfm.yml: {key} names no place in this workspace.",
                 expected=f"{scheme}:///<path inside the workspace>",
-                remedy="A store may also be a server: postgresql://USER@HOST/DATABASE, or env:NAME for one."
-                if key == "store"
-                else "Other back ends are not part of this profile.",
+                remedy=(
+                    "A store may also be a server: postgresql://USER@HOST/DATABASE, or env:NAME for"
+                    " one."
+                    if key == "store"
+                    else "Other back ends are not part of this profile."
+                ),
             )
         return self.path / url.removeprefix(f"{scheme}:///")
 
@@ -121,11 +139,15 @@ class Workspace:
     @property
     def policy_digest(self) -> str:
         """The gates and the rules of this workspace, as one digest."""
-        return ids.digest(f"{GATES_MARK} {policy_digest(sources_of(self.path / 'policy'))}".encode())
+        return ids.digest(
+            f"{GATES_MARK} {policy_digest(sources_of(self.path / 'policy'))}".encode()
+        )
 
     def has_evidence(self) -> bool:
         """Whether something was captured or published here."""
-        return any((self.data / "catalog" / "channels").glob("*/*.json")) or any((self.data / "work").glob("*/runs/*/run_record.json"))
+        return any((self.data / "catalog" / "channels").glob("*/*.json")) or any(
+            (self.data / "work").glob("*/runs/*/run_record.json")
+        )
 
     def readable(self, dataset_id: str) -> DatasetEntry | None:
         """The entry of a dataset; None when it is not registered, or not properly."""
@@ -135,21 +157,36 @@ class Workspace:
             return None
 
     def require(self, dataset_id: str) -> DatasetEntry:
-        """The entry of a registered dataset; an unregistered one is refused with the nearest name."""
+        """The entry of a registered dataset; an unregistered one is refused with the nearest
+        name.
+        """
         entry = self.entry(dataset_id)
         if entry is None:
             import difflib
 
-            renamed = [n for n in self.registered() if dataset_id in getattr(self.readable(n), "aliases", ())]
+            renamed = [
+                n
+                for n in self.registered()
+                if dataset_id in getattr(self.readable(n), "aliases", ())
+            ]
             near = renamed or difflib.get_close_matches(dataset_id, self.registered(), 1)
             hint = (
                 f"It is called `{renamed[0]}` now."
                 if renamed
-                else f"Did you mean `{near[0]}`?"
-                if near
-                else "Register it with `kfm dataset new`; `kfm dataset list` shows what there is."
+                else (
+                    f"Did you mean `{near[0]}`?"
+                    if near
+                    else (
+                        "Register it with `kfm dataset new`; `kfm dataset list` shows what"
+                        " there is."
+                    )
+                )
             )
-            raise UsageError(f"There is no dataset {dataset_id}.", expected=f"data/registry/{dataset_id}.yml", remedy=hint)
+            raise UsageError(
+                f"There is no dataset {dataset_id}.",
+                expected=f"data/registry/{dataset_id}.yml",
+                remedy=hint,
+            )
         return entry
 
 

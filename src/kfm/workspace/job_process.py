@@ -1,4 +1,5 @@
-"""The process of one job: reads its order from stdin, works it in a world of its own, says how it ended on stdout.
+"""The process of one job: reads its order from stdin, works it in a world of its own, says how it
+ended on stdout.
 
 It lives no longer than whoever started it: when stdin ends, its whole process group is gone.
 """
@@ -34,7 +35,8 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)  # whatever job code prints is talk, not the answer
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    with contextlib.suppress(OSError, AttributeError):  # Linux: also when this process holds the interpreter for long
+    # Linux: also when this process holds the interpreter for long
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     stop_on_signals(signal.SIGTERM)
     _limit(int(order.get("memory_mb", 4096)))
@@ -53,7 +55,9 @@ def _limit(memory_mb: int) -> None:
     """Private memory, so that mapped files do not count."""
     limit = memory_mb << 20
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (min(limit, hard) if hard != resource.RLIM_INFINITY else limit, hard))
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (min(limit, hard) if hard != resource.RLIM_INFINITY else limit, hard)
+    )
 
 
 def perform(order: dict[str, Any]) -> Ended:
@@ -69,18 +73,34 @@ def perform(order: dict[str, Any]) -> Ended:
         workspace = open_workspace(Path(order["workspace"]))
         with open_world(workspace, upstream=order.get("upstream")) as world:
             carried = msgspec.json.decode(job.envelope)
-            world.marks = {**world.marks, "correlation_id": carried.get("trace", {}).get("correlation_id", "")}
+            world.marks = {
+                **world.marks,
+                "correlation_id": carried.get("trace", {}).get("correlation_id", ""),
+            }
             given = carried.get("parameters", {})
-            ctx = context_of(workspace, world, job, order["run_id"], parameters_of(kind, given), order.get("upstream"))
+            ctx = context_of(
+                workspace,
+                world,
+                job,
+                order["run_id"],
+                parameters_of(kind, given),
+                order.get("upstream"),
+            )
             result = work(kind, ctx)
             entry = workspace.readable(job.dataset_id) if job.dataset_id else None
-            with contextlib.suppress(KfmError, OSError, ValueError):  # telemetry may be lost; the job is not
+            # telemetry may be lost; the job is not
+            with contextlib.suppress(KfmError, OSError, ValueError):
                 _signal(workspace, world, job, order["run_id"], result)
     except KfmError as error:
         until_ms = int(getattr(error, "until", 0) * 1000)
         return Ended(
-            status="failed", reason=error.happened, error=str(error), retry=not isinstance(error, Denied), until_ms=until_ms, exit_code=error.exit_code
-        )  # fmt: skip
+            status="failed",
+            reason=error.happened,
+            error=str(error),
+            retry=not isinstance(error, Denied),
+            until_ms=until_ms,
+            exit_code=error.exit_code,
+        )
     return Ended(
         status="later" if result.exit_code == 5 else result.status,
         reason=result.reason,
@@ -104,12 +124,27 @@ def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -
 
     log = JobLog(workspace.path / "ledger" / "logs", world.clock)
     for output in result.outputs:
-        size = _size(world, next((p for p, digest in result.files.items() if digest == output.checksum), output.id).removeprefix("data/"))
+        size = _size(
+            world,
+            next(
+                (p for p, digest in result.files.items() if digest == output.checksum), output.id
+            ).removeprefix("data/"),
+        )
         if size is not None:
             log.signal("artifact.size_bytes", size, job, run_id, uri=output.id)
-    delta = freshness(world, job.dataset_id) if job.dataset_id and job.job_type == "ingest.pull_source" else None
+    delta = (
+        freshness(world, job.dataset_id)
+        if job.dataset_id and job.job_type == "ingest.pull_source"
+        else None
+    )
     if delta is not None:
-        log.signal("freshness.delta_minutes", delta, job, run_id, target_minutes=seconds(workspace.require(job.dataset_id).freshness) / 60)
+        log.signal(
+            "freshness.delta_minutes",
+            delta,
+            job,
+            run_id,
+            target_minutes=seconds(workspace.require(job.dataset_id).freshness) / 60,
+        )
 
 
 def _size(world: Any, uri: str) -> int | None:
@@ -120,12 +155,18 @@ def _size(world: Any, uri: str) -> int | None:
     if not version_id:
         paths = [] if "://" in uri else [uri]
     else:
-        paths = [f"{folder}/{name}"] if name else [p for p in world.data.names(folder) if p.endswith(".parquet")]
+        paths = (
+            [f"{folder}/{name}"]
+            if name
+            else [p for p in world.data.names(folder) if p.endswith(".parquet")]
+        )
     found = [world.data.held(p) for p in paths]
     return sum(f.size for f in found) if found and None not in found else None
 
 
-def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None) -> Any:
+def context_of(
+    workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None
+) -> Any:
     """What a job of this workspace may use."""
     from kfm.jobs.base import JobContext
     from kfm.workspace.targets import targets_of
@@ -138,7 +179,9 @@ def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters:
         parameters=parameters,
         workspace_path=workspace.path,
         correlation_id=trace.get("correlation_id", ""),
-        targets=lambda dataset_id, win="", trigger="worker": targets_of(workspace, dataset_id, win=win, trigger=trigger),
+        targets=lambda dataset_id, win="", trigger="worker": targets_of(
+            workspace, dataset_id, win=win, trigger=trigger
+        ),
         say=lambda event, **fields: None,
         upstream=upstream,
     )

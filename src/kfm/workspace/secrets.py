@@ -1,4 +1,6 @@
-"""A scanner for credentials in files: `python -m kfm.workspace.secrets PATH…` names path, line and rule, never the value; 1 when it found some."""
+"""A scanner for credentials in files: `python -m kfm.workspace.secrets PATH…` names path, line and
+rule, never the value; 1 when it found some.
+"""
 
 import os
 import re
@@ -32,8 +34,13 @@ _BARE = _NAMES + r"[:=]\s*(?P<value>[^\"'\s#{}\[\](),;]{12,200})\s*(?:#.*)?$"
 _BARE_FILES = {".yml", ".yaml", ".env", ".ini", ".cfg", ".conf", ".toml", ".properties", ""}
 _REFERENCE = r"(?:env|credential|file|cmd|sha256|sha512|https?|kfm|next|prev)[:/]|[$<{*%]"
 _MADE_UP = r"(?i)example|xxxx|\.\.\.|abcdefgh|01234567|12345678"  # nobody's token
-_PLACEHOLDER = _MADE_UP + r"|placeholder|change.?me|your[_-]|dummy|redacted|hidden|not[_-]?a|test|hunter2"
-_DOCUMENTATION = r"(?i)(?:.*\.)?(?:example(?:\.(?:com|org|net))?|test|invalid|localhost)|127\.0\.0\.1|\[::1\]"  # RFC 2606
+_PLACEHOLDER = (
+    _MADE_UP + r"|placeholder|change.?me|your[_-]|dummy|redacted|hidden|not[_-]?a|test|hunter2"
+)
+# RFC 2606
+_DOCUMENTATION = (
+    r"(?i)(?:.*\.)?(?:example(?:\.(?:com|org|net))?|test|invalid|localhost)|127\.0\.0\.1|\[::1\]"
+)
 _SKIPPED = {"__pycache__", "node_modules"}
 _VISITED = {".github", ".ci"}  # other hidden folders hold caches and environments
 _ENTROPY = 3.5  # bits a character: words and names lie below, random text of this length above
@@ -49,7 +56,9 @@ class Finding(NamedTuple):
 
 
 def looks_like_a_credential(text: str) -> bool:
-    """Whether configuration holds a secret itself; here placeholders do not pass, a reference is what is wanted."""
+    """Whether configuration holds a secret itself; here placeholders do not pass, a reference is
+    what is wanted.
+    """
     return _known_forms().search(text) is not None
 
 
@@ -86,7 +95,9 @@ def _found(path: Path, data: "mmap.mmap") -> Iterator[Finding]:
         for match in pattern.finditer(data):
             if _passes(rule, match) or ALLOWED in _line(data, match.start()):
                 continue
-            finding = Finding(path, 1 + data[: match.start()].count(b"\n"), rule.removesuffix("-bare"))
+            finding = Finding(
+                path, 1 + data[: match.start()].count(b"\n"), rule.removesuffix("-bare")
+            )
             if finding not in seen:
                 seen.add(finding)
                 yield finding
@@ -102,13 +113,19 @@ def _passes(rule: str, match: re.Match[bytes]) -> bool:
     """Whether a match is a reference, a placeholder, or too regular to be a secret."""
     groups = match.groupdict()
     if rule == "url-password":
-        return re.fullmatch(_DOCUMENTATION, groups["host"].decode(errors="replace")) is not None or any(c in match[0] for c in b"<{$*")
+        return re.fullmatch(
+            _DOCUMENTATION, groups["host"].decode(errors="replace")
+        ) is not None or any(c in match[0] for c in b"<{$*")
     value = (groups.get("value") or match[0]).decode(errors="replace")
     if rule == "private-key":
         return False
     if not rule.startswith(("assignment", "bearer")):
         return re.search(_MADE_UP, value) is not None
-    return re.search(_PLACEHOLDER, value) is not None or re.match(_REFERENCE, value) is not None or not _random(value)
+    return (
+        re.search(_PLACEHOLDER, value) is not None
+        or re.match(_REFERENCE, value) is not None
+        or not _random(value)
+    )
 
 
 def _random(value: str) -> bool:
@@ -120,7 +137,10 @@ def _random(value: str) -> bool:
 
 
 def _line(data: "mmap.mmap", at: int) -> bytes:
-    start, end = data.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, data.find(b"\n", at, at + _MOST_LINE)
+    start, end = (
+        data.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1,
+        data.find(b"\n", at, at + _MOST_LINE),
+    )
     return data[max(start, at - _MOST_LINE) : end if end >= 0 else at + _MOST_LINE]
 
 
@@ -128,9 +148,14 @@ def _files(folder: Path) -> Iterator[Path]:
     """Files below `folder`; caches, links and a workspace's own keys are left out."""
     for name, folders, files in os.walk(folder):
         here = Path(name)
-        own_keys = {"keys"} if "kfm.yml" in files else set()  # readable by their owner only, by design
+        # readable by their owner only, by design
+        own_keys = {"keys"} if "kfm.yml" in files else set()
         folders[:] = sorted(
-            f for f in folders if f not in _SKIPPED | own_keys and (not f.startswith(".") or f in _VISITED) and not (here / f).is_symlink()
+            f
+            for f in folders
+            if f not in _SKIPPED | own_keys
+            and (not f.startswith(".") or f in _VISITED)
+            and not (here / f).is_symlink()
         )
         yield from (here / f for f in sorted(files) if not (here / f).is_symlink())
 
@@ -142,7 +167,9 @@ def main(paths: Sequence[str]) -> int:
         print(f"{finding.path}:{finding.line}: {finding.rule}")
     if found:
         print(
-            f"{len(found)} possible secrets; move each out and name where it is, or say on its line `{ALLOWED.decode()}`", file=sys.stderr
+            f"{len(found)} possible secrets; move each out and name where it is, or say on its line"
+            f" `{ALLOWED.decode()}`",
+            file=sys.stderr,
         )
     return 1 if found else 0
 

@@ -1,4 +1,6 @@
-"""What running a dataset means: targets from the registry, a journal, a record or an updater configuration."""
+"""What running a dataset means: targets from the registry, a journal, a record or an updater
+configuration.
+"""
 
 import re
 from collections.abc import Mapping
@@ -35,9 +37,17 @@ __all__ = ["rebuilt_target", "planned_of", "resumed_target", "targets_of", "upda
 
 
 def targets_of(
-    workspace: Workspace, dataset_id: str, *, win: str = "", trigger: str = "manual", spec_file: Path | None = None, canary: bool = True
+    workspace: Workspace,
+    dataset_id: str,
+    *,
+    win: str = "",
+    trigger: str = "manual",
+    spec_file: Path | None = None,
+    canary: bool = True,
 ) -> list[Target]:
-    """What running a dataset means: one target per partition; those that a canary is tried on are made by its version."""
+    """What running a dataset means: one target per partition; those that a canary is tried on are
+    made by its version.
+    """
     registered = workspace.require(dataset_id)
     entry = msgspec.structs.replace(registered, canary=None)
     if not win and "{day}" in entry.source.url:
@@ -49,7 +59,9 @@ def targets_of(
             remedy="Run it without --window, or add one of them to the registry.",
         )
     folder = workspace.path / "scripts" / "connectors" / dataset_id
-    joined = tuple({"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets)
+    joined = tuple(
+        {"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets
+    )
     for name in entry.source.datasets:
         workspace.require(name)
     base = Target(
@@ -58,13 +70,20 @@ def targets_of(
         win=win,
         pipeline_version=entry.pipeline_version,
         **_code(entry, folder / "connector.py"),
-        mapping=config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {},
+        mapping=(
+            config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {}
+        ),
         fixes=_fixes(workspace, entry),
         trigger=trigger,
-        spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
+        spec_file_hash=(
+            ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name))
+            if spec_file
+            else None
+        ),
     )
     found = [replace(base, partition=p) for p in entry.partitions or ("",)]
-    if canary and registered.canary is not None and not trigger.endswith("backfill"):  # a backfill assembles what one version made
+    # a backfill assembles what one version made
+    if canary and registered.canary is not None and not trigger.endswith("backfill"):
         found = [_tried(t, registered.canary, folder / "connector_canary.py") for t in found]
     return [specify(target, workspace.policy_digest) for target in found]
 
@@ -72,7 +91,11 @@ def targets_of(
 def _code(entry: DatasetEntry, connector: Path) -> dict[str, Any]:
     """The members of a target that follow from the workspace's own connector."""
     code = connector.read_bytes() if connector.is_file() else None
-    hooks = hooks_of(code, f"scripts/connectors/{entry.dataset_id}/{connector.name}") if code is not None else frozenset()
+    hooks = (
+        hooks_of(code, f"scripts/connectors/{entry.dataset_id}/{connector.name}")
+        if code is not None
+        else frozenset()
+    )
     return {
         "connector": str(connector.absolute()) if code is not None else None,
         "connector_digest": ids.digest(code) if code is not None else None,
@@ -95,8 +118,13 @@ def _same_partition(workspace: Workspace, dataset_id: str, partition: str, canar
 
 
 def _fixes(workspace: Workspace, entry: DatasetEntry) -> dict[str, dict[str, str | None]]:
-    """People's corrections; records of a private dataset have none, for the leak check could not vary what a person wrote."""
-    if is_private([entry]) or not (workspace.data / "work" / entry.dataset_id / "quarantine").is_dir():
+    """People's corrections; records of a private dataset have none, for the leak check could not
+    vary what a person wrote.
+    """
+    if (
+        is_private([entry])
+        or not (workspace.data / "work" / entry.dataset_id / "quarantine").is_dir()
+    ):
         return {}
     data, root = workspace.zones()
     try:
@@ -111,13 +139,25 @@ def _sources(entry: DatasetEntry) -> tuple[dict[str, str], ...]:
     if not entry.source.urls:
         return ({"source_id": "source", "url": entry.source.url},)
     urls = [entry.source.url, *entry.source.urls]
-    words = [re.sub(r"[^A-Za-z0-9_-]", "-", url.partition("?")[0].rstrip("/").rpartition("/")[2].partition(".")[0]) for url in urls]
+    words = [
+        re.sub(
+            r"[^A-Za-z0-9_-]",
+            "-",
+            url.partition("?")[0].rstrip("/").rpartition("/")[2].partition(".")[0],
+        )
+        for url in urls
+    ]
     distinct = len({w.lower() for w in words if w} - {"manifest", "checksums"}) == len(urls)
-    return tuple({"source_id": word if distinct else f"source-{n}", "url": url} for n, (word, url) in enumerate(zip(words, urls), 1))
+    return tuple(
+        {"source_id": word if distinct else f"source-{n}", "url": url}
+        for n, (word, url) in enumerate(zip(words, urls), 1)
+    )
 
 
 def _asks(entry: DatasetEntry, hooks: frozenset[str]) -> bool:
-    """Whether code asks for the files: that of the source kind, or an `acquire` of the workspace's own connector."""
+    """Whether code asks for the files: that of the source kind, or an `acquire` of the workspace's
+    own connector.
+    """
     if "acquire" not in hooks:
         return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
     if entry.release is not None or entry.sensitivity not in (None, "public"):
@@ -142,14 +182,20 @@ def planned_of(world: World, row: LedgerRow) -> Planned | None:
 
 
 def resumed_target(workspace: Workspace, row: LedgerRow, plan: Planned | None) -> Target:
-    """The target an unfinished run was asked for, from its journaled PLAN; refused when what it depends on has changed."""
+    """The target an unfinished run was asked for, from its journaled PLAN; refused when what it
+    depends on has changed.
+    """
     spec = plan.spec or {} if plan is not None else {}
     try:
         entry = msgspec.convert(spec["registry"], DatasetEntry)
         base = _same_partition(workspace, row.dataset_id, row.partition, canary=not row.backfill)
         if msgspec.structs.replace(base.entry, source=entry.source) != entry:
             raise KeyError  # the registry says something else now
-        source = entry.source if entry.source.kind == "join" else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
+        source = (
+            entry.source
+            if entry.source.kind == "join"
+            else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
+        )
         target = replace(
             base,
             entry=msgspec.structs.replace(entry, source=source),
@@ -175,7 +221,9 @@ def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
     """The target a run record speaks of; its connector must still be the one that ran."""
     spec = record.get("spec") or {}
     entry = msgspec.convert(spec["registry"], DatasetEntry)
-    base = _same_partition(workspace, record["dataset_id"], record["partition"], canary=bool(spec.get("canary")))
+    base = _same_partition(
+        workspace, record["dataset_id"], record["partition"], canary=bool(spec.get("canary"))
+    )
     if spec.get("connector") != base.connector_digest:
         raise UsageError(
             f"scripts/connectors/{record['dataset_id']}/connector.py is not the one that ran then.",
@@ -183,22 +231,43 @@ def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
             remedy="Check out the commit the record names (git_sha), then rebuild.",
         )
     return replace(
-        base, entry=entry, sources=tuple(spec["sources"]), partition=record["partition"], win=record["window"],
-        pipeline_version=spec["pipeline_version"], fixes=spec.get("corrections", {}), max_quarantined=1.0,
-    )  # fmt: skip
+        base,
+        entry=entry,
+        sources=tuple(spec["sources"]),
+        partition=record["partition"],
+        win=record["window"],
+        pipeline_version=spec["pipeline_version"],
+        fixes=spec.get("corrections", {}),
+        max_quarantined=1.0,
+    )
 
 
-def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
-    """The target an updater configuration describes: its sources and version, the registry's licence and labels."""
+def updater_target(
+    workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock
+) -> Target:
+    """The target an updater configuration describes: its sources and version, the registry's
+    licence and labels.
+    """
     entry = msgspec.structs.replace(workspace.require(updater.dataset_id), canary=None)
-    registered = {parse_url(expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host, *entry.source.hosts}
+    registered = {
+        parse_url(
+            expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")
+        ).host,
+        *entry.source.hosts,
+    }
     for given in updater.sources:
-        host = parse_url(expand_url(given.source_url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host
+        host = parse_url(
+            expand_url(given.source_url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")
+        ).host
         if host not in registered:
             raise UsageError(
-                f"{host} is not a host of {entry.dataset_id}; its licence and labels say nothing about what comes from there.",
+                f"{host} is not a host of {entry.dataset_id}; its licence and labels say nothing"
+                " about what comes from there.",
                 expected=f"one of {', '.join(sorted(registered))}",
-                remedy=f"Add it to source.hosts in data/registry/{entry.dataset_id}.yml if the registry's licence covers it.",
+                remedy=(
+                    f"Add it to source.hosts in data/registry/{entry.dataset_id}.yml if the"
+                    " registry's licence covers it."
+                ),
             )
     text = win or updater.window or ""
     bounds = parse_window(text, clock.now()) if text else ""
@@ -206,11 +275,16 @@ def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None
     source = msgspec.structs.replace(entry.source, url=first.source_url, format=first.format)
     if bounds and not _windowed(msgspec.structs.replace(entry, source=source)):
         raise UsageError(
-            f"{entry.dataset_id} has no window: its address takes none and no time column is named.",
+            f"{entry.dataset_id} has no window: its address takes none and no time column is"
+            " named.",
             expected="{since} and {until} in source_url",
             remedy="Run it without --window.",
         )
-    tried = [t for t in targets_of(workspace, updater.dataset_id) if t.canary and t.pipeline_version == updater.pipeline_version]
+    tried = [
+        t
+        for t in targets_of(workspace, updater.dataset_id)
+        if t.canary and t.pipeline_version == updater.pipeline_version
+    ]
     target = next(iter(tried), None) or targets_of(workspace, updater.dataset_id, canary=False)[0]
     changed = replace(
         target,

@@ -68,7 +68,9 @@ class _Policy:
         self._found: Evaluator | None = None
 
     def prepare(self) -> None:
-        """Start what will be asked while the rest is being opened; what goes wrong is said when it is asked."""
+        """Start what will be asked while the rest is being opened; what goes wrong is said when it
+        is asked.
+        """
         with suppress(KfmError, OSError):
             self._found = _evaluator(self._workspace)
             if isinstance(self._found, Preparable):
@@ -99,19 +101,24 @@ def _evaluator(workspace: Workspace) -> Evaluator:
     return Embedded(sources)
 
 
-# ---- the world -------------------------------------------------------------------------------------------------------
+# ---- the world -----------------------------------------------------------------------------------
 def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
     @cache
     def facts() -> dict[str, Any]:
-        return {"git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace), "image_digest": os.environ.get("KFM_IMAGE_DIGEST")}
+        return {
+            "git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace),
+            "image_digest": os.environ.get("KFM_IMAGE_DIGEST"),
+        }
 
     return facts
 
 
 def _git_sha(start: Path) -> str | None:
-    """The commit checked out around `start`, with a mark when tracked files differ from it; None: it lies in no repository.
+    """The commit checked out around `start`, with a mark when tracked files differ from it; None:
+    it lies in no repository.
 
-    It is read from .git, where a work tree may have a file that says where that is; only whether it is dirty git itself must say.
+    It is read from .git, where a work tree may have a file that says where that is; only whether it
+    is dirty git itself must say.
     """
     for folder in (start.absolute(), *start.absolute().parents):
         if not (folder / ".git").exists():
@@ -145,9 +152,24 @@ def _dirty(folder: Path) -> bool:
     """Whether tracked files were changed since the commit; False where git is not there to ask."""
     import subprocess
 
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    command = [
+        "git",
+        "-c",
+        "core.fsmonitor=false",
+        "-C",
+        str(folder),
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+    ]
     try:
-        asked = subprocess.run(command, capture_output=True, timeout=10, check=False, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+        asked = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=10,
+            check=False,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
     except (OSError, subprocess.SubprocessError):
         return False
     return asked.returncode == 0 and bool(asked.stdout.strip())
@@ -159,27 +181,46 @@ def _toolchain() -> tuple[tuple[str, str], ...]:
 
 
 class _Steps:
-    """The steps that run in a child, each no longer than the registry entry of its dataset allows."""
+    """The steps that run in a child, each no longer than the registry entry of its dataset
+    allows.
+    """
 
     def __init__(self, workspace: Workspace, children: ExitStack) -> None:
         self._workspace, self._children = workspace, children
 
     def prepare(self, private: bool) -> None:
-        """Begin to load what children need, beside what is done until then; from here on they are forked."""
-        # It would end with any other thread, and everything it bore with it; and forks of loaded libraries are Linux's to bear.
+        """Begin to load what children need, beside what is done until then; from here on they are
+        forked.
+        """
+        # It would end with any other thread, and everything it bore with it; and forks of loaded
+        # libraries are Linux's to bear.
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
             self._children.enter_context(_warm(private))
 
     def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
         from kfm.connectors.process import run_transform  # a NOOP starts no child
 
-        return run_transform(job, scratch, on_event=on_event, timeout_s=self._seconds(job), entries=self._family(job.dataset_id))
+        return run_transform(
+            job,
+            scratch,
+            on_event=on_event,
+            timeout_s=self._seconds(job),
+            entries=self._family(job.dataset_id),
+        )
 
-    def acquire(self, job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
+    def acquire(
+        self,
+        job: TransformJob,
+        scratch: Path,
+        fetch: Callable[[dict[str, Any]], dict[str, Any]],
+        heard: Echo,
+    ) -> TransformResult:
         from kfm.connectors.process import run_transform
 
         limit, entries = self._seconds(job), self._family(job.dataset_id)
-        return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=limit, entries=entries)
+        return run_transform(
+            job, scratch, fetch=fetch, on_event=heard, timeout_s=limit, entries=entries
+        )
 
     def _seconds(self, job: TransformJob) -> float:
         entry = self._workspace.readable(job.dataset_id)
@@ -203,10 +244,16 @@ def _warm(private: bool = True) -> Iterator[None]:
 
 
 def _private(workspace: Path) -> dict[str, str]:
-    return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
+    return (
+        {str(workspace): "<workspace>", str(Path.home()): "~"}
+        if str(Path.home()) != "/"
+        else {str(workspace): "<workspace>"}
+    )
 
 
-def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = False) -> "PostgresStore":
+def _on_server(
+    workspace: Workspace, url: str, clock: Clock, *, repair: bool = False
+) -> "PostgresStore":
     try:
         from kfm.store.postgres import PostgresStore
     except ImportError as error:
@@ -215,11 +262,19 @@ def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = F
             expected="the extra `postgres`",
             remedy="pip install 'kfm[postgres]'",
         ) from error
-    return PostgresStore(url, clock, create=not workspace.has_evidence(), repair=repair, workspace=workspace.identity())
+    return PostgresStore(
+        url,
+        clock,
+        create=not workspace.has_evidence(),
+        repair=repair,
+        workspace=workspace.identity(),
+    )
 
 
 def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresStore":
-    """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty beginning."""
+    """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty
+    beginning.
+    """
     if (url := workspace.server) is not None:
         with suppress(OSError):  # who may only read here writes no records there either
             workspace.ledger.mkdir(parents=True, exist_ok=True)
@@ -227,7 +282,8 @@ def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresSto
     file = workspace.store_file
     if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
         raise IntegrityError(
-            f"The store {file.name} is {'empty' if file.exists() else 'missing'}, but this workspace has published data.",
+            f"The store {file.name} is {'empty' if file.exists() else 'missing'}, but this"
+            " workspace has published data.",
             expected="the store beside its evidence",
             remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
         )
@@ -236,7 +292,9 @@ def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresSto
 
 @contextmanager
 def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
-    """A throw-away copy of the store, made without opening it: for dry runs, and for reading what we may not write."""
+    """A throw-away copy of the store, made without opening it: for dry runs, and for reading what
+    we may not write.
+    """
     with aside("store") as temp:
         if (url := workspace.server) is not None:
             with closing(_on_server(workspace, url, clock)) as kept:
@@ -253,7 +311,11 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
 @contextmanager
 def _real_store(workspace: Workspace, clock: Clock) -> "Iterator[SqliteStore | PostgresStore]":
     file = workspace.store_file if workspace.server is None else None
-    if file is not None and file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+    if (
+        file is not None
+        and file.exists()
+        and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+    ):
         with _store_copy(workspace, clock) as copy:
             yield copy
         return
@@ -275,8 +337,14 @@ def open_world(
     clock: Clock | None = None,
     asks: bool = False,
 ) -> Iterator[World]:
-    """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the rules will be asked in any case."""
-    clock, policy, upstream = clock or SystemClock(), _Policy(workspace), checked_upstream(workspace, upstream)
+    """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the
+    rules will be asked in any case.
+    """
+    clock, policy, upstream = (
+        clock or SystemClock(),
+        _Policy(workspace),
+        checked_upstream(workspace, upstream),
+    )
     try:
         if asks:
             policy.prepare()
@@ -284,7 +352,9 @@ def open_world(
             (_store_copy if dry_run else _real_store)(workspace, clock) as store,
             aside("replay") if upstream == "replay" else nullcontext() as opened,
         ):
-            yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock, opened, policy)
+            yield from _open_world(
+                workspace, store, upstream, dry_run, publisher, echo, clock, opened, policy
+            )
     finally:
         policy.close()
 
@@ -301,7 +371,11 @@ def _open_world(
     policy: _Policy,
 ) -> Iterator[World]:
     data, root = workspace.zones()
-    fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, opened) if opened is not None else None)
+    fetcher = Routed(
+        workspace,
+        upstream == "sample",
+        replayed(workspace, store, opened) if opened is not None else None,
+    )
     children = ExitStack()
     steps = _Steps(workspace, children)
     world = World(
@@ -356,14 +430,18 @@ def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
 
 @contextmanager
 def _dry(world: World, dataset_id: str) -> Iterator[World]:
-    """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy already."""
+    """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy
+    already.
+    """
     run_id = ids.new_run_id()
     with aside("dry") as temp:
         assert isinstance(world.store, SqliteStore)
         world.store.forget_work()
         (temp / "data").mkdir()
         (temp / "root").mkdir()
-        data = OverlayZone(_local(world.data), LocalZone(temp / "data"), run_path(dataset_id, run_id, "artifacts"))
+        data = OverlayZone(
+            _local(world.data), LocalZone(temp / "data"), run_path(dataset_id, run_id, "artifacts")
+        )
         root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
         yield replace(
             world,
@@ -385,7 +463,8 @@ def _local(zone: Any) -> LocalZone:
 def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
     """Make the store anew from the evidence. One at a time.
 
-    What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old store can be read.
+    What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old
+    store can be read.
     """
     workspace.ledger.mkdir(parents=True, exist_ok=True)
     lock = os.open(workspace.ledger / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -401,7 +480,9 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
 
     clock, data, root = SystemClock(), LocalZone(workspace.data), LocalZone(workspace.path)
     with closing(data), closing(root), _rebuilding(workspace, clock) as new:
-        return reindex(_bare_world(workspace, data, root, clock, new.store), new, workspace.ledger, damaged)
+        return reindex(
+            _bare_world(workspace, data, root, clock, new.store), new, workspace.ledger, damaged
+        )
 
 
 @contextmanager
@@ -413,14 +494,31 @@ def _rebuilding(workspace: Workspace, clock: Clock) -> Iterator[Rebuild]:
         with rebuilding(workspace.store_file, clock, aside) as beside:
             yield beside
     else:
-        with closing(_on_server(workspace, url, clock, repair=True)) as store, store.rebuilding(aside) as inside:
+        with (
+            closing(_on_server(workspace, url, clock, repair=True)) as store,
+            store.rebuilding(aside) as inside,
+        ):
             yield inside
 
 
-def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store) -> World:
+def _bare_world(
+    workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store
+) -> World:
     steps = _Steps(workspace, ExitStack())
     return World(
-        clock=clock, store=store, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
-        transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
-        registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
-    )  # fmt: skip
+        clock=clock,
+        store=store,
+        data=data,
+        root=root,
+        keys=KeyFolder(workspace.path / "keys"),
+        fetcher=Routed(workspace, False),
+        transform=steps.transform,
+        merge=steps.transform,
+        publisher=LocalPublisher(data, root),
+        gates=_Gates(),
+        policy_digest=workspace.policy_digest,
+        registry=workspace.entry,
+        private=_private(workspace.path),
+        facts=_facts(workspace.path),
+        vaults=Vaults(workspace.path / "keys" / "data"),
+    )

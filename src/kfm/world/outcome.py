@@ -15,7 +15,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, STAGED, FENCED
     reason: str = ""
     exit_code: int = 0
-    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
+    # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
+    names: str = ""
     version_id: str | None = None
     generation: int | None = None
     rows: int = 0  # in the table of this version, or of its partition
@@ -33,5 +34,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_rows(rows: Mapping[str, int], partition: str) -> int:
-    """The rows of a version, of its artifact -> rows; of one partition, when a run was about that."""
+    """The rows of a version, of its artifact -> rows; of one partition, when a run was about
+    that.
+    """
     return rows.get(f"{partition}.parquet", 0) if partition else sum(rows.values())

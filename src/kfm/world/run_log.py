@@ -47,7 +47,9 @@ _HARMLESS = frozenset(
     "partition",
 }
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
-_BEARER = re.compile(r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}")
+_BEARER = re.compile(
+    r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}"
+)
 
 
 def mask(text: str, private: Mapping[str, str]) -> str:
@@ -58,7 +60,9 @@ def mask(text: str, private: Mapping[str, str]) -> str:
 
 
 class RunLog:
-    """Writes JSON lines into `work/<id>/runs/<run_id>/artifacts/`; keeps them in memory until the run has a name."""
+    """Writes JSON lines into `work/<id>/runs/<run_id>/artifacts/`; keeps them in memory until the
+    run has a name.
+    """
 
     def __init__(
         self,
@@ -96,7 +100,11 @@ class RunLog:
             self._append(file, lines)
 
     def _append(self, file: str, lines: list[dict[str, Any]]) -> None:
-        text = "".join(mask(msgspec.json.encode({"run_id": self.run_id, **line}).decode(), self._private) + "\n" for line in lines)
+        text = "".join(
+            mask(msgspec.json.encode({"run_id": self.run_id, **line}).decode(), self._private)
+            + "\n"
+            for line in lines
+        )
         self._zone.append(f"{self.folder}/artifacts/{file}", text.encode())
 
     def _write(self, file: str, line: dict[str, Any]) -> None:
@@ -107,15 +115,29 @@ class RunLog:
 
     def say(self, event: str, *, stage: str, level: str = "info", **fields: Any) -> None:
         """One line of run.jsonl: a `noun.verb` name, facts as fields."""
-        line = {"ts": rfc3339(self._clock.now()), "level": level, "event": event, "stage": stage, "dataset_id": self.dataset_id}
-        line |= ({k: v for k, v in fields.items() if k in _HARMLESS} if self._withheld else fields) | self._marks
+        line = {
+            "ts": rfc3339(self._clock.now()),
+            "level": level,
+            "event": event,
+            "stage": stage,
+            "dataset_id": self.dataset_id,
+        }
+        line |= (
+            {k: v for k, v in fields.items() if k in _HARMLESS} if self._withheld else fields
+        ) | self._marks
         self._write("run.jsonl", line)
         if self._echo is not None:
             self._echo({"run_id": self.run_id, **line})
 
     def event(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         """One telemetry event; its id joins it to the publisher's trace."""
-        line = {"event_id": str(new_run_id()), "name": name, "ts": rfc3339(self._clock.now()), **payload, **self._marks}
+        line = {
+            "event_id": str(new_run_id()),
+            "name": name,
+            "ts": rfc3339(self._clock.now()),
+            **payload,
+            **self._marks,
+        }
         self._write("event_log.jsonl", line)
         return line
 
@@ -123,9 +145,14 @@ class RunLog:
         self._seq += 1
         if self._withheld:
             call = {k: v for k, v in call.items() if k != "size"}
-        self._write("publisher_trace.jsonl", {"seq": self._seq, "ts": rfc3339(self._clock.now()), **call})
+        self._write(
+            "publisher_trace.jsonl", {"seq": self._seq, "ts": rfc3339(self._clock.now()), **call}
+        )
 
     def idempotency(self, state: Mapping[str, Any]) -> None:
         """The key and what became of it; rendered again when that changes."""
-        text = mask(msgspec.json.format(msgspec.json.encode({**state, **self._marks}), indent=2).decode(), self._private)
+        text = mask(
+            msgspec.json.format(msgspec.json.encode({**state, **self._marks}), indent=2).decode(),
+            self._private,
+        )
         self._zone.replace(f"{self.folder}/artifacts/idempotency.json", text.encode() + b"\n")

@@ -1,4 +1,6 @@
-"""What is to be brought up to date: a dataset, a partition, a window, and the spec that follows from its entry."""
+"""What is to be brought up to date: a dataset, a partition, a window, and the spec that follows
+from its entry.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +19,8 @@ class Again:
     """A capture worked once more because a person decided on it: upstream is not asked."""
 
     row: LedgerRow  # the run that captured it
-    only: tuple[tuple[str, int], ...] = ()  # (source id, line): just these records, merged into what is official; empty: all of it
+    # (source id, line): just these records, merged into what is official; empty: all of it
+    only: tuple[tuple[str, int], ...] = ()
     onto: str = ""  # with `only`: the mark of the content they are merged into
     schema: tuple[Column, ...] = ()  # with `only`: the columns of that content
 
@@ -33,19 +36,26 @@ class Target:
     pipeline_version: str = "1.0.0"
     connector: str | None = None  # path of the workspace's connector.py
     connector_digest: str | None = None
-    asks: bool = False  # which files there are follows from answers: `acquire` of the connector or of the source kind asks for them
+    # which files there are follows from answers: `acquire` of the connector or of the source kind
+    # asks for them
+    asks: bool = False
     mapping: dict[str, Any] = field(default_factory=dict)  # mapping.yml
-    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)  # people's corrections: digest of a record -> column -> text
-    max_quarantined: float | None = None  # instead of the registry's, for a capture that a person accepted
+    # people's corrections: digest of a record -> column -> text
+    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    # instead of the registry's, for a capture that a person accepted
+    max_quarantined: float | None = None
     again: Again | None = None
-    captured_at: str = ""  # when the capture that is worked on was made, as its run recorded it; part of no hash
+    # when the capture that is worked on was made, as its run recorded it; part of no hash
+    captured_at: str = ""
     spec: dict[str, Any] = field(default_factory=dict)
     spec_hash: str = ""
     transform_hash: str = ""
     trigger: str = "manual"
     spec_file_hash: str | None = None
-    canary: bool = False  # a version that is being tried: it waits for a person, whatever the registry says
-    staged: str = ""  # the id of a backfill: the run ends with its part, which waits to be assembled with others
+    # a version that is being tried: it waits for a person, whatever the registry says
+    canary: bool = False
+    # the id of a backfill: the run ends with its part, which waits to be assembled with others
+    staged: str = ""
 
     @property
     def dataset_id(self) -> str:
@@ -75,13 +85,24 @@ class Target:
 def specify(target: Target, policy_digest: str) -> Target:
     """`target` with its expanded spec and the two hashes over it."""
     entry = spelled(target.entry)
-    entry.pop("canary")  # what is tried beside it changes nothing for the rest; the one that is tried says so below
+    # what is tried beside it changes nothing for the rest; the one that is tried says so below
+    entry.pop("canary")
     # Registry prose and governance fields decide what may be published, not which bytes come out.
-    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs", "conflicts")
+    shaping = (
+        "dataset_id",
+        "business_key",
+        "schema",
+        "merge",
+        "release",
+        "location",
+        "crs",
+        "conflicts",
+    )
     reading = {
         k: v
         for k, v in entry["source"].items()
-        if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on") or (k in ("options", "area") and v)
+        if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on")
+        or (k in ("options", "area") and v)
     }
     if target.mapping:
         reading["mapping"] = target.mapping
@@ -102,13 +123,25 @@ def specify(target: Target, policy_digest: str) -> Target:
         "connector": target.connector_digest,
         "pipeline_version": target.pipeline_version,
         "updater_id": target.updater_id,
-    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes), ("canary", target.canary)) if v}
+    } | {
+        k: v
+        for k, v in (
+            ("mapping", target.mapping),
+            ("corrections", target.fixes),
+            ("canary", target.canary),
+        )
+        if v
+    }
     from dataclasses import replace
 
-    return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
+    return replace(
+        target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform)
+    )
 
 
-def family_of(registry: Callable[[str], DatasetEntry | None], dataset_id: str) -> list[DatasetEntry]:
+def family_of(
+    registry: Callable[[str], DatasetEntry | None], dataset_id: str
+) -> list[DatasetEntry]:
     """The registry entries of a dataset and of everything it is made from."""
     found: dict[str, DatasetEntry] = {}
     left = [dataset_id]

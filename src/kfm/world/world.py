@@ -31,7 +31,15 @@ from kfm.zones.base import Zone
 __all__ = ["AlreadyStaged", "PartsGone", "World"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
-Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
+Acquire = Callable[
+    [
+        TransformJob,
+        Path,
+        Callable[[dict[str, Any]], dict[str, Any]],
+        Callable[[dict[str, Any]], None],
+    ],
+    TransformResult,
+]
 
 
 class Heart(Protocol):
@@ -46,17 +54,25 @@ class AlreadyStaged(Outcome, frozen=True):
 
 
 class PartsGone(Outcome, frozen=True):
-    """A NOOP: parts that were asked for were overtaken, or are damaged; of the others nothing was made."""
+    """A NOOP: parts that were asked for were overtaken, or are damaged; of the others nothing was
+    made.
+    """
 
 
 def _key_of(path: str) -> str:
-    """The key that seals a file of work. Rules of withdrawals have one of their own: they keep out what an erasure has destroyed."""
+    """The key that seals a file of work. Rules of withdrawals have one of their own: they keep out
+    what an erasure has destroyed.
+    """
     zone, dataset_id, kind = path.split("/")[:3]
     return f"{dataset_id}.rules" if (zone, kind) == ("work", "withdrawals") else dataset_id
 
 
 def _no_acquire(*_: Any) -> TransformResult:
-    raise UsageError("This world cannot ask.", expected="a child process to run acquire() in", remedy="Use `kfm run`.")
+    raise UsageError(
+        "This world cannot ask.",
+        expected="a child process to run acquire() in",
+        remedy="Use `kfm run`.",
+    )
 
 
 @dataclass
@@ -86,12 +102,16 @@ class World:
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
     follows: bool = False  # a new version puts the jobs that follow from it
-    clock_ok: bool = False  # a person said that the clock is right, though it is behind what is official
+    # a person said that the clock is right, though it is behind what is official
+    clock_ok: bool = False
     propose_only: bool = False  # what needs nobody's approval waits all the same
-    elsewhere: Callable[[Path], Any] | None = None  # a zone in a folder outside the workspace: a backup
+    # a zone in a folder outside the workspace: a backup
+    elsewhere: Callable[[Path], Any] | None = None
     acquire: Acquire = _no_acquire
-    warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
-    prepare: Callable[[bool], None] = lambda private: None  # a transform without connector code is near: its child may be got ready
+    # around many transforms: the child starts faster
+    warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    # a transform without connector code is near: its child may be got ready
+    prepare: Callable[[bool], None] = lambda private: None
     opened: contextlib.ExitStack = field(
         default_factory=contextlib.ExitStack
     )  # folders for what is opened to be looked at, as long as this is
@@ -105,7 +125,13 @@ class World:
 
     def log(self, dataset_id: str) -> RunLog:
         return RunLog(
-            self.data, self.clock, dataset_id, marks=self.marks, private=self.private, echo=self.echo, withheld=self.is_private(dataset_id)
+            self.data,
+            self.clock,
+            dataset_id,
+            marks=self.marks,
+            private=self.private,
+            echo=self.echo,
+            withheld=self.is_private(dataset_id),
         )
 
     def family(self, dataset_id: str) -> list[DatasetEntry]:
@@ -126,26 +152,49 @@ class World:
 
     def veil(self, dataset_id: str) -> Veil:
         """What texts of a dataset are written down behind, and read through."""
-        return Veil(self.vaults, dataset_id, self.is_private(dataset_id), partial(self.require_key, dataset_id))
+        return Veil(
+            self.vaults,
+            dataset_id,
+            self.is_private(dataset_id),
+            partial(self.require_key, dataset_id),
+        )
 
     def require_key(self, dataset_id: str) -> None:
-        """Raise `Denied` when the data key was lost: it is not quietly replaced while something sealed with it lies here."""
-        if self.vaults is not None and not self.vaults.has_key(dataset_id) and self.is_private(dataset_id):
+        """Raise `Denied` when the data key was lost: it is not quietly replaced while something
+        sealed with it lies here.
+        """
+        if (
+            self.vaults is not None
+            and not self.vaults.has_key(dataset_id)
+            and self.is_private(dataset_id)
+        ):
             self._not_lost(dataset_id, dataset_id)
 
     def _not_lost(self, dataset_id: str, name: str) -> None:
-        """Raise `Denied` for a secret that is not here though something made with it is: another one would call all of that false."""
-        places = (captures_folder(dataset_id), parts_folder(dataset_id), proposals_folder(dataset_id))
+        """Raise `Denied` for a secret that is not here though something made with it is: another
+        one would call all of that false.
+        """
+        places = (
+            captures_folder(dataset_id),
+            parts_folder(dataset_id),
+            proposals_folder(dataset_id),
+        )
         if any(path.endswith(SEALED) for place in places for path in self.data.names(place)):
             raise Denied(
-                f"keys/data/{name} is missing, and what lies here was sealed or committed to with it.",
+                f"keys/data/{name} is missing, and what lies here was sealed or committed to"
+                " with it.",
                 expected="the data key of this dataset",
-                remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
+                remedy=(
+                    "Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw"
+                    " --erase` makes a clean start."
+                ),
             )
 
-    # ---- files of the restricted side ----------------------------------------------------------------------------------
+    # ---- files of the restricted side ------------------------------------------------------------
     def keep(self, path: str, content: bytes) -> bool:
-        """Create a file of work; of a private dataset sealed, under its name and `.sealed`. False when it is there already."""
+        """Create a file of work; of a private dataset sealed, under its name and `.sealed`. False
+        when it is there already.
+        """
         if self.data.exists(path):
             return False
         at_rest = self.at_rest(path, content)
@@ -161,10 +210,14 @@ class World:
 
     def lies(self, path: str) -> str:
         """The name that a file of work lies under: its own, or that of its sealed bytes."""
-        return path if self.data.exists(path) or not self.data.exists(path + SEALED) else path + SEALED
+        return (
+            path if self.data.exists(path) or not self.data.exists(path + SEALED) else path + SEALED
+        )
 
     def kept(self, path: str) -> bytes:
-        """What `keep` was given. Raises `FileNotFoundError`, and `Denied` where the key that sealed it is missing."""
+        """What `keep` was given. Raises `FileNotFoundError`, and `Denied` where the key that sealed
+        it is missing.
+        """
         name = self.lies(path)
         raw = self.data.read(name)
         if name == path:
@@ -172,11 +225,15 @@ class World:
         return (self.vaults or Vaults(Path())).unsealed(_key_of(path), raw, name)
 
     def named(self, path: str) -> str | None:
-        """The digest that evidence knows a file of work by: its own; where it is told without values by now, that of what lies sealed beside it."""
+        """The digest that evidence knows a file of work by: its own; where it is told without
+        values by now, that of what lies sealed beside it.
+        """
         stored = self.data.stat(path)
         if stored is None or self.vaults is None or not self.data.exists(path + SEALED):
             return stored.digest if stored is not None else None
-        return ids.digest(self.vaults.unsealed(_key_of(path), self.data.read(path + SEALED), path + SEALED))
+        return ids.digest(
+            self.vaults.unsealed(_key_of(path), self.data.read(path + SEALED), path + SEALED)
+        )
 
     def publish(self, log: RunLog) -> Publisher:
         return self.trace(self.publisher, log, self.marks)
@@ -192,12 +249,16 @@ class World:
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:
-        """What comes after the ledger's last word may fail (a full disk): the run has ended, and every tick does what is missing."""
+        """What comes after the ledger's last word may fail (a full disk): the run has ended, and
+        every tick does what is missing.
+        """
         try:
             yield
         except (KfmError, OSError):
             return
 
     def toolchain_digest(self) -> str:
-        """What writes the bytes and what signs them: a resume under another toolchain or key starts over."""
+        """What writes the bytes and what signs them: a resume under another toolchain or key starts
+        over.
+        """
         return ids.digest(canonical.dumps([dict(self.toolchain()), self.keys.signer]))

@@ -1,4 +1,6 @@
-"""What a zone promises: a name appears whole or not at all, and what is written once stays as it was."""
+"""What a zone promises: a name appears whole or not at all, and what is written once stays as it
+was.
+"""
 
 import hashlib
 import re
@@ -11,7 +13,18 @@ from typing import NamedTuple, Protocol
 
 from kfm.model.errors import IntegrityError, UsageError
 
-__all__ = ["copied", "Held", "Stored", "Zone", "check_path", "hash_file", "held_file", "lines_of", "note", "room"]
+__all__ = [
+    "copied",
+    "Held",
+    "Stored",
+    "Zone",
+    "check_path",
+    "hash_file",
+    "held_file",
+    "lines_of",
+    "note",
+    "room",
+]
 
 
 class Stored(tuple[str, int]):
@@ -89,18 +102,28 @@ def check_path(path: str) -> str:
         or any(p in ("", ".", "..") for p in parts)
         or re.match(r"[A-Za-z]:", path)
     ):
-        raise UsageError(f"{path!r} is not a path inside the zone.", expected="a relative path without '..'", remedy="Correct the name.")
+        raise UsageError(
+            f"{path!r} is not a path inside the zone.",
+            expected="a relative path without '..'",
+            remedy="Correct the name.",
+        )
     return path
 
 
 class Zone(Protocol):
-    """Named bytes. Every call may be repeated after a crash. This is all that other rooms use of a zone."""
+    """Named bytes. Every call may be repeated after a crash. This is all that other rooms use of a
+    zone.
+    """
 
     def create(self, path: str, content: bytes | Path) -> bool:
-        """Make `content` durable under `path`; False when the name is taken already (its bytes stay)."""
+        """Make `content` durable under `path`; False when the name is taken already (its bytes
+        stay).
+        """
 
     def create_all(self, files: Mapping[str, bytes | Path]) -> dict[str, Stored]:
-        """`create` for many, with few waits for the disk; a name that is taken must hold the same bytes."""
+        """`create` for many, with few waits for the disk; a name that is taken must hold the same
+        bytes.
+        """
 
     def replace(self, path: str, content: bytes) -> None:
         """Render a projection: whole, durable, over what was there."""
@@ -117,15 +140,28 @@ class Zone(Protocol):
         found = self.stat(path)
         return found is not None and found.digest == digest
 
-    def require(self, path: str, digest: str, remedy: str = "Restore it from a backup; `kfm verify` lists what is damaged.") -> Stored:
-        """What lies under `path`. Raises `IntegrityError` with `remedy` when that is nothing, or not the bytes of `digest`."""
+    def require(
+        self,
+        path: str,
+        digest: str,
+        remedy: str = "Restore it from a backup; `kfm verify` lists what is damaged.",
+    ) -> Stored:
+        """What lies under `path`. Raises `IntegrityError` with `remedy` when that is nothing, or
+        not the bytes of `digest`.
+        """
         found = self.stat(path)
         if found is None or found.digest != digest:
-            raise IntegrityError(f"{path} is {'missing' if found is None else 'damaged'}.", expected=digest, remedy=remedy)
+            raise IntegrityError(
+                f"{path} is {'missing' if found is None else 'damaged'}.",
+                expected=digest,
+                remedy=remedy,
+            )
         return found
 
     def held(self, path: str) -> Held | None:
-        """Size and age of a name, and who shares its bytes, without reading them; None when the name is free."""
+        """Size and age of a name, and who shares its bytes, without reading them; None when the
+        name is free.
+        """
 
     def exists(self, path: str) -> bool: ...
     def names(self, prefix: str) -> Iterator[str]:
@@ -136,7 +172,9 @@ class Zone(Protocol):
         """`remove` for many, durably, with the folders that are empty then."""
 
     def remove_folders(self, folders: Sequence[str]) -> None:
-        """Remove those of `folders` that are empty; where there are only names there is nothing to do."""
+        """Remove those of `folders` that are empty; where there are only names there is nothing to
+        do.
+        """
 
     def scratch(self) -> AbstractContextManager[Path]:
         """A private folder on the same file system, gone afterwards, also when its process dies."""

@@ -31,7 +31,9 @@ def _written(path: Path, content: bytes, mode: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = path.parent / f".{path.name}.{os.urandom(4).hex()}.tmp"
     try:
-        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with os.fdopen(
+            os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb"
+        ) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -8,7 +8,9 @@ __all__ = ["is_unlocked"]
 
 
 def is_unlocked(path: Path) -> bool:
-    """True when no process holds `path`, also when it does not exist; False when it cannot be told."""
+    """True when no process holds `path`, also when it does not exist; False when it cannot be
+    told.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -46,7 +46,9 @@ def _syncfs(folder: Path) -> bool:
 
 
 class _Hasher(threading.Thread):
-    """Hashes chunks beside the thread that writes them; sha256 and write both let go of the interpreter lock."""
+    """Hashes chunks beside the thread that writes them; sha256 and write both let go of the
+    interpreter lock.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="kfm-hash", daemon=True)
@@ -82,7 +84,9 @@ _BUFFERS = threading.local()
 
 
 def _copy_small(source: int, fd: int) -> Stored:
-    """Through one buffer per thread: memory that is given back and taken again costs more than the copying."""
+    """Through one buffer per thread: memory that is given back and taken again costs more than the
+    copying.
+    """
     if not hasattr(_BUFFERS, "view"):
         _BUFFERS.view = memoryview(bytearray(1 << 17))
     view, digest, size = _BUFFERS.view, hashlib.sha256(), 0
@@ -117,7 +121,9 @@ def _copy_hashing(path: Path, fd: int) -> Stored:
 
 
 class LocalZone(Zone):
-    """Files below one folder. Temporary names lie in `.tmp/<process>/`, locked for as long as the process lives."""
+    """Files below one folder. Temporary names lie in `.tmp/<process>/`, locked for as long as the
+    process lives.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -138,11 +144,14 @@ class LocalZone(Zone):
                 raise IntegrityError(
                     f"{path} leads through a link: {place[len(self._prefix) :]}.",
                     expected="no links in a zone",
-                    remedy="Put the folder itself there (another disk is mounted, not linked), then run `kfm doctor`.",
+                    remedy=(
+                        "Put the folder itself there (another disk is mounted, not linked), then"
+                        " run `kfm doctor`."
+                    ),
                 )
         return target
 
-    # ---- temporary names ---------------------------------------------------------------------------------------
+    # ---- temporary names -------------------------------------------------------------------------
     def temp(self) -> Path:
         return self._temps.new()
 
@@ -164,12 +173,12 @@ class LocalZone(Zone):
     def close(self) -> None:
         self._temps.close()
 
-    # ---- writing -----------------------------------------------------------------------------------------------
+    # ---- writing ---------------------------------------------------------------------------------
     def _mkdirs(self, folder: Path) -> None:
         """Make `folder` and make its name durable, from the outside in.
 
-        A folder that exists already may owe its name to a process that has not synced it yet, or never will: the first time we
-        rely on one, we sync the names on its way ourselves.
+        A folder that exists already may owe its name to a process that has not synced it yet, or
+        never will: the first time we rely on one, we sync the names on its way ourselves.
         """
         if folder in self._synced:
             return
@@ -181,7 +190,9 @@ class LocalZone(Zone):
         self._synced.add(folder)
 
     def _inside(self, folder: Path, act: Callable[[], T]) -> T:
-        """Do what needs `folder`; another process may have removed it since we relied on it, empty as it was: then it is made again."""
+        """Do what needs `folder`; another process may have removed it since we relied on it, empty
+        as it was: then it is made again.
+        """
         while True:
             try:
                 self._mkdirs(folder)
@@ -193,11 +204,15 @@ class LocalZone(Zone):
                 self._synced -= gone
 
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
-        """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
+        """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is
+        shared, not copied.
+        """
         temp = self.temp()
         if isinstance(content, Path) and not stat.S_ISREG(os.lstat(content).st_mode):
             raise IntegrityError(
-                f"{content.name} is a link, not a file.", expected="a file", remedy="Whoever made it must write the bytes."
+                f"{content.name} is a link, not a file.",
+                expected="a file",
+                remedy="Whoever made it must write the bytes.",
             )
         if isinstance(content, Path) and str(content).startswith(self._prefix):
             os.link(content, temp, follow_symlinks=False)
@@ -205,7 +220,8 @@ class LocalZone(Zone):
             if sync:
                 _fsync_path(temp)
             return temp, hash_file(temp)
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)  # a written name is never altered
+        # a written name is never altered
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
         try:
             if isinstance(content, bytes):
                 _write_whole(fd, content)
@@ -220,7 +236,8 @@ class LocalZone(Zone):
 
     def _link(self, temp: Path, target: Path) -> bool:
         try:
-            self._inside(target.parent, lambda: os.link(temp, target))  # unlike rename, never replaces: what is immutable stays
+            # unlike rename, never replaces: what is immutable stays
+            self._inside(target.parent, lambda: os.link(temp, target))
         except FileExistsError:
             if not stat.S_ISREG(os.lstat(target).st_mode):
                 raise _no_file(str(target)[len(self._prefix) :]) from None
@@ -232,7 +249,8 @@ class LocalZone(Zone):
         with _failing(path):
             temp, _ = self._fill(content, sync=True)
             made = self._link(temp, target)
-            sync_folder(target.parent)  # also when another made it: its name may not be durable yet, and we rely on it
+            # also when another made it: its name may not be durable yet, and we rely on it
+            sync_folder(target.parent)
             temp.unlink()
         return made
 
@@ -245,7 +263,8 @@ class LocalZone(Zone):
     def _create_all(self, files: Mapping[str, bytes | Path]) -> dict[str, Stored]:
         targets = {path: self.local(path) for path in files}
         many = len(files) >= _BATCH
-        # One after the other: threads would queue for the temp folder and the interpreter, and take twice as long.
+        # One after the other: threads would queue for the temp folder and the interpreter, and take
+        # twice as long.
         filled = {path: self._fill(content, sync=not many) for path, content in files.items()}
         if many and not _syncfs(self.root):
             for temp, _ in filled.values():
@@ -284,8 +303,14 @@ class LocalZone(Zone):
         for path in paths:
             self.remove(path)
         base = self.local("x").parent
-        for folder in sorted({self.local(path).parent for path in paths}, key=lambda f: len(f.parts), reverse=True):
-            while folder.is_relative_to(base) and len(folder.relative_to(base).parts) > 1 and folder.is_dir():
+        for folder in sorted(
+            {self.local(path).parent for path in paths}, key=lambda f: len(f.parts), reverse=True
+        ):
+            while (
+                folder.is_relative_to(base)
+                and len(folder.relative_to(base).parts) > 1
+                and folder.is_dir()
+            ):
                 sync_folder(folder)  # until then the names may come back with the power
                 try:
                     folder.rmdir()
@@ -301,7 +326,7 @@ class LocalZone(Zone):
             with contextlib.suppress(OSError):  # not empty, or gone already
                 self.local(folder).rmdir()
 
-    # ---- reading -----------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
     def read(self, path: str) -> bytes:
         return self.local(path).read_bytes()
 
@@ -339,7 +364,10 @@ def _check_same(path: str, target: Path, stored: Stored) -> None:
         raise IntegrityError(
             f"{path} exists with other bytes.",
             expected=f"{stored.digest}",
-            remedy="Run `kfm verify` on this dataset; a damaged file is restored by removing it and running again.",
+            remedy=(
+                "Run `kfm verify` on this dataset; a damaged file is restored by removing it and"
+                " running again."
+            ),
         )
 
 
@@ -365,7 +393,11 @@ def _failing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        known = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "the file system is read-only"}
+        known = {
+            errno.ENOSPC: "the disk is full",
+            errno.EDQUOT: "the quota is used up",
+            errno.EROFS: "the file system is read-only",
+        }
         known |= {
             errno.EACCES: "the folder is not writable",
             errno.EPERM: "the folder is not writable",
@@ -377,5 +409,8 @@ def _failing(path: str) -> Iterator[None]:
         raise StepFailed(
             f"{path} could not be written: {why}.",
             expected="a writable zone with space left",
-            remedy="Mend that, then run again: the official version is unchanged and the run is resumed.",
+            remedy=(
+                "Mend that, then run again: the official version is unchanged and the run is"
+                " resumed."
+            ),
         ) from error

@@ -1,4 +1,6 @@
-"""A zone whose first folders lie in places of their own: raw, work and processed wherever the caller says."""
+"""A zone whose first folders lie in places of their own: raw, work and processed wherever the
+caller says.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +36,9 @@ class MappedZone(LocalZone):
         for name in sorted({path.partition("/")[0] for path in files}):
             part = {p: c for p, c in files.items() if p.partition("/")[0] == name}
             if name in self._places:
-                stored = self._places[name].create_all({p.partition("/")[2]: c for p, c in part.items()})
+                stored = self._places[name].create_all(
+                    {p.partition("/")[2]: c for p, c in part.items()}
+                )
                 done |= {f"{name}/{rest}": s for rest, s in stored.items()}
             else:
                 done |= super().create_all(part)
@@ -67,7 +71,9 @@ class MappedZone(LocalZone):
         return self._places["work"].temp() if "work" in self._places else super().temp()
 
     def leftovers(self) -> list[str]:
-        return [left for zone in self._places.values() for left in zone.leftovers()] + super().leftovers()
+        return [
+            left for zone in self._places.values() for left in zone.leftovers()
+        ] + super().leftovers()
 
     def sweep(self) -> list[str]:
         return [gone for zone in self._places.values() for gone in zone.sweep()] + super().sweep()

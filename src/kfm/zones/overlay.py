@@ -11,7 +11,9 @@ __all__ = ["OverlayZone"]
 
 
 class OverlayZone(Zone):
-    """`upper` over `lower`; names under `through` go to `lower` itself (the run's own artifacts)."""
+    """`upper` over `lower`; names under `through` go to `lower` itself (the run's own
+    artifacts).
+    """
 
     def __init__(self, lower: LocalZone, upper: LocalZone, through: str) -> None:
         self.lower, self.upper, self._through = lower, upper, through.rstrip("/") + "/"

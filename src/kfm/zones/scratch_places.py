@@ -1,4 +1,6 @@
-"""Folders in the system's temporary place, private, locked while their process lives and swept by the next that works here."""
+"""Folders in the system's temporary place, private, locked while their process lives and swept by
+the next that works here.
+"""
 
 import fcntl
 import os
@@ -17,7 +19,9 @@ _PREFIX = "kfm-aside-"
 
 @contextmanager
 def aside(purpose: str) -> Iterator[Path]:
-    """A folder of our own (0700), gone afterwards; killed in between, it goes with the next `sweep_aside`."""
+    """A folder of our own (0700), gone afterwards; killed in between, it goes with the next
+    `sweep_aside`.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
     lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

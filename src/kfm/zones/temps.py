@@ -35,15 +35,20 @@ class Temps:
                 self._make_root()
                 with self._alone():
                     folder = self._root / ".tmp" / uuid.uuid4().hex
-                    folder.mkdir(mode=0o700)  # what is being worked on is nobody else's, whatever it will be
-                    self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    # what is being worked on is nobody else's, whatever it will be
+                    folder.mkdir(mode=0o700)
+                    self._lock = os.open(
+                        folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                    )
                     fcntl.flock(self._lock, fcntl.LOCK_EX)
                 self._own = folder
             return self._own
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Alone with the list of temp folders: none is half made, none is being swept. The folder itself is the lock and stays."""
+        """Alone with the list of temp folders: none is half made, none is being swept. The folder
+        itself is the lock and stays.
+        """
         base = self._root / ".tmp"
         base.mkdir(exist_ok=True)
         fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -56,7 +61,11 @@ class Temps:
     def dead(self) -> list[Path]:
         """Temp folders whose process is gone."""
         base = self._root / ".tmp"
-        return [f for f in sorted(base.iterdir()) if f != self._own and is_unlocked(f / "lock")] if base.is_dir() else []
+        return (
+            [f for f in sorted(base.iterdir()) if f != self._own and is_unlocked(f / "lock")]
+            if base.is_dir()
+            else []
+        )
 
     def sweep(self) -> list[str]:
         if not (self._root / ".tmp").is_dir() or not self.dead():

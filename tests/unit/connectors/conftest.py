@@ -38,19 +38,26 @@ class Made:
     def rejects(self) -> list[dict[str, Any]]:
         if self.result.quarantine is None:
             return []
-        return [json.loads(line) for line in (self.scratch / self.result.quarantine).read_bytes().splitlines()]
+        return [
+            json.loads(line)
+            for line in (self.scratch / self.result.quarantine).read_bytes().splitlines()
+        ]
 
 
 def columns(**types: str) -> tuple[Column, ...]:
     """Columns by name and type; a type ending in `!` may not be null."""
-    return tuple(Column(name=n, type=t.rstrip("!"), nullable=not t.endswith("!")) for n, t in types.items())  # type: ignore[arg-type]
+    return tuple(
+        Column(name=n, type=t.rstrip("!"), nullable=not t.endswith("!")) for n, t in types.items()
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def job_of(tmp_path: Path) -> Callable[..., Read]:
     """Writes the inputs and makes a job."""
 
-    def make(format: str, *contents: bytes | str, schema: dict[str, str] | None = None, **options: Any) -> Read:
+    def make(
+        format: str, *contents: bytes | str, schema: dict[str, str] | None = None, **options: Any
+    ) -> Read:
         inputs = []
         for i, content in enumerate(contents):
             path = tmp_path / f"input-{i}"
@@ -58,7 +65,12 @@ def job_of(tmp_path: Path) -> Callable[..., Read]:
             inputs.append(InputFile(source_id=f"s{i}", path=str(path), digest="sha256:0"))
         options = {"max_quarantined": 1.0} | options
         return Read(
-            dataset_id="ks_test", format=format, inputs=tuple(inputs), schema=columns(**schema or {}), artifact="ks_test.parquet", **options
+            dataset_id="ks_test",
+            format=format,
+            inputs=tuple(inputs),
+            schema=columns(**schema or {}),
+            artifact="ks_test.parquet",
+            **options,
         )
 
     return make
@@ -77,7 +89,9 @@ def made(tmp_path: Path, job_of: Callable[..., Read]) -> Callable[..., Made]:
         assert made.result.books.balanced
         assert len(made.rows) == made.result.books.written
         assert len(made.rejects) == made.result.books.quarantined
-        assert sorted(p.name for p in scratch.iterdir()) == sorted(n for n in ("ks_test.parquet", made.result.quarantine) if n)
+        assert sorted(p.name for p in scratch.iterdir()) == sorted(
+            n for n in ("ks_test.parquet", made.result.quarantine) if n
+        )
         return made
 
     return run

@@ -1,4 +1,6 @@
-"""Archives: an honest one is unpacked, each way an archive can lie or harm is refused before anything is written."""
+"""Archives: an honest one is unpacked, each way an archive can lie or harm is refused before
+anything is written.
+"""
 
 import io
 import os
@@ -16,7 +18,9 @@ from kfm.connectors.archive import unpack
 from kfm.connectors.base import Refused
 
 
-def zipped(*members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def zipped(
+    *members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED
+) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as file:
         for name, data in members:
@@ -76,25 +80,62 @@ def test_an_archive_written_to_a_pipe_has_its_sizes_after_the_data(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "a/../../x", "/etc/x", "a\\b", "C:/x", "c:x", "a//b", "./x", "a/.", "a\nb", "a\0b", "x.", "x ", "a" * 300, "b/" * 600 + "x"],
+    [
+        "../x",
+        "a/../../x",
+        "/etc/x",
+        "a\\b",
+        "C:/x",
+        "c:x",
+        "a//b",
+        "./x",
+        "a/.",
+        "a\nb",
+        "a\0b",
+        "x.",
+        "x ",
+        "a" * 300,
+        "b/" * 600 + "x",
+    ],
 )
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     assert rule(tmp_path, zipped(("good.txt", b"1"), (named(name), b"1"))) == "archive.path"
     assert tree(tmp_path) == {"a.zip": tree(tmp_path)["a.zip"]}
 
 
-@pytest.mark.parametrize("mode", [stat.S_IFLNK | 0o777, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFDIR])
+@pytest.mark.parametrize(
+    "mode",
+    [stat.S_IFLNK | 0o777, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFDIR],
+)
 def test_links_and_devices_are_refused(tmp_path: Path, mode: int) -> None:
     assert rule(tmp_path, zipped((named("x", mode), b"/etc/passwd"))) == "archive.link"
 
 
-@pytest.mark.parametrize("names", [("a.txt", "A.TXT"), ("straße", "STRASSE"), ("é", "e\u0301"), ("a", "a/b"), ("A", "a/b"), ("a/", "a")])
-def test_names_that_are_one_on_another_system_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
-    assert rule(tmp_path, zipped(*((named(n), b"" if n.endswith("/") else b"1") for n in names))) == "archive.duplicate"
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a.txt", "A.TXT"),
+        ("straße", "STRASSE"),
+        ("é", "e\u0301"),
+        ("a", "a/b"),
+        ("A", "a/b"),
+        ("a/", "a"),
+    ],
+)
+def test_names_that_are_one_on_another_system_are_refused(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    assert (
+        rule(tmp_path, zipped(*((named(n), b"" if n.endswith("/") else b"1") for n in names)))
+        == "archive.duplicate"
+    )
 
 
 def test_more_than_the_caps_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rule(tmp_path, zipped(("a", os.urandom(3000)), ("b", os.urandom(3000))), max_bytes=5000) == "archive.size"
+    assert (
+        rule(tmp_path, zipped(("a", os.urandom(3000)), ("b", os.urandom(3000))), max_bytes=5000)
+        == "archive.size"
+    )
     assert rule(tmp_path, zipped(("a", b"\0" * (2 << 20)))) == "archive.ratio"
     monkeypatch.setattr(archive, "_MAX_MEMBERS", 3)
     assert rule(tmp_path, zipped(*((f"{i}", b"1") for i in range(4)))) == "archive.count"
@@ -161,7 +202,9 @@ def _method(data: bytes) -> bytes:
         (lambda _: zipped(), "archive.magic"),
     ],
 )
-def test_an_archive_that_lies_or_is_damaged_is_refused(tmp_path: Path, change: Callable[[bytes], bytes], code: str) -> None:
+def test_an_archive_that_lies_or_is_damaged_is_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes], code: str
+) -> None:
     data = zipped(("a.txt", bytes(range(256)) * 4), ("c.txt", b"second" * 50))
     assert rule(tmp_path, change(data)) == code
 
@@ -173,19 +216,26 @@ def test_a_member_that_is_not_as_long_as_it_says_is_stopped_while_it_is_written(
     data = zipped(("a.txt", b"x" * 10))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: io.BytesIO(b"x" * length))
     assert rule(tmp_path, data) == "archive.size"
-    assert (tmp_path / "out" / "a.txt").stat().st_size <= 10  # no more than it says ever reaches the disk
+    # no more than it says ever reaches the disk
+    assert (tmp_path / "out" / "a.txt").stat().st_size <= 10
 
 
 def test_an_archive_in_an_archive_stays_closed(tmp_path: Path) -> None:
-    assert [p.name for p in unpacked(tmp_path, zipped(("inner.zip", zipped(("x", b"1")))))] == ["inner.zip"]
+    assert [p.name for p in unpacked(tmp_path, zipped(("inner.zip", zipped(("x", b"1")))))] == [
+        "inner.zip"
+    ]
 
 
 @pytest.mark.needs_shared
-@pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+)
 def test_the_census_archives_are_unpacked_whole(tmp_path: Path) -> None:
     for name in ("county", "state"):
         source = SHARED / "data" / "census-tiger" / f"cb_2014_us_{name}_20m.zip"
         found = unpack(source, tmp_path / name)
         with zipfile.ZipFile(source) as file:
-            assert {p.name: p.read_bytes() for p in found} == {n: file.read(n) for n in file.namelist()}
+            assert {p.name: p.read_bytes() for p in found} == {
+                n: file.read(n) for n in file.namelist()
+            }
         assert len(found) == 8

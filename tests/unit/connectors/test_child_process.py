@@ -30,14 +30,31 @@ def scratch(tmp_path):
 def with_code(tmp_path, scratch, job_of):
     """Runs a connector made of some lines in `transform(ctx, rows)` in a child."""
 
-    def run(code, *, text="k,v\na,1\nb,2\n", inline=False, timeout_s=60, memory_bytes=4 << 30, fetch=None, on_event=None, **options):
+    def run(
+        code,
+        *,
+        text="k,v\na,1\nb,2\n",
+        inline=False,
+        timeout_s=60,
+        memory_bytes=4 << 30,
+        fetch=None,
+        on_event=None,
+        **options,
+    ):
         path = tmp_path / "connector.py"
         body = "".join(f"    {line}\n" for line in code.splitlines())
         path.write_text(f"import os, sys\n\ndef transform(ctx, rows):\n{body}")
         job = job_of("csv", text, connector=str(path), **options)
         if inline:
             return run_inline(job, scratch, fetch=fetch, on_event=on_event)
-        return run_transform(job, scratch, timeout_s=timeout_s, memory_bytes=memory_bytes, fetch=fetch, on_event=on_event)
+        return run_transform(
+            job,
+            scratch,
+            timeout_s=timeout_s,
+            memory_bytes=memory_bytes,
+            fetch=fetch,
+            on_event=on_event,
+        )
 
     return run
 
@@ -75,7 +92,9 @@ def test_files_of_a_child_are_private(scratch, job_of):
 
 @pytest.mark.parametrize("how", [kept_cold, kept_warm], ids=["started", "forked"])
 def test_no_child_of_ours_loads_pandas(tmp_path, how):
-    """In a process of its own: the one that runs the tests has children that are all forked, or all started."""
+    """In a process of its own: the one that runs the tests has children that are all forked, or all
+    started.
+    """
     (tmp_path / "a.csv").write_text(CSV)
     code = f"""
 import pathlib, sys
@@ -97,7 +116,12 @@ print(seen)
 """
     for n in range(100):
         (tmp_path / "out" / str(n)).mkdir(parents=True)
-    told = subprocess.run([sys.executable, "-c", code, tmp_path / "a.csv", tmp_path / "out"], stdout=subprocess.PIPE, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.csv", tmp_path / "out"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     assert told.stdout == "{'libarrow'}\n"
 
 
@@ -105,7 +129,9 @@ print(seen)
 
 
 def test_rows_pass_through_connector_code(with_code, scratch):
-    result = with_code('for row in rows:\n    if row["k"] != "a":\n        yield row | {"v": int(row["v"]) * 10}')
+    result = with_code(
+        'for row in rows:\n    if row["k"] != "a":\n        yield row | {"v": int(row["v"]) * 10}'
+    )
     assert rows_of(scratch) == [{"k": "b", "v": 20}]
     assert result.books.dropped == {"connector": 1}
     assert result.books.balanced
@@ -127,7 +153,11 @@ def test_connector_code_runs_once_even_when_types_must_be_widened(with_code, scr
     result = with_code("open('ran', 'x').close()\nyield from rows", text=text)
     assert {c.name: c.type for c in result.schema} == {"k": "string", "v": "string"}
     assert (result.books.read, result.books.quarantined) == (11_121, 1)
-    assert sorted(p.name for p in scratch.iterdir()) == ["ks_test.parquet", "ks_test.quarantine.jsonl", "ran"]
+    assert sorted(p.name for p in scratch.iterdir()) == [
+        "ks_test.parquet",
+        "ks_test.quarantine.jsonl",
+        "ran",
+    ]
 
 
 def test_a_fault_after_connector_code_names_source_and_line(tmp_path, job_of, scratch):
@@ -135,7 +165,10 @@ def test_a_fault_after_connector_code_names_source_and_line(tmp_path, job_of, sc
     code.write_text("def transform(ctx, rows):\n    yield from rows\n")
     job = job_of("csv", "n\n1\n", "n\n2\noops\n", schema={"n": "integer"}, connector=str(code))
     run_inline(job, scratch)
-    assert '"source_id":"s1","line":3,"rule":"type"' in (scratch / "ks_test.quarantine.jsonl").read_text()
+    assert (
+        '"source_id":"s1","line":3,"rule":"type"'
+        in (scratch / "ks_test.quarantine.jsonl").read_text()
+    )
 
 
 def test_prints_of_connector_code_do_not_reach_the_protocol(with_code):
@@ -203,7 +236,11 @@ def test_the_ways_out_are_closed(with_code, tmp_path, attempt):
         with_code(ATTEMPTS[attempt].format(outside=str(tmp_path)) + "\nyield from rows")
     assert "PermissionError" in str(caught.value)
     assert (tmp_path / "victim").read_text() == "safe"
-    assert [n for n in sorted(p.name for p in tmp_path.iterdir()) if n not in ("connector.py", "input-0")] == before
+    assert [
+        n
+        for n in sorted(p.name for p in tmp_path.iterdir())
+        if n not in ("connector.py", "input-0")
+    ] == before
 
 
 def test_the_scratch_folder_is_free_to_use(with_code, scratch):
@@ -219,7 +256,15 @@ def test_the_environment_is_scrubbed(with_code, scratch, monkeypatch):
         "names = ' '.join(sorted(os.environ))\nfor row in rows:\n    yield {'names': names, 'cwd': os.getcwd(), 'tz': os.environ['TZ']}"
     )
     row = rows_of(scratch)[0]
-    assert set(row["names"].split()) <= {"PATH", "LANG", "TZ", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LC_CTYPE"}
+    assert set(row["names"].split()) <= {
+        "PATH",
+        "LANG",
+        "TZ",
+        "PYTHONHASHSEED",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "LC_CTYPE",
+    }
     assert (row["cwd"], row["tz"]) == (str(scratch), "UTC")
 
 
@@ -228,19 +273,36 @@ def test_the_environment_is_scrubbed(with_code, scratch, monkeypatch):
 
 @pytest.fixture
 def in_workspace(tmp_path):
-    """Runs a connector of a workspace: `ws` and `box` are the workspace and the run's scratch folder."""
+    """Runs a connector of a workspace: `ws` and `box` are the workspace and the run's scratch
+    folder.
+    """
     ws = tmp_path / "ws"
     folder, box = ws / "scripts" / "connectors" / "ks_test", ws / "data" / ".tmp" / "1"
-    for place in (folder, box, ws / "data" / ".tmp" / "0", ws / "keys", ws / "ledger", ws / "receipts"):
+    for place in (
+        folder,
+        box,
+        ws / "data" / ".tmp" / "0",
+        ws / "keys",
+        ws / "ledger",
+        ws / "receipts",
+    ):
         place.mkdir(parents=True)
-    for secret in ("keys/signing.pem", "data/.tmp/0/rows.csv", "ledger/idempotency.sqlite", "receipts/1.json", "kfm.yml"):
+    for secret in (
+        "keys/signing.pem",
+        "data/.tmp/0/rows.csv",
+        "ledger/idempotency.sqlite",
+        "receipts/1.json",
+        "kfm.yml",
+    ):
         (ws / secret).write_text("secret")
     (folder / "table.txt").write_text("mine")
     (ws / "data" / "raw.csv").write_text("k,v\na,1\nb,2\n")
 
     def run(code):
         body = "".join(f"    {line}\n" for line in code.splitlines())
-        (folder / "connector.py").write_text(f"import os, sys\nws = {str(ws)!r}\n\ndef transform(ctx, rows):\n{body}    yield from rows\n")
+        (folder / "connector.py").write_text(
+            f"import os, sys\nws = {str(ws)!r}\n\ndef transform(ctx, rows):\n{body}    yield from rows\n"
+        )
         job = Read(
             dataset_id="ks_test", format="csv", artifact="ks_test.parquet", connector=str(folder / "connector.py"),
             inputs=(InputFile(source_id="s0", path=str(ws / "data" / "raw.csv"), digest="sha256:0"),),
@@ -316,7 +378,9 @@ def test_what_connector_code_says_in_the_transforms_name_is_not_heard(tmp_path, 
 
 
 def run_inline_in_child(job, folder):
-    """The same without the parent's ear, in a process of its own: the connector changes the modules it runs in."""
+    """The same without the parent's ear, in a process of its own: the connector changes the modules
+    it runs in.
+    """
     code = (
         "import sys, msgspec; from pathlib import Path; from kfm.connectors.operations import TransformJob; from kfm.connectors.process import run_inline;"
         "print(run_inline(msgspec.json.decode(sys.argv[1], type=TransformJob), Path(sys.argv[2])).steps[0]['step'])"
@@ -362,7 +426,10 @@ def test_an_interrupted_parent_leaves_no_child(with_code):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        with_code("import threading\nctx.log('ready')\nthreading.Event().wait()\nyield from rows", on_event=on_event)
+        with_code(
+            "import threading\nctx.log('ready')\nthreading.Event().wait()\nyield from rows",
+            on_event=on_event,
+        )
     with pytest.raises(ProcessLookupError):
         os.kill(_pid_of(events), 0)
 
@@ -385,8 +452,12 @@ run_transform(job, Path(sys.argv[3]), on_event=on_event)
 def test_a_child_dies_with_its_parent(tmp_path, scratch):
     data, code = tmp_path / "in.csv", tmp_path / "connector.py"
     data.write_text("a\n1\n")
-    code.write_text("import threading\ndef transform(ctx, rows):\n    ctx.log('ready')\n    threading.Event().wait()\n")
-    with subprocess.Popen([sys.executable, "-c", PARENT, data, code, scratch], stdout=subprocess.PIPE, text=True) as parent:
+    code.write_text(
+        "import threading\ndef transform(ctx, rows):\n    ctx.log('ready')\n    threading.Event().wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, data, code, scratch], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         watch = os.pidfd_open(pid)
@@ -402,15 +473,32 @@ def test_a_child_dies_with_its_parent(tmp_path, scratch):
 
 def test_nothing_heavy_is_loaded_by_the_parent_side():
     code = "import sys, kfm.connectors; print([m for m in ('pyarrow', 'numpy', 'shapely', 'importlib.metadata', 'asyncio') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_the_toolchain_is_named_without_importing_it():
-    assert set(toolchain()) == {"h3", "kfm", "numpy", "pyarrow", "pyogrio", "pyproj", "rasterio", "shapely"}
+    assert set(toolchain()) == {
+        "h3",
+        "kfm",
+        "numpy",
+        "pyarrow",
+        "pyogrio",
+        "pyproj",
+        "rasterio",
+        "shapely",
+    }
     assert all(v[0].isdigit() for v in toolchain().values())
 
 
-@pytest.mark.parametrize(("raised", "unfetched"), [("NotFetched('gone')", True), ("ValueError('NotFetched: gone')", False)])
+@pytest.mark.parametrize(
+    ("raised", "unfetched"),
+    [("NotFetched('gone')", True), ("ValueError('NotFetched: gone')", False)],
+)
 def test_only_a_request_that_failed_ends_a_child_as_unfetched(with_code, raised, unfetched):
     with pytest.raises(ConnectorFailed) as caught:
         with_code(f"from kfm.connectors.kind import NotFetched\nraise {raised}")

@@ -1,4 +1,6 @@
-"""Which hooks connector code has is read from its text; a function that may be a misspelt hook is refused by name."""
+"""Which hooks connector code has is read from its text; a function that may be a misspelt hook is
+refused by name.
+"""
 
 from pathlib import Path
 from types import ModuleType
@@ -42,11 +44,23 @@ def test_hooks_are_found_however_they_are_written(case: str) -> None:
      ("aquire", "acquire"), ("acquires", "acquire"), ("valdate", "validate"), ("discovr", "discover"), ("changetoken", "change_token"),
      ("chnage_token", "change_token"), ("transform_rows", "transform"), ("validation", "validate")],
 )  # fmt: skip
-@pytest.mark.parametrize("form", ["def {}(ctx, rows): return rows\n", "{} = lambda ctx, rows: rows\n", "async def {}(ctx, rows): pass\n"])
-def test_a_misspelt_hook_is_refused_with_the_one_that_was_meant(name: str, meant: str, form: str) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [
+        "def {}(ctx, rows): return rows\n",
+        "{} = lambda ctx, rows: rows\n",
+        "async def {}(ctx, rows): pass\n",
+    ],
+)
+def test_a_misspelt_hook_is_refused_with_the_one_that_was_meant(
+    name: str, meant: str, form: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         hooks_of(("x = 1\n" + form.format(name)).encode(), "connector.py")
-    assert f"connector.py, line 2: {name}()" in refused.value.happened and f"Did you mean `{meant}`?" in refused.value.remedy
+    assert (
+        f"connector.py, line 2: {name}()" in refused.value.happened
+        and f"Did you mean `{meant}`?" in refused.value.remedy
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +68,10 @@ def test_a_misspelt_hook_is_refused_with_the_one_that_was_meant(name: str, meant
     [
         ("def helper(row): return row\n" + T, "helper() is no hook, and nothing here calls it"),
         ("def again(n): return again(n - 1)\n" + T, "again() is no hook"),
-        ("def tranform(row): return row\n" + T.replace("rows\n", "map(tranform, rows)\n"), "its name is close to one"),
+        (
+            "def tranform(row): return row\n" + T.replace("rows\n", "map(tranform, rows)\n"),
+            "its name is close to one",
+        ),
         ("from functools import partial\ntranform = partial(print)\n", "tranform() is no hook"),
         ("if True:\n    def tranform(ctx, rows): return rows\n", "line 2: tranform()"),
         ("async def transform(ctx, rows): pass\n", "transform is asynchronous"),
@@ -75,7 +92,9 @@ def test_what_is_no_hook_is_refused_in_words(code: str, said: str) -> None:
     [("globals()['transform'] = print\n", "cannot be seen in its text"), ("if not True:\n    def validate(ctx, rows): pass\n", "is not there when it runs"),
      ("from math import pi as validate\n", "no function but float")],
 )  # fmt: skip
-def test_a_hook_that_comes_or_goes_as_the_code_runs_is_an_error(tmp_path: Path, code: str, said: str) -> None:
+def test_a_hook_that_comes_or_goes_as_the_code_runs_is_an_error(
+    tmp_path: Path, code: str, said: str
+) -> None:
     (tmp_path / "connector.py").write_text(code)
     module = ModuleType("m")
     exec(code, module.__dict__)

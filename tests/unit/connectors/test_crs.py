@@ -1,4 +1,6 @@
-"""Coordinate systems: exact ways to WGS 84 are taken, guesses are refused, and what cannot be there is marked."""
+"""Coordinate systems: exact ways to WGS 84 are taken, guesses are refused, and what cannot be there
+is marked.
+"""
 
 import math
 from types import SimpleNamespace
@@ -28,14 +30,25 @@ def refused(crs: str | int, bounds: tuple[float, float, float, float] | None = N
     return caught.value
 
 
-@pytest.mark.parametrize("crs", [4326, "EPSG:4326", "OGC:CRS84", CRS.from_epsg(4326).to_wkt("WKT1_ESRI"), CRS.from_epsg(4326).to_wkt()])
+@pytest.mark.parametrize(
+    "crs",
+    [
+        4326,
+        "EPSG:4326",
+        "OGC:CRS84",
+        CRS.from_epsg(4326).to_wkt("WKT1_ESRI"),
+        CRS.from_epsg(4326).to_wkt(),
+    ],
+)
 def test_wgs_84_is_itself_in_every_spelling(crs: str | int) -> None:
     to = to_wgs84(crs)
     assert to.same
     assert [a.tolist() for a in to([-98.5], [38.25])] == [[-98.5], [38.25]]
 
 
-@pytest.mark.parametrize("crs", [4269, 4258, 6318, 4152, 4283, CRS.from_epsg(4269).to_wkt("WKT1_ESRI")])
+@pytest.mark.parametrize(
+    "crs", [4269, 4258, 6318, 4152, 4283, CRS.from_epsg(4269).to_wkt("WKT1_ESRI")]
+)
 def test_what_everyone_publishes_as_wgs_84_is_not_moved_but_named(crs: str | int) -> None:
     to = to_wgs84(crs)
     assert not to.same
@@ -44,8 +57,11 @@ def test_what_everyone_publishes_as_wgs_84_is_not_moved_but_named(crs: str | int
 
 
 @pytest.mark.parametrize("crs", [3435, NAD83_PLANE])
-def test_a_point_in_state_plane_feet_is_where_the_formulas_of_the_projection_put_it(crs: str | int) -> None:
-    # Illinois East: transverse Mercator at 88°20'W, 36°40'N, scale 0.999975, 984250 US survey feet; on the meridian only y counts.
+def test_a_point_in_state_plane_feet_is_where_the_formulas_of_the_projection_put_it(
+    crs: str | int,
+) -> None:
+    # Illinois East: transverse Mercator at 88°20'W, 36°40'N, scale 0.999975, 984250 US survey feet;
+    # on the meridian only y counts.
     north = 1_000_000 * 1200 / 3937 / 0.999975
     lon, lat = to_wgs84(crs)([984_250.0], [1_000_000.0])
     _, _, along = Geod(ellps="GRS80").inv(lon[0], lat[0], -(88 + 20 / 60), 36 + 40 / 60)
@@ -57,11 +73,17 @@ def test_a_point_in_state_plane_feet_is_where_the_formulas_of_the_projection_put
 def test_web_mercator_follows_its_definition(crs: int) -> None:
     lon, lat = to_wgs84(crs)([-10857996.0], [4579425.8])
     assert lon[0] == pytest.approx(math.degrees(-10857996.0 / 6378137), abs=1e-9)
-    assert lat[0] == pytest.approx(math.degrees(math.atan(math.sinh(4579425.8 / 6378137))), abs=1e-9)
+    assert lat[0] == pytest.approx(
+        math.degrees(math.atan(math.sinh(4579425.8 / 6378137))), abs=1e-9
+    )
 
 
-@pytest.mark.parametrize(("crs", "bounds"), [(4267, KANSAS), (26714, (300_000.0, 4_100_000.0, 400_000.0, 4_200_000.0))])
-def test_nad27_without_its_grid_is_refused_and_the_grid_is_named(crs: int, bounds: tuple[float, float, float, float]) -> None:
+@pytest.mark.parametrize(
+    ("crs", "bounds"), [(4267, KANSAS), (26714, (300_000.0, 4_100_000.0, 400_000.0, 4_200_000.0))]
+)
+def test_nad27_without_its_grid_is_refused_and_the_grid_is_named(
+    crs: int, bounds: tuple[float, float, float, float]
+) -> None:
     refusal = refused(crs, bounds).refusal
     assert refusal.code == "crs.grid"
     assert refusal.detail["grids"][0] == "us_noaa_conus.tif"
@@ -89,7 +111,8 @@ class Step:
 @pytest.mark.parametrize(
     ("accuracy", "grids", "best", "taken"),
     [
-        (5.0, ("us_noaa_conus.tif",), True, True),  # what is stated for the grid is how well WGS 84 itself is known
+        # what is stated for the grid is how well WGS 84 itself is known
+        (5.0, ("us_noaa_conus.tif",), True, True),
         (5.0, ("us_noaa_conus.tif",), False, False),
         (5.0, (), True, False),
         (1.0, (), False, True),
@@ -97,7 +120,11 @@ class Step:
     ],
 )
 def test_an_operation_is_taken_when_it_is_exact_or_the_best_by_grid(
-    monkeypatch: pytest.MonkeyPatch, accuracy: float, grids: tuple[str, ...], best: bool, taken: bool
+    monkeypatch: pytest.MonkeyPatch,
+    accuracy: float,
+    grids: tuple[str, ...],
+    best: bool,
+    taken: bool,
 ) -> None:
     monkeypatch.setattr(module, "_group", lambda *_: ([Step(accuracy, grids)], best, []))
     if taken:

@@ -24,7 +24,9 @@ def test_types_are_inferred_and_codes_stay_text(made):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("cell", ["00123", "0123.5", "1234567890123456789", "1.2.3", "0x1F", "1_000"])
+@pytest.mark.parametrize(
+    "cell", ["00123", "0123.5", "1234567890123456789", "1.2.3", "0x1F", "1_000"]
+)
 def test_what_only_looks_like_a_number_stays_text(made, cell):
     assert made("csv", f"a,b\n1,{cell}\n").types["b"] == "string"
 
@@ -38,7 +40,13 @@ def test_a_code_far_beyond_the_sample_still_makes_the_column_text(made):
 
 @pytest.mark.parametrize(
     ("early", "late", "kind"),
-    [("1", "1.5", "number"), ("", "5", "integer"), ("2020-01-01", "x", "string"), ("true", "maybe", "string"), ("1", "+1", "number")],
+    [
+        ("1", "1.5", "number"),
+        ("", "5", "integer"),
+        ("2020-01-01", "x", "string"),
+        ("true", "maybe", "string"),
+        ("1", "+1", "number"),
+    ],
 )
 def test_types_do_not_depend_on_where_the_sample_ended(made, early, late, kind):
     assert made("csv", "a,b\n" + f"1,{early}\n" * 12_000 + f"1,{late}\n" * 200).types["b"] == kind
@@ -46,7 +54,9 @@ def test_types_do_not_depend_on_where_the_sample_ended(made, early, late, kind):
 
 
 def test_an_empty_cell_is_null_never_zero(made):
-    table = made("csv", 'a,b,c\n1,,x\n,2.5,""\n', schema={"a": "integer", "b": "number", "c": "string"})
+    table = made(
+        "csv", 'a,b,c\n1,,x\n,2.5,""\n', schema={"a": "integer", "b": "number", "c": "string"}
+    )
     assert table.rows == [{"a": 1, "b": None, "c": "x"}, {"a": None, "b": 2.5, "c": None}]
     assert {k: p.nulls for k, p in table.result.profile.items()} == {"a": 1, "b": 1, "c": 1}
 
@@ -63,7 +73,12 @@ def test_the_delimiter_is_taken_from_the_header(made, delimiter):
 
 def test_each_row_rule_names_the_line_where_its_record_begins(made):
     text = 'k,n,x,lat\n1,1,1,1\n"2\n2",oops,1,1\n3,1,1\n4,1,NaN,1\n,1,1,1\n6,1,1,-98.2\n7,,1,1\n8,1,1e999,1\n'
-    table = made("csv", text, schema={"k": "string", "n": "integer!", "x": "number", "lat": "number"}, business_key=("k",))
+    table = made(
+        "csv",
+        text,
+        schema={"k": "string", "n": "integer!", "x": "number", "lat": "number"},
+        business_key=("k",),
+    )
     assert [(r["line"], r["rule"]) for r in table.rejects] == [
         (3, "type"), (5, "csv.columns"), (6, "number.nonfinite"), (7, "key.missing"), (8, "geometry.range"), (9, "null"), (10, "number.nonfinite"),
     ]  # fmt: skip
@@ -75,7 +90,11 @@ def test_each_row_rule_names_the_line_where_its_record_begins(made):
 
 def test_lines_are_right_across_blocks(made, monkeypatch):
     monkeypatch.setattr("kfm.connectors.text.BLOCK", 37)
-    body = "".join(f'{i},"a\nb, {i}"\n' if i % 3 else f"{i},plain\n" for i in range(200)) + "bad,x\n" + "200,y\n"
+    body = (
+        "".join(f'{i},"a\nb, {i}"\n' if i % 3 else f"{i},plain\n" for i in range(200))
+        + "bad,x\n"
+        + "200,y\n"
+    )
     table = made("csv", "n,t\n" + body, schema={"n": "integer", "t": "string"})
     assert [r["n"] for r in table.rows] == [*range(200), 200]
     assert table.rows[4]["t"] == "a\nb, 4"
@@ -84,12 +103,23 @@ def test_lines_are_right_across_blocks(made, monkeypatch):
 
 
 def test_a_long_record_is_shown_only_in_part(made):
-    table = made("csv", "n,t\n1,x\nbad," + "é" * 9000 + "\n", schema={"n": "integer", "t": "string"})
+    table = made(
+        "csv", "n,t\n1,x\nbad," + "é" * 9000 + "\n", schema={"n": "integer", "t": "string"}
+    )
     assert len(table.rejects[0]["record"].encode()) <= 4096
     assert table.rejects[0]["record"].startswith("bad,éé")
 
 
-@pytest.mark.parametrize("stamp", ["2020-01-01T00:00:00", "2020-01-01", "2020-13-01T00:00:00Z", "2020-01-01T00:00:00.1234567Z", "noon"])
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "2020-01-01T00:00:00",
+        "2020-01-01",
+        "2020-13-01T00:00:00Z",
+        "2020-01-01T00:00:00.1234567Z",
+        "noon",
+    ],
+)
 def test_a_time_without_an_offset_is_refused_for_its_row(made, stamp):
     table = made("csv", f"at\n2020-01-01T00:00:00Z\n{stamp}\n", schema={"at": "timestamp"})
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(3, "type")]
@@ -125,8 +155,14 @@ def test_a_missing_column_is_null_with_a_warning_or_a_refusal(made, refused):
     table = made("csv", "a\n1\n", schema={"a": "integer", "b": "string"})
     assert table.rows == [{"a": 1, "b": None}]
     assert "'b'" in table.result.warnings[0]
-    assert refused("csv", "a\n1\n", schema={"a": "integer", "b": "string!"}).code == "schema.missing-column"
-    assert refused("csv", "a\n1\n", schema={"a": "integer", "b": "string"}, business_key=("b",)).code == "schema.missing-column"
+    assert (
+        refused("csv", "a\n1\n", schema={"a": "integer", "b": "string!"}).code
+        == "schema.missing-column"
+    )
+    assert (
+        refused("csv", "a\n1\n", schema={"a": "integer", "b": "string"}, business_key=("b",)).code
+        == "schema.missing-column"
+    )
     assert refused("csv", "a\n1\n", business_key=("b",)).code == "schema.missing-column"
 
 
@@ -167,12 +203,16 @@ def test_the_encoding_refusal_says_where_and_what_to_declare(refused):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "cp1252", "utf-8"])
 def test_a_declared_encoding_is_decoded(made, encoding):
-    assert made("csv", "a,b\n1,café\n".encode(encoding), encoding=encoding).rows == [{"a": 1, "b": "café"}]
+    assert made("csv", "a,b\n1,café\n".encode(encoding), encoding=encoding).rows == [
+        {"a": 1, "b": "café"}
+    ]
 
 
 def test_a_utf8_mark_is_skipped_and_characters_may_straddle_blocks(made, monkeypatch):
     monkeypatch.setattr("kfm.connectors.text.BLOCK", 7)
-    table = made("csv", b"\xef\xbb\xbf" + ("a,b\n" + "".join(f"{i},né€𝄞\n" for i in range(9))).encode())
+    table = made(
+        "csv", b"\xef\xbb\xbf" + ("a,b\n" + "".join(f"{i},né€𝄞\n" for i in range(9))).encode()
+    )
     assert table.rows == [{"a": i, "b": "né€𝄞"} for i in range(9)]
 
 
@@ -185,8 +225,14 @@ def test_geometry_may_come_as_wkt_or_geojson_text(made):
 
     text = 'g\nPOINT (-98 38)\n"{""type"":""Point"",""coordinates"":[-97,39]}"\nnonsense\nPOINT (38 -98)\n'
     table = made("csv", text, schema={"g": "geometry"})
-    assert [shapely.from_wkb(r["g"]).wkt for r in table.rows] == ["POINT (-98 38)", "POINT (-97 39)"]
-    assert [(r["line"], r["rule"]) for r in table.rejects] == [(4, "geometry"), (5, "geometry.range")]
+    assert [shapely.from_wkb(r["g"]).wkt for r in table.rows] == [
+        "POINT (-98 38)",
+        "POINT (-97 39)",
+    ]
+    assert [(r["line"], r["rule"]) for r in table.rejects] == [
+        (4, "geometry"),
+        (5, "geometry.range"),
+    ]
     assert table.result.bbox == (-98.0, 38.0, -97.0, 39.0)
 
 

@@ -1,4 +1,6 @@
-"""A member that a record has twice condemns that record, wherever it stands and whatever its neighbours have or lack."""
+"""A member that a record has twice condemns that record, wherever it stands and whatever its
+neighbours have or lack.
+"""
 
 import json
 import random
@@ -30,8 +32,14 @@ def collection(records: list[str]) -> str:
 
 
 @pytest.mark.parametrize("schema", [SCHEMA | {"geometry": "geometry"}, None])
-def test_a_repeated_member_is_found_although_another_record_lacks_one(made: Any, schema: Any) -> None:
-    odd = [feature(9001, '"mag":1,"mag":2,"place":"a"'), feature(9002, '"mag":1'), feature(9003, '"mag":1,"place":"b"')]
+def test_a_repeated_member_is_found_although_another_record_lacks_one(
+    made: Any, schema: Any
+) -> None:
+    odd = [
+        feature(9001, '"mag":1,"mag":2,"place":"a"'),
+        feature(9002, '"mag":1'),
+        feature(9003, '"mag":1,"place":"b"'),
+    ]
     table = made("geojson", collection(many(odd)), schema=schema)
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(3001, "json.duplicate")]
     assert "'mag'" in table.rejects[0]["reason"]
@@ -53,8 +61,14 @@ def test_a_repeated_member_is_found_although_another_record_lacks_one(made: Any,
 def test_a_repeated_member_is_found_however_it_is_written(made: Any, twice: str) -> None:
     for lines in (False, True):
         records = [f'{{"id":{i},"mag":1.5,"place":"x: \\" :y"}}' for i in range(2000)]
-        records += ['{{"id":2001,{}}}'.format(twice.replace("\n", " " if lines else "\n")), '{"id":2002}', '{"id":2003,"mag":null}']
-        table = made("json", "\n".join(records) if lines else "[{}]".format(",".join(records)), schema=SCHEMA)
+        records += [
+            '{{"id":2001,{}}}'.format(twice.replace("\n", " " if lines else "\n")),
+            '{"id":2002}',
+            '{"id":2003,"mag":null}',
+        ]
+        table = made(
+            "json", "\n".join(records) if lines else "[{}]".format(",".join(records)), schema=SCHEMA
+        )
         assert [(r["line"], r["rule"]) for r in table.rejects] == [(2001, "json.duplicate")]
 
 
@@ -72,7 +86,11 @@ def test_records_that_lack_members_hold_others_or_quote_colons_pass(made: Any) -
 
 
 def test_a_json_cell_of_a_csv_with_a_repeated_member_is_set_aside(made: Any) -> None:
-    table = made("csv", 'id,about\n1,"{""a"":1,""b"":"":""}"\n2,"{""a"":1,""a"":2}"\n', schema={"id": "integer", "about": "json"})
+    table = made(
+        "csv",
+        'id,about\n1,"{""a"":1,""b"":"":""}"\n2,"{""a"":1,""a"":2}"\n',
+        schema={"id": "integer", "about": "json"},
+    )
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(3, "json.duplicate")]
 
 
@@ -84,11 +102,19 @@ def test_counting_finds_what_looking_at_every_object_finds() -> None:
         if kind == "n":
             return pick.choice(["1", "null", "-2.5e3", "true"])
         if kind == "s":
-            return pick.choice(['""', '":"', '"\\":"', '"a \\\\"', '" :"', '"{\\"a\\":1}"', '"\\u0022:"'])
+            return pick.choice(
+                ['""', '":"', '"\\":"', '"a \\\\"', '" :"', '"{\\"a\\":1}"', '"\\u0022:"']
+            )
         if kind == "l":
             return "[" + ",".join(value(depth + 1) for _ in range(pick.randrange(3))) + "]"
         gap = pick.choice(["", " ", "\n", "\t "])
-        return "{" + ",".join(f'"{pick.choice("abcd")}"{gap}:{value(depth + 1)}' for _ in range(pick.randrange(4))) + "}"
+        return (
+            "{"
+            + ",".join(
+                f'"{pick.choice("abcd")}"{gap}:{value(depth + 1)}' for _ in range(pick.randrange(4))
+            )
+            + "}"
+        )
 
     seen = set()
     for _ in range(4000):
@@ -109,12 +135,21 @@ def test_counting_finds_what_looking_at_every_object_finds() -> None:
 def _quakes() -> str:
     properties = {"mag": 2.5, "time": 1528967533010, "updated": 1528967887700, "type": "earthquake"}
     point = {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]}
-    rows = [{"type": "Feature", "id": f"us{i}", "properties": properties, "geometry": point} for i in range(3)]
+    rows = [
+        {"type": "Feature", "id": f"us{i}", "properties": properties, "geometry": point}
+        for i in range(3)
+    ]
     return json.dumps({"type": "FeatureCollection", "metadata": {"count": 3}, "features": rows})
 
 
 def _ogc() -> str:
-    said = {"time_series_id": "t", "monitoring_location_id": "m", "parameter_code": "00060", "statistic_id": "00003", "value": "1"}
+    said = {
+        "time_series_id": "t",
+        "monitoring_location_id": "m",
+        "parameter_code": "00060",
+        "statistic_id": "00003",
+        "value": "1",
+    }
     rows = [
         {
             "type": "Feature",
@@ -129,10 +164,17 @@ def _ogc() -> str:
 
 def _nws() -> str:
     rows = [
-        {"type": "Feature", "id": f"https://x/alerts/{i}", "geometry": None, "properties": {"id": f"a{i}", "event": "Flood", "geocode": {}}}
+        {
+            "type": "Feature",
+            "id": f"https://x/alerts/{i}",
+            "geometry": None,
+            "properties": {"id": f"a{i}", "event": "Flood", "geocode": {}},
+        }
         for i in (1, 2, 3)
     ]
-    return json.dumps({"type": "FeatureCollection", "features": rows, "updated": "2019-09-03T06:15:00+00:00"})
+    return json.dumps(
+        {"type": "FeatureCollection", "features": rows, "updated": "2019-09-03T06:15:00+00:00"}
+    )
 
 
 def _stac() -> str:
@@ -152,7 +194,10 @@ def _stac() -> str:
 
 
 def _arcgis() -> str:
-    rows = [{"attributes": {"OBJECTID": i, "Name": f"n{i}"}, "geometry": {"x": -98.0, "y": 38.0}} for i in (1, 2, 3)]
+    rows = [
+        {"attributes": {"OBJECTID": i, "Name": f"n{i}"}, "geometry": {"x": -98.0, "y": 38.0}}
+        for i in (1, 2, 3)
+    ]
     return json.dumps({"spatialReference": {"wkid": 4326}, "features": rows})
 
 
@@ -162,7 +207,11 @@ def _nwis() -> str:
         value = {"value": "1.5", "qualifiers": ["A"], "dateTime": "2020-01-01T00:00:00.000"}
         return {
             "sourceInfo": {"siteCode": [{"value": site, "agencyCode": "USGS"}]},
-            "variable": {"variableCode": [{"value": "00060"}], "unit": {"unitCode": "ft3/s"}, "options": {"option": [option]}},
+            "variable": {
+                "variableCode": [{"value": "00060"}],
+                "unit": {"unitCode": "ft3/s"},
+                "options": {"option": [option]},
+            },
             "values": [{"method": [{"methodID": 7}], "value": [value]}],
         }
 
@@ -171,7 +220,10 @@ def _nwis() -> str:
 
 LAYER = json.dumps(
     {
-        "fields": [{"name": "OBJECTID", "type": "esriFieldTypeOID"}, {"name": "Name", "type": "esriFieldTypeString"}],
+        "fields": [
+            {"name": "OBJECTID", "type": "esriFieldTypeOID"},
+            {"name": "Name", "type": "esriFieldTypeString"},
+        ],
         "geometryType": "esriGeometryPoint",
     }
 )
@@ -193,12 +245,25 @@ def test_every_kind_of_source_sets_such_a_record_aside(
     tmp_path: Path, kind: str, format: str, text: Callable[[], str], member: str
 ) -> None:
     before, found, after = text().rpartition(member)  # of the last record
-    inputs = [InputFile(source_id={"arcgis": "page-0001", "usgs_ogc": "daily.00001"}.get(kind, "s"), path=str(tmp_path / "in"), digest="")]
+    inputs = [
+        InputFile(
+            source_id={"arcgis": "page-0001", "usgs_ogc": "daily.00001"}.get(kind, "s"),
+            path=str(tmp_path / "in"),
+            digest="",
+        )
+    ]
     (tmp_path / "in").write_text(f"{before}{member}, {member}{after}")
     if kind == "arcgis":
         (tmp_path / "layer").write_text(LAYER)
         inputs.insert(0, InputFile(source_id="layer", path=str(tmp_path / "layer"), digest=""))
-    job = Read(dataset_id="d", source_kind=kind, format=format, inputs=tuple(inputs), max_quarantined=1.0, artifact="d.parquet")
+    job = Read(
+        dataset_id="d",
+        source_kind=kind,
+        format=format,
+        inputs=tuple(inputs),
+        max_quarantined=1.0,
+        artifact="d.parquet",
+    )
     result = run_inline(job, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "d.quarantine.jsonl").read_text().splitlines()]
     assert found and [(r["rule"], r["line"]) for r in rows] == [("json.duplicate", 3)]

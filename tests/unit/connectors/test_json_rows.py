@@ -9,7 +9,11 @@ import shapely
 
 
 def feature(lon=-98.2, lat=38.5, *, id=None, geometry=..., **properties):
-    out = {"type": "Feature", "properties": properties, "geometry": {"type": "Point", "coordinates": [lon, lat]}}
+    out = {
+        "type": "Feature",
+        "properties": properties,
+        "geometry": {"type": "Point", "coordinates": [lon, lat]},
+    }
     if geometry is not ...:
         out["geometry"] = geometry
     return out if id is None else out | {"id": id}
@@ -28,7 +32,10 @@ EXPECTED = [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]
     [
         (json.dumps(RECORDS), None),
         (json.dumps(RECORDS, indent=3), None),
-        (json.dumps({"n": 3, "bbox": [1, 2], "items": RECORDS, "more": {"items": [{"a": 9}]}}), None),
+        (
+            json.dumps({"n": 3, "bbox": [1, 2], "items": RECORDS, "more": {"items": [{"a": 9}]}}),
+            None,
+        ),
         (json.dumps({"items": RECORDS, "empty": []}), None),
         ("\n".join(map(json.dumps, RECORDS)), None),
         ("\r\n\n".join(map(json.dumps, RECORDS)) + "\n", None),
@@ -44,27 +51,58 @@ def test_records_are_found_wherever_they_lie(made, text, path):
 @pytest.mark.parametrize("indent", [None, 2])
 def test_where_blocks_end_does_not_matter(made, monkeypatch, block, indent):
     """Strings and nested arrays that look like the end of a record, cut everywhere."""
-    records = [{"i": i, "s": '},{"a":[\\" } , {', "n": [{"x": 1}, {"y": ["},{"]}], "é": "\\"} for i in range(7)]
-    text = json.dumps({"before": {"k": ["}", {}]}, "rows": records, "after": ["]", {"}": "{"}]}, indent=indent, ensure_ascii=False)
+    records = [
+        {"i": i, "s": '},{"a":[\\" } , {', "n": [{"x": 1}, {"y": ["},{"]}], "é": "\\"}
+        for i in range(7)
+    ]
+    text = json.dumps(
+        {"before": {"k": ["}", {}]}, "rows": records, "after": ["]", {"}": "{"}]},
+        indent=indent,
+        ensure_ascii=False,
+    )
     whole = made("json", text, records="rows")
     monkeypatch.setattr("kfm.connectors.text.BLOCK", block)
     pieces = made("json", text, records="rows")
     assert pieces.data == whole.data
-    assert [(r["i"], r["s"], json.loads(r["n"]), r["é"]) for r in pieces.rows] == [(r["i"], r["s"], r["n"], r["é"]) for r in records]
+    assert [(r["i"], r["s"], json.loads(r["n"]), r["é"]) for r in pieces.rows] == [
+        (r["i"], r["s"], r["n"], r["é"]) for r in records
+    ]
 
 
 def test_large_documents_are_guessed_and_proven(made):
     """Several real blocks, with and without nested `},{`, compact and spaced."""
     for nested in (False, True):
-        records = [{"i": i, "pad": "x" * 900} | ({"n": [{"p": 1}, {"q": 2}] * 30} if nested else {}) for i in range(9000)]
+        records = [
+            {"i": i, "pad": "x" * 900} | ({"n": [{"p": 1}, {"q": 2}] * 30} if nested else {})
+            for i in range(9000)
+        ]
         for separators in ((",", ":"), (", ", ": ")):
             table = made("json", json.dumps(records, separators=separators))
             assert [r["i"] for r in table.rows] == list(range(9000))
 
 
 def test_values_are_typed_as_declared(made):
-    rows = [{"s": 5, "i": "12", "n": 3, "b": "yes", "t": 1528967979000, "d": "2020-01-02", "j": {"b": 1, "a": [1.0, None]}}, {}]
-    schema = {"s": "string", "i": "integer", "n": "number", "b": "boolean", "t": "timestamp", "d": "date", "j": "json"}
+    rows = [
+        {
+            "s": 5,
+            "i": "12",
+            "n": 3,
+            "b": "yes",
+            "t": 1528967979000,
+            "d": "2020-01-02",
+            "j": {"b": 1, "a": [1.0, None]},
+        },
+        {},
+    ]
+    schema = {
+        "s": "string",
+        "i": "integer",
+        "n": "number",
+        "b": "boolean",
+        "t": "timestamp",
+        "d": "date",
+        "j": "json",
+    }
     table = made("json", json.dumps(rows), schema=schema)
     assert table.rows[0] == {
         "s": "5", "i": 12, "n": 3.0, "b": True, "t": dt.datetime(2018, 6, 14, 9, 19, 39, tzinfo=dt.UTC), "d": dt.date(2020, 1, 2),
@@ -103,7 +141,8 @@ def test_types_and_columns_do_not_depend_on_where_the_sample_ended(made, early, 
     table = made("json", json.dumps([*rows, *others, {"v": late, "new": 1}]))
     assert table.types == {"v": kind, "new": "integer"}
     assert made("json", json.dumps([{"v": late, "new": 1}, *others, *rows])).types == table.types
-    assert made("json", json.dumps([*rows, *others])).types == {"v": kind}  # no new column gives the change away
+    # no new column gives the change away
+    assert made("json", json.dumps([*rows, *others])).types == {"v": kind}
 
 
 @pytest.mark.parametrize("bad", [1.5, True, "x", 2**63, {"a": 1}])
@@ -124,12 +163,17 @@ def test_what_a_number_cannot_hold_exactly_is_no_number(made, bad):
 def test_numbers_that_are_not_finite_are_set_aside_row_by_row(made, token):
     table = made("json", f'[{{"v":1}},{{"v":{token}}},{{"v":3}}]')
     assert [r["v"] for r in table.rows] == [1, 3]
-    assert [(r["line"], r["rule"], r["record"]) for r in table.rejects] == [(2, "number.nonfinite", f'{{"v":{token}}}')]
+    assert [(r["line"], r["rule"], r["record"]) for r in table.rejects] == [
+        (2, "number.nonfinite", f'{{"v":{token}}}')
+    ]
 
 
 def test_records_that_are_no_objects_or_no_text_are_set_aside(made):
     table = made("json", '[{"v":1},7,{"v":"\\ud800"},{"v":2}]')
-    assert [(r["line"], r["rule"]) for r in table.rejects] == [(2, "json.record"), (3, "json.value")]
+    assert [(r["line"], r["rule"]) for r in table.rejects] == [
+        (2, "json.record"),
+        (3, "json.value"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,8 +211,13 @@ def test_deep_nesting_is_refused_without_recursion(refused, text):
 
 
 def test_unknown_and_absent_columns_of_records(made, refused):
-    assert refused("json", '[{"a":1},{"a":2,"zz":3}]', schema={"a": "integer"}).detail["columns"] == ["zz"]
-    assert refused("json", '[{"a":1}]', schema={"a": "integer", "k": "string!"}).code == "schema.missing-column"
+    assert refused("json", '[{"a":1},{"a":2,"zz":3}]', schema={"a": "integer"}).detail[
+        "columns"
+    ] == ["zz"]
+    assert (
+        refused("json", '[{"a":1}]', schema={"a": "integer", "k": "string!"}).code
+        == "schema.missing-column"
+    )
     table = made("json", '[{"a":1}]', schema={"a": "integer", "b": "string"})
     assert "'b'" in table.result.warnings[0]
 
@@ -186,7 +235,9 @@ def test_other_encodings_and_marks_of_json(made, refused):
 
 
 def test_a_feature_collection_becomes_geoparquet(made):
-    table = made("geojson", collection(feature(-98, 38, id="q1", mag=1.5), feature(-97, 39, id=7, mag=2)))
+    table = made(
+        "geojson", collection(feature(-98, 38, id="q1", mag=1.5), feature(-97, 39, id=7, mag=2))
+    )
     assert table.types == {"feature_id": "string", "mag": "number", "geometry": "geometry"}
     assert [(r["feature_id"], r["mag"], shapely.from_wkb(r["geometry"]).wkt) for r in table.rows] == [
         ("q1", 1.5, "POINT (-98 38)"), ("7", 2.0, "POINT (-97 39)"),
@@ -210,7 +261,11 @@ SHAPES = [
 def test_every_geometry_is_written_as_geos_would(made):
     shapes = [shapely.from_wkt(w) for w in SHAPES]
     table = made(
-        "geojson", collection(*(feature(geometry=json.loads(shapely.to_geojson(s)), n=1) for s in shapes), feature(geometry=None, n=1))
+        "geojson",
+        collection(
+            *(feature(geometry=json.loads(shapely.to_geojson(s)), n=1) for s in shapes),
+            feature(geometry=None, n=1),
+        ),
     )
     assert [r["geometry"] for r in table.rows] == [
         *(shapely.to_wkb(s, flavor="iso", output_dimension=3, byte_order=1) for s in shapes),
@@ -246,7 +301,9 @@ def test_places_off_the_globe_and_swapped_axes_are_caught(made, place):
 
 def test_a_coordinate_that_is_not_finite_is_named_as_such(made):
     text = collection(feature(n=1), feature(n=2)).replace("-98.2", "1e999", 1)
-    assert [(r["line"], r["rule"]) for r in made("geojson", text).rejects] == [(1, "number.nonfinite")]
+    assert [(r["line"], r["rule"]) for r in made("geojson", text).rejects] == [
+        (1, "number.nonfinite")
+    ]
 
 
 def test_members_around_the_features_may_come_in_any_order(made):
@@ -259,12 +316,17 @@ def test_members_around_the_features_may_come_in_any_order(made):
 @pytest.mark.parametrize("first", [True, False])
 def test_another_coordinate_system_is_refused(refused, name, first):
     crs = {"crs": {"type": "name", "properties": {"name": name}}}
-    text = json.dumps((crs if first else {}) | {"features": [feature(n=1)]} | ({} if first else crs))
+    text = json.dumps(
+        (crs if first else {}) | {"features": [feature(n=1)]} | ({} if first else crs)
+    )
     assert refused("geojson", text).code == "geojson.crs"
 
 
 def test_a_property_wins_over_the_features_id(made):
-    table = made("geojson", collection(feature(id="x", feature_id="mine"), feature(id="y", feature_id="yours")))
+    table = made(
+        "geojson",
+        collection(feature(id="x", feature_id="mine"), feature(id="y", feature_id="yours")),
+    )
     assert [r["feature_id"] for r in table.rows] == ["mine", "yours"]
 
 
@@ -277,20 +339,35 @@ def test_ids_and_geometry_that_the_schema_leaves_out_are_warned_about(made):
 def test_what_is_no_feature_is_set_aside(made):
     text = '{"features":[{"type":"Feature","properties":{"n":1}},{"type":"Thing"},{"type":"Feature","properties":[1]},{"type":"Feature","properties":null}]}'
     table = made("geojson", text)
-    assert [(r["line"], r["rule"]) for r in table.rejects] == [(2, "geojson.feature"), (3, "geojson.feature")]
+    assert [(r["line"], r["rule"]) for r in table.rejects] == [
+        (2, "geojson.feature"),
+        (3, "geojson.feature"),
+    ]
     assert [r["n"] for r in table.rows] == [1, None]
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [('{"type":"Topology"}', "geojson.features"), ('{"features":[]}', "empty"), ('{"features":[{]}', "json.syntax")]
+    ("text", "code"),
+    [
+        ('{"type":"Topology"}', "geojson.features"),
+        ('{"features":[]}', "empty"),
+        ('{"features":[{]}', "json.syntax"),
+    ],
 )
 def test_a_capture_that_is_not_the_promised_geojson_is_refused_whole(refused, text, code):
     assert refused("geojson", text).code == code
 
 
 def test_one_feature_per_line_is_accepted(made):
-    assert [r["n"] for r in made("geojson", "\n".join(json.dumps(feature(n=i)) for i in range(3))).rows] == [0, 1, 2]
+    assert [
+        r["n"] for r in made("geojson", "\n".join(json.dumps(feature(n=i)) for i in range(3))).rows
+    ] == [0, 1, 2]
 
 
 def test_a_property_named_like_the_geometry_column_is_refused(refused):
-    assert refused("geojson", collection(feature(geometry="x") | {"properties": {"geometry": "x"}})).code == "schema.collision"
+    assert (
+        refused(
+            "geojson", collection(feature(geometry="x") | {"properties": {"geometry": "x"}})
+        ).code
+        == "schema.collision"
+    )

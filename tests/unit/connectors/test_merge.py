@@ -18,7 +18,14 @@ COLUMNS = (
     Column(name="at", type="timestamp"),
     Column(name="value", type="number"),
 )
-SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.float64())])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("part", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("value", pa.float64()),
+    ]
+)
 DAY = 86_400_000_000
 
 
@@ -29,15 +36,27 @@ def table(folder: Path, name: str, rows: list[tuple[str, str, int, float | None]
 
 
 def merged(
-    folder: Path, base: list[tuple[str, str, int, float | None]], part: list[tuple[str, str, int, float | None]], **more: object
+    folder: Path,
+    base: list[tuple[str, str, int, float | None]],
+    part: list[tuple[str, str, int, float | None]],
+    **more: object,
 ) -> TransformResult:
     inputs = (table(folder, "base", base), table(folder, "part", part))
-    job = Merge(dataset_id="d", inputs=inputs, schema=COLUMNS, business_key=("id", "part"), artifact="d.parquet", **more)
+    job = Merge(
+        dataset_id="d",
+        inputs=inputs,
+        schema=COLUMNS,
+        business_key=("id", "part"),
+        artifact="d.parquet",
+        **more,
+    )
     return run_inline(job, folder)
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:
-    return [(r["id"], r["part"], r["value"]) for r in pq.read_table(folder / "d.parquet").to_pylist()]
+    return [
+        (r["id"], r["part"], r["value"]) for r in pq.read_table(folder / "d.parquet").to_pylist()
+    ]
 
 
 def test_a_row_takes_the_place_of_its_key_and_new_keys_come_last(tmp_path: Path) -> None:
@@ -51,7 +70,12 @@ def test_a_row_takes_the_place_of_its_key_and_new_keys_come_last(tmp_path: Path)
 def test_what_is_gone_upstream_inside_the_window_goes(tmp_path: Path) -> None:
     base = [("a", "x", 1 * DAY, 1.0), ("b", "x", 2 * DAY, 2.0), ("c", "x", 3 * DAY, 3.0)]
     result = merged(
-        tmp_path, base, [("b", "x", 2 * DAY, 2.0)], time_column="at", since="1970-01-03T00:00:00Z", until="1970-01-05T00:00:00Z"
+        tmp_path,
+        base,
+        [("b", "x", 2 * DAY, 2.0)],
+        time_column="at",
+        since="1970-01-03T00:00:00Z",
+        until="1970-01-05T00:00:00Z",
     )
     assert [r[0] for r in rows(tmp_path)] == ["a", "b"], "c lay inside the window, a outside"
     assert "1 rows are gone" in result.warnings[0]
@@ -84,8 +108,13 @@ def test_the_same_window_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_column_of_another_type_is_refused_by_name(tmp_path: Path) -> None:
-    inputs = (table(tmp_path, "base", [("a", "x", DAY, 1.0)]), table(tmp_path, "part", [("a", "x", DAY, 1.0)]))
+    inputs = (
+        table(tmp_path, "base", [("a", "x", DAY, 1.0)]),
+        table(tmp_path, "part", [("a", "x", DAY, 1.0)]),
+    )
     changed = (*COLUMNS[:3], Column(name="value", type="string"))
-    job = Merge(dataset_id="d", inputs=inputs, schema=changed, business_key=("id",), artifact="d.parquet")
+    job = Merge(
+        dataset_id="d", inputs=inputs, schema=changed, business_key=("id",), artifact="d.parquet"
+    )
     with pytest.raises(CaptureRefused, match="value"):
         run_inline(job, tmp_path)

@@ -1,4 +1,6 @@
-"""The types that `kfm connector new` writes are those that a run would infer: there is one way to tell them."""
+"""The types that `kfm connector new` writes are those that a run would infer: there is one way to
+tell them.
+"""
 
 import argparse
 import csv
@@ -17,13 +19,21 @@ ROWS = [
 ROWS[500] |= {"height": "tall", "day": "yesterday"}  # far behind the first rows
 ROWS[3] |= {"mixed": "x"}  # among the first 200 it is one in 200
 FEATURES = [
-    {"type": "Feature", "id": n, "properties": r, "geometry": {"type": "Point", "coordinates": [-98, 38]}} for n, r in enumerate(ROWS)
+    {
+        "type": "Feature",
+        "id": n,
+        "properties": r,
+        "geometry": {"type": "Point", "coordinates": [-98, 38]},
+    }
+    for n, r in enumerate(ROWS)
 ]
 
 
 def text_of(form):
     if form != "csv":
-        return json.dumps(ROWS if form == "json" else {"type": "FeatureCollection", "features": FEATURES})
+        return json.dumps(
+            ROWS if form == "json" else {"type": "FeatureCollection", "features": FEATURES}
+        )
     out = io.StringIO(newline="")
     rows = csv.DictWriter(out, list(ROWS[0]), lineterminator="\n")
     rows.writeheader()
@@ -42,8 +52,15 @@ def test_what_a_new_connector_states_is_what_a_run_infers(made, tmp_path, form, 
     )  # fmt: skip
     _, entry = _drawn("wells", args)
     inferred = made(form, file.read_text(), business_key=tuple(entry["business_key"])).types
-    assert {c["name"]: c["type"] for c in entry["schema"]} == inferred if form == "csv" else "schema" not in entry, (
-        "or leaves it to the run"
+    assert (
+        {c["name"]: c["type"] for c in entry["schema"]} == inferred
+        if form == "csv"
+        else "schema" not in entry
+    ), "or leaves it to the run"
+    assert (inferred["mixed"], inferred["height"], inferred["day"], inferred["site_no"]) == (
+        "integer",
+        "number",
+        "date",
+        "string",
     )
-    assert (inferred["mixed"], inferred["height"], inferred["day"], inferred["site_no"]) == ("integer", "number", "date", "string")
     assert entry["business_key"] == key or (form == "csv" and entry["business_key"] == ["site_no"])

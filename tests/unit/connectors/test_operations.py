@@ -1,11 +1,23 @@
-"""What can be asked of the child: each operation is one of the union, told by its kind, with its own members alone."""
+"""What can be asked of the child: each operation is one of the union, told by its kind, with its
+own members alone.
+"""
 
 from typing import get_args
 
 import msgspec
 import pytest
 
-from kfm.connectors.operations import Acquire, Chain, Govern, Merge, Operation, Read, TransformJob, Twin, code_of
+from kfm.connectors.operations import (
+    Acquire,
+    Chain,
+    Govern,
+    Merge,
+    Operation,
+    Read,
+    TransformJob,
+    Twin,
+    code_of,
+)
 
 COMMON = {"dataset_id": "d", "artifact": "d.parquet"}
 
@@ -18,7 +30,11 @@ def test_every_operation_can_be_asked_for_and_is_known_by_its_kind() -> None:
 
 def test_an_operation_arrives_as_it_was_sent() -> None:
     steps = (Twin(**COMMON, format="csv", seed=3), Read(**COMMON, format="csv"), Govern(**COMMON))  # type: ignore[arg-type]
-    for sent in (*steps, Chain(**COMMON, steps=steps), Acquire(**COMMON, format="json", connector="connector.py")):  # type: ignore[arg-type]
+    for sent in (
+        *steps,
+        Chain(**COMMON, steps=steps),
+        Acquire(**COMMON, format="json", connector="connector.py"),
+    ):  # type: ignore[arg-type]
         assert msgspec.json.decode(msgspec.json.encode(sent), type=TransformJob) == sent
 
 

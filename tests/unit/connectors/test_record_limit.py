@@ -1,4 +1,6 @@
-"""No record takes more memory than it may: longer ones refuse the capture, with their line, the limit and the key that raises it."""
+"""No record takes more memory than it may: longer ones refuse the capture, with their line, the
+limit and the key that raises it.
+"""
 
 import json
 import subprocess
@@ -29,14 +31,22 @@ LIMIT = 4096
 def test_a_record_beyond_the_registered_limit_refuses_the_capture(refused, format, text, line):
     error = refused(format, text, max_record_bytes=LIMIT)
     assert error.code == "record.size" and error.detail["line"] == line
-    assert "4,096" in error.happened and "`source.max_record_bytes` is 4096" in error.expected and "source.max_record_bytes" in error.remedy
+    assert (
+        "4,096" in error.happened
+        and "`source.max_record_bytes` is 4096" in error.expected
+        and "source.max_record_bytes" in error.remedy
+    )
 
 
 def test_one_value_may_be_a_quarter_of_it(made, refused):
     rows = [{"t": "a"}, {"t": "x" * 1000}]
     assert made("json", json.dumps(rows), max_record_bytes=LIMIT).result.books.written == 2
     error = refused("json", json.dumps([*rows, {"t": "x" * 1100}]), max_record_bytes=LIMIT)
-    assert error.code == "record.size" and error.detail["line"] == 3 and "1,024 bytes, t" in error.happened
+    assert (
+        error.code == "record.size"
+        and error.detail["line"] == 3
+        and "1,024 bytes, t" in error.happened
+    )
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -83,23 +93,38 @@ def measured(path: Path, format: str, *pieces: tuple[bytes, int]) -> tuple[str, 
         for piece, times in pieces:
             for _ in range(times):
                 file.write(piece)
-    done = subprocess.run([sys.executable, "-c", MEASURE, format, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, format, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     path.unlink()
     said, _, peak = done.stdout.strip().rpartition(" ")
     return said, int(peak)
 
 
 X = b"x" * M
-HEAD = (
-    b'{"type":"FeatureCollection","features":[{"type":"Feature","properties":{"a":1},"geometry":{"type":"LineString","coordinates":[[1,2]'
-)
+HEAD = b'{"type":"FeatureCollection","features":[{"type":"Feature","properties":{"a":1},"geometry":{"type":"LineString","coordinates":[[1,2]'
 CASES = {
     "one cell": ("csv", "record.size", (b"id,t\na,", 1), (X, 200), (b"\nc,d\n", 1)),
     "a quote that never closes": ("csv", "record.size", (b'id,t\na,"', 1), (X[:-1] + b"\n", 200)),
     "one string": ("json", "record.size", (b'[{"t":"a"},{"t":"', 1), (X, 200), (b'"}]', 1)),
     "one line": ("json", "record.size", (b'{"t":"a"}\n{"t":"', 1), (X, 200), (b'"}\n', 1)),
-    "six million positions": ("geojson", "record.size", (HEAD, 1), (b",[1,2]" * 100_000, 60), (b"]}}]}", 1)),
-    "nothing but brackets": ("json", "record.size", (b'[{"t":[[]', 1), (b",[]" * 100_000, 150), (b"]}]", 1)),
+    "six million positions": (
+        "geojson",
+        "record.size",
+        (HEAD, 1),
+        (b",[1,2]" * 100_000, 60),
+        (b"]}}]}", 1),
+    ),
+    "nothing but brackets": (
+        "json",
+        "record.size",
+        (b'[{"t":[[]', 1),
+        (b",[]" * 100_000, 150),
+        (b"]}]", 1),
+    ),
     "four long values": (
         "json",
         "1 rows",
@@ -117,7 +142,13 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c in ("one string", "six million positions") else [pytest.mark.drill]) for c in CASES]
+    "case",
+    [
+        pytest.param(
+            c, marks=[] if c in ("one string", "six million positions") else [pytest.mark.drill]
+        )
+        for c in CASES
+    ],
 )
 def test_the_whole_transform_stays_below_500_mb(tmp_path, case):
     format, expected, *pieces = CASES[case]

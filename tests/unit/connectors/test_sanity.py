@@ -1,4 +1,6 @@
-"""Values that cannot be true: what the registry states, what readers cannot show, what lies the wrong way round; and files read back."""
+"""Values that cannot be true: what the registry states, what readers cannot show, what lies the
+wrong way round; and files read back.
+"""
 
 import json
 import os
@@ -22,10 +24,16 @@ def stated(kind: str, **limits: Any) -> Column:
     return Column(name="v", type=kind, **limits)  # type: ignore[arg-type]
 
 
-def judged(job_of: Any, tmp_path: Any, column: Column, values: list[Any], format: str = "json", **more: Any) -> tuple[list[Any], list[Any]]:
+def judged(
+    job_of: Any, tmp_path: Any, column: Column, values: list[Any], format: str = "json", **more: Any
+) -> tuple[list[Any], list[Any]]:
     """(values written, (line, rule) of those set aside)."""
     rows = [{"n": i, "v": v} for i, v in enumerate(values)]
-    text = "n,v\n" + "".join(f"{i},{v}\n" for i, v in enumerate(values)) if format == "csv" else json.dumps(rows)
+    text = (
+        "n,v\n" + "".join(f"{i},{v}\n" for i, v in enumerate(values))
+        if format == "csv"
+        else json.dumps(rows)
+    )
     job = job_of(format, text, **more)
     job = msgspec.structs.replace(job, schema=(Column(name="n", type="integer"), column))
     scratch = tmp_path / "out"
@@ -42,10 +50,25 @@ def judged(job_of: Any, tmp_path: Any, column: Column, values: list[Any], format
     ("column", "values", "good", "rules"),
     [
         (stated("number", min=-90, max=60), [-90, 60, 60.5, -91], 2, ["value.range"] * 2),
-        (stated("number", sentinels=(-999, 9999.9)), [1, -999, 9999.9, 9999], 2, ["value.sentinel"] * 2),
+        (
+            stated("number", sentinels=(-999, 9999.9)),
+            [1, -999, 9999.9, 9999],
+            2,
+            ["value.sentinel"] * 2,
+        ),
         (stated("integer", min=0.5, max=2.5), [0, 1, 2, 3], 2, ["value.range"] * 2),
-        (stated("integer", max=1e300, sentinels=(-9999, 0.5)), [1, -9999, 2**62], 2, ["value.sentinel"]),
-        (stated("string", sentinels=("N/A", "none")), ["a", "N/A", "none", "None"], 2, ["value.sentinel"] * 2),
+        (
+            stated("integer", max=1e300, sentinels=(-9999, 0.5)),
+            [1, -9999, 2**62],
+            2,
+            ["value.sentinel"],
+        ),
+        (
+            stated("string", sentinels=("N/A", "none")),
+            ["a", "N/A", "none", "None"],
+            2,
+            ["value.sentinel"] * 2,
+        ),
         (
             stated("date", min="1900-01-01", max="2026-01-01"),
             ["1900-01-01", "1899-12-31", "2026-01-01", "2026-01-02"],
@@ -54,15 +77,32 @@ def judged(job_of: Any, tmp_path: Any, column: Column, values: list[Any], format
         ),
         (
             stated("timestamp", min="2000-01-01", max="2026-01-01"),
-            ["1999-12-31T23:59:59Z", "2000-01-01T00:00:00Z", "2026-01-01T23:59:59Z", "2026-01-02T00:00:00Z"],
+            [
+                "1999-12-31T23:59:59Z",
+                "2000-01-01T00:00:00Z",
+                "2026-01-01T23:59:59Z",
+                "2026-01-02T00:00:00Z",
+            ],
             2,
             ["time.range"] * 2,
         ),
-        (stated("timestamp", max="2026-01-01T12:00:00+06:00"), ["2026-01-01T06:00:00Z", "2026-01-01T06:00:01Z"], 1, ["time.range"]),
-        (stated("date", sentinels=("1900-01-01",)), ["1900-01-01", "2020-01-01"], 1, ["value.sentinel"]),
+        (
+            stated("timestamp", max="2026-01-01T12:00:00+06:00"),
+            ["2026-01-01T06:00:00Z", "2026-01-01T06:00:01Z"],
+            1,
+            ["time.range"],
+        ),
+        (
+            stated("date", sentinels=("1900-01-01",)),
+            ["1900-01-01", "2020-01-01"],
+            1,
+            ["value.sentinel"],
+        ),
     ],
 )
-def test_what_the_registry_states_of_a_column_is_kept_row_by_row(job_of, tmp_path, column, values, good, rules, format):
+def test_what_the_registry_states_of_a_column_is_kept_row_by_row(
+    job_of, tmp_path, column, values, good, rules, format
+):
     kept, aside = judged(job_of, tmp_path, column, values, format)
     assert (len(kept), [rule for _, rule in aside]) == (good, rules)
 
@@ -70,29 +110,52 @@ def test_what_the_registry_states_of_a_column_is_kept_row_by_row(job_of, tmp_pat
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        ("timestamp", [1767225600000, 10**15 - 1, -62135596800001, 253402300800000]),  # milliseconds: 33658, the year 0, 10000
-        ("timestamp", ["2026-01-01T00:00:00Z", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"]),
+        # milliseconds: 33658, the year 0, 10000
+        ("timestamp", [1767225600000, 10**15 - 1, -62135596800001, 253402300800000]),
+        (
+            "timestamp",
+            ["2026-01-01T00:00:00Z", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"],
+        ),
         ("date", ["2026-01-01", "0000-01-01"]),
     ],
 )
 def test_a_time_that_no_reader_can_show_is_set_aside(job_of, tmp_path, kind, values):
     kept, aside = judged(job_of, tmp_path, stated(kind), values, time_column="v")
-    assert (len(kept), {rule for _, rule in aside}, len(aside)) == (1, {"time.range"}, len(values) - 1)
+    assert (len(kept), {rule for _, rule in aside}, len(aside)) == (
+        1,
+        {"time.range"},
+        len(values) - 1,
+    )
 
 
 def test_inference_does_not_hide_a_year_that_cannot_be_shown(made):
     found = made(
-        "csv", "id,day,at\na,2026-01-01,2026-01-01T00:00:00Z\nb,0000-01-01,2026-01-01T00:00:00Z\nc,2026-01-01,0000-01-01T00:00:00Z\n"
+        "csv",
+        "id,day,at\na,2026-01-01,2026-01-01T00:00:00Z\nb,0000-01-01,2026-01-01T00:00:00Z\nc,2026-01-01,0000-01-01T00:00:00Z\n",
     )
     assert (found.types, len(found.rows)) == ({"id": "string", "day": "date", "at": "timestamp"}, 1)
-    assert [(r["line"], r["rule"], r["reason"].split(":")[0]) for r in found.rejects] == [(3, "time.range", "day"), (4, "time.range", "at")]
+    assert [(r["line"], r["rule"], r["reason"].split(":")[0]) for r in found.rejects] == [
+        (3, "time.range", "day"),
+        (4, "time.range", "at"),
+    ]
 
 
 def test_a_time_that_cannot_be_true_is_not_dropped_as_outside_the_window(made):
-    rows = [{"id": str(i), "at": t} for i, t in enumerate((1767225600000, 1600000000000, 10**15 - 1))]
+    rows = [
+        {"id": str(i), "at": t} for i, t in enumerate((1767225600000, 1600000000000, 10**15 - 1))
+    ]
     window = {"since": "2026-01-01T00:00:00Z", "until": "2026-02-01T00:00:00Z"}
-    found = made("json", json.dumps(rows), schema={"id": "string", "at": "timestamp"}, time_column="at", **window)
-    assert (found.result.books.dropped, [r["line"] for r in found.rejects]) == ({"outside-window": 1}, [3])
+    found = made(
+        "json",
+        json.dumps(rows),
+        schema={"id": "string", "at": "timestamp"},
+        time_column="at",
+        **window,
+    )
+    assert (found.result.books.dropped, [r["line"] for r in found.rejects]) == (
+        {"outside-window": 1},
+        [3],
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,20 +194,36 @@ def test_a_record_that_is_inside_only_with_its_axes_swapped_is_set_aside(made, p
     points = [(10.0, 50.0), (50.0, 10.0), (-60.0, 20.0)]
     if shape:
         features = [
-            {"type": "Feature", "id": str(i), "properties": {}, "geometry": {"type": "Point", "coordinates": p}}
+            {
+                "type": "Feature",
+                "id": str(i),
+                "properties": {},
+                "geometry": {"type": "Point", "coordinates": p},
+            }
             for i, p in enumerate(points)
         ]
-        found = made("geojson", json.dumps({"type": "FeatureCollection", "features": features}), **place)
+        found = made(
+            "geojson", json.dumps({"type": "FeatureCollection", "features": features}), **place
+        )
     else:
-        found = made("csv", "id,longitude,latitude\n" + "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(points)), **place)
+        found = made(
+            "csv",
+            "id,longitude,latitude\n"
+            + "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(points)),
+            **place,
+        )
     assert [r["rule"] for r in found.rejects] == ["geometry.swapped"]
-    assert (found.result.books.written, found.result.books.dropped) == ((1, {"outside-area": 1}) if "area" in place else (2, {}))
+    assert (found.result.books.written, found.result.books.dropped) == (
+        (1, {"outside-area": 1}) if "area" in place else (2, {})
+    )
 
 
 # -- reading back
 
 
-@pytest.mark.parametrize(("place", "whence"), [(30, os.SEEK_SET), (-20, os.SEEK_END)], ids=["a column", "the footer"])
+@pytest.mark.parametrize(
+    ("place", "whence"), [(30, os.SEEK_SET), (-20, os.SEEK_END)], ids=["a column", "the footer"]
+)
 def test_a_table_that_cannot_be_read_back_is_refused(refused, monkeypatch, place, whence):
     finish = writer.TableWriter.abandon
 
@@ -155,7 +234,10 @@ def test_a_table_that_cannot_be_read_back_is_refused(refused, monkeypatch, place
             file.write(b"\xff" * 16)
 
     monkeypatch.setattr(writer.TableWriter, "abandon", spoil)
-    assert refused("csv", "id,n\n" + "".join(f"{i},{i * 7}\n" for i in range(500))).code == "table.unreadable"
+    assert (
+        refused("csv", "id,n\n" + "".join(f"{i},{i * 7}\n" for i in range(500))).code
+        == "table.unreadable"
+    )
 
 
 def test_a_table_that_lost_rows_is_refused(refused, monkeypatch):
@@ -174,12 +256,19 @@ def test_a_table_that_lost_rows_is_refused(refused, monkeypatch):
 # -- when the capture was made
 
 
-def test_a_run_that_is_resumed_with_its_part_still_knows_when_its_capture_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What merges the part judges by that time, so it must be there whether or not the transform ran in this process."""
+def test_a_run_that_is_resumed_with_its_part_still_knows_when_its_capture_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What merges the part judges by that time, so it must be there whether or not the transform
+    ran in this process.
+    """
     target: Any = Target(entry=None, sources=())  # type: ignore[arg-type]
     work: Any = SimpleNamespace(world=None, target=target, token=None)
     monkeypatch.setattr(part, "_kept_part", lambda work, wal: "the part of the first attempt")
     wal: Any = SimpleNamespace(tokens=(), run=SimpleNamespace(timestamp="2026-06-01T00:00:00Z"))
     with pytest.raises(StopIteration) as ended:
         next(part.make_part(work, wal, None, None))  # type: ignore[arg-type]
-    assert (ended.value.value, work.target.captured_at) == ("the part of the first attempt", "2026-06-01T00:00:00Z")
+    assert (ended.value.value, work.target.captured_at) == (
+        "the part of the first attempt",
+        "2026-06-01T00:00:00Z",
+    )

@@ -15,21 +15,45 @@ from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
 from kfm.connectors.operations import Merge, Read
 from kfm.connectors.process import run_inline
 
-RULES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
+RULES = {
+    "aliases": "ids",
+    "state": "state",
+    "into": "merged_into",
+    "time": "occurred_at",
+    "revision": "updated_at",
+}
 DAY = 86_400_000
 FIRST = 20_454  # days from 1970 to 2026: nobody had this catalogue in 1970
 
 
-def event(event_id: str, day: int, *aliases: str, updated: int = 0, mag: float = 1.0) -> dict[str, Any]:
+def event(
+    event_id: str, day: int, *aliases: str, updated: int = 0, mag: float = 1.0
+) -> dict[str, Any]:
     ids = ",".join(("", event_id, *aliases, ""))
-    said = {"mag": mag, "time": (FIRST + day) * DAY, "updated": (FIRST + day + updated) * DAY, "type": "earthquake", "ids": ids}
-    return {"type": "Feature", "id": event_id, "properties": said, "geometry": {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]}}
+    said = {
+        "mag": mag,
+        "time": (FIRST + day) * DAY,
+        "updated": (FIRST + day + updated) * DAY,
+        "type": "earthquake",
+        "ids": ids,
+    }
+    return {
+        "type": "Feature",
+        "id": event_id,
+        "properties": said,
+        "geometry": {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]},
+    }
 
 
 def said_range(*events: dict[str, Any]) -> str:
     """The address of a query for the time of these events."""
-    times = [dt.datetime.fromtimestamp(e["properties"]["time"] / 1000, dt.UTC).isoformat() for e in events]
-    return f"https://example.org/query?{urlencode({'starttime': min(times), 'endtime': max(times)})}"
+    times = [
+        dt.datetime.fromtimestamp(e["properties"]["time"] / 1000, dt.UTC).isoformat()
+        for e in events
+    ]
+    return (
+        f"https://example.org/query?{urlencode({'starttime': min(times), 'endtime': max(times)})}"
+    )
 
 
 class World:
@@ -40,8 +64,13 @@ class World:
 
     def capture(self, *events: dict[str, Any], **more: Any) -> TransformResult:
         source = self.folder / "feed.geojson"
-        metadata = {"url": more.pop("url", said_range(*events)), "generated": more.pop("made", None)}
-        source.write_text(json.dumps({"type": "FeatureCollection", "metadata": metadata, "features": events}))
+        metadata = {
+            "url": more.pop("url", said_range(*events)),
+            "generated": more.pop("made", None),
+        }
+        source.write_text(
+            json.dumps({"type": "FeatureCollection", "metadata": metadata, "features": events})
+        )
         return self.take(source, **more)
 
     def take(self, source: Path, **more: Any) -> TransformResult:
@@ -50,14 +79,21 @@ class World:
         scratch.mkdir()
         common = {"dataset_id": "d", "source_kind": "usgs_quakes", "artifact": "d.parquet"}
         area = more.pop("area", ())
-        part = run_inline(Read(**common, format="geojson", inputs=(_input("feed", source),), area=area), scratch)  # type: ignore[arg-type]
+        part = run_inline(
+            Read(**common, format="geojson", inputs=(_input("feed", source),), area=area), scratch
+        )  # type: ignore[arg-type]
         result, made = part, scratch / "d.parquet"
         if self.base.name:
             made = scratch / "merged" / "d.parquet"
             made.parent.mkdir()
             inputs = (_input("base", self.base), _input("part", scratch / "d.parquet"))
             answered = None if part.answered is UNSET else part.answered
-            merge = {"schema": part.schema, "business_key": ("event_id",), "inputs": inputs, "answered": answered}
+            merge = {
+                "schema": part.schema,
+                "business_key": ("event_id",),
+                "inputs": inputs,
+                "answered": answered,
+            }
             asked = common | merge | more
             result = run_inline(Merge(**asked), made.parent)  # type: ignore[arg-type]
             assert result.books.balanced
@@ -92,19 +128,34 @@ def world(tmp_path: Path) -> World:
 
 def test_a_revised_event_changes_its_row(world: World) -> None:
     result = world.capture(event("b", 2, updated=1, mag=2.5), event("c", 3), event("d", 4))
-    assert [(r["event_id"], r["magnitude"]) for r in world.rows] == [("a", 1.0), ("b", 2.5), ("c", 1.0), ("d", 1.0)]
+    assert [(r["event_id"], r["magnitude"]) for r in world.rows] == [
+        ("a", 1.0),
+        ("b", 2.5),
+        ("c", 1.0),
+        ("d", 1.0),
+    ]
     assert (result.books.written, result.books.unchanged, result.warnings) == (1, 2, ())
 
 
 def test_an_id_that_another_event_goes_by_becomes_a_tombstone_that_names_it(world: World) -> None:
     result = world.capture(event("b", 2), event("us9", 3, "c", "zz", updated=1), event("d", 4))
-    assert world.states == {"a": ACTIVE, "b": ACTIVE, "c": ("merged", "us9"), "d": ACTIVE, "us9": ACTIVE}
+    assert world.states == {
+        "a": ACTIVE,
+        "b": ACTIVE,
+        "c": ("merged", "us9"),
+        "d": ACTIVE,
+        "us9": ACTIVE,
+    }
     assert world.rows[2]["magnitude"] == 1.0, "its other values stay"
-    assert result.warnings == ("1 rows were merged into others and 0 deleted upstream; they stay, marked so",)
+    assert result.warnings == (
+        "1 rows were merged into others and 0 deleted upstream; they stay, marked so",
+    )
     assert (result.books.written, result.books.unchanged) == (1, 2), "the books speak of the part"
 
 
-def test_an_event_that_left_the_middle_of_the_feed_was_deleted_and_an_older_one_only_left_its_window(world: World) -> None:
+def test_an_event_that_left_the_middle_of_the_feed_was_deleted_and_an_older_one_only_left_its_window(
+    world: World,
+) -> None:
     result = world.capture(event("b", 2), event("d", 4))
     assert world.states == {"a": ACTIVE, "b": ACTIVE, "c": DELETED, "d": ACTIVE}
     assert "0 rows were merged into others and 1 deleted" in result.warnings[0]
@@ -116,8 +167,15 @@ def test_nothing_is_deleted_by_a_feed_that_holds_nothing_of_that_time(world: Wor
 
 
 def test_the_window_tells_what_is_covered_where_there_is_one(world: World) -> None:
-    world.capture(event("c", 3), time_column="occurred_at", since="2026-01-03T00:00:00Z", until="2026-01-05T00:00:00Z")
-    assert world.states == {"a": ACTIVE, "b": DELETED, "c": ACTIVE, "d": ACTIVE}, "d lies on the end, which is outside"
+    world.capture(
+        event("c", 3),
+        time_column="occurred_at",
+        since="2026-01-03T00:00:00Z",
+        until="2026-01-05T00:00:00Z",
+    )
+    assert world.states == {"a": ACTIVE, "b": DELETED, "c": ACTIVE, "d": ACTIVE}, (
+        "d lies on the end, which is outside"
+    )
     assert len(world.rows) == 4, "and nothing goes"
 
 
@@ -140,8 +198,14 @@ def test_a_stale_answer_undoes_nothing(world: World) -> None:
     world.capture(event("b", 2, updated=2, mag=9.0), event("c", 3), event("d", 4))
     held = world.base.read_bytes()
     result = world.capture(event("b", 2, "c", updated=1, mag=5.0), event("d", 4))
-    assert world.base.read_bytes() == held, "an older revision, and what it says of c, is left out; and c is not deleted by it"
-    assert (result.books.written, result.books.unchanged, result.books.dropped) == (0, 1, {"stale": 1})
+    assert world.base.read_bytes() == held, (
+        "an older revision, and what it says of c, is left out; and c is not deleted by it"
+    )
+    assert (result.books.written, result.books.unchanged, result.books.dropped) == (
+        0,
+        1,
+        {"stale": 1},
+    )
     assert "1 rows are older than the ones held" in result.warnings[0]
 
 
@@ -156,9 +220,17 @@ def test_the_same_capture_twice_gives_the_same_bytes(world: World) -> None:
 
 def test_other_columns_can_tell_by_the_job_itself(world: World) -> None:
     only = {k: v for k, v in RULES.items() if k in ("state", "time")}
-    world.capture(event("b", 2), event("us9", 3, "c", updated=-9), event("d", 4), source_kind="http_file", tombstones=only)
+    world.capture(
+        event("b", 2),
+        event("us9", 3, "c", updated=-9),
+        event("d", 4),
+        source_kind="http_file",
+        tombstones=only,
+    )
     assert world.states["c"] == DELETED, "no column of aliases was named"
-    world.capture(event("b", 2, updated=-1, mag=7.0), event("d", 4), source_kind="http_file", tombstones=only)
+    world.capture(
+        event("b", 2, updated=-1, mag=7.0), event("d", 4), source_kind="http_file", tombstones=only
+    )
     assert world.rows[1]["magnitude"] == 7.0, "nor one of revisions"
 
 
@@ -168,7 +240,9 @@ def test_a_key_of_two_columns_is_refused(world: World) -> None:
 
 
 @pytest.mark.needs_shared
-@pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+)
 def test_a_recorded_week_with_a_revision_a_merger_and_a_deletion(tmp_path: Path) -> None:
     source = SHARED / "data/usgs-earthquakes/all_week.2018-06-14.geojson"
     document = json.loads(source.read_text())
@@ -184,9 +258,17 @@ def test_a_recorded_week_with_a_revision_a_merger_and_a_deletion(tmp_path: Path)
     changed = tmp_path / "changed.geojson"
     changed.write_text(json.dumps(document))
     result = world.take(changed)
-    assert (result.rows, result.books.read, result.books.written, result.books.unchanged) == (4712, 4710, 2, 4708)
+    assert (result.rows, result.books.read, result.books.written, result.books.unchanged) == (
+        4712,
+        4710,
+        2,
+        4708,
+    )
     states = world.states
-    assert {k: v for k, v in states.items() if v != ACTIVE} == {old: ("merged", "us77777777"), deleted["id"]: DELETED}
+    assert {k: v for k, v in states.items() if v != ACTIVE} == {
+        old: ("merged", "us77777777"),
+        deleted["id"]: DELETED,
+    }
     assert [r["magnitude"] for r in world.rows if r["event_id"] == revised["id"]] == [9.9]
 
 
@@ -196,7 +278,9 @@ def test_an_event_that_was_set_aside_is_not_taken_for_deleted(world: World) -> N
 
 
 def test_the_feed_covers_the_time_it_says_it_answers_for(world: World) -> None:
-    result = world.capture(event("a", 1), event("b", 2), event("c", 3), url=said_range(event("a", 1), event("z", 9)))
+    result = world.capture(
+        event("a", 1), event("b", 2), event("c", 3), url=said_range(event("a", 1), event("z", 9))
+    )
     assert world.states["d"] == DELETED
     assert (result.change.covered, result.change.absent) == (4, 1)
 
@@ -206,17 +290,25 @@ def test_the_feed_covers_the_time_it_says_it_answers_for(world: World) -> None:
     [
         pytest.param("", id="says nothing"),
         pytest.param("https://example.org/all.geojson", id="a name without a time"),
-        pytest.param(said_range(event("a", 1), event("d", 4)) + "&limit=2", id="a limit may have cut it"),
+        pytest.param(
+            said_range(event("a", 1), event("d", 4)) + "&limit=2", id="a limit may have cut it"
+        ),
         pytest.param("https://example.org/query?starttime=soon&endtime=later", id="no times"),
     ],
 )
-def test_what_is_absent_is_not_deleted_where_the_source_does_not_say_what_it_answers_for(world: World, url: str) -> None:
+def test_what_is_absent_is_not_deleted_where_the_source_does_not_say_what_it_answers_for(
+    world: World, url: str
+) -> None:
     world.capture(event("a", 1), event("d", 4), url=url)
     assert set(world.states.values()) == {ACTIVE}
 
 
 def test_a_feed_of_the_past_week_answers_for_seven_days(world: World) -> None:
-    world.capture(event("z", 9), url="https://example.org/summary/all_week.geojson", made=int((FIRST + 9.5) * DAY))
+    world.capture(
+        event("z", 9),
+        url="https://example.org/summary/all_week.geojson",
+        made=int((FIRST + 9.5) * DAY),
+    )
     assert world.states == {"a": ACTIVE, "b": ACTIVE, "c": DELETED, "d": DELETED, "z": ACTIVE}
 
 
@@ -230,5 +322,7 @@ def test_a_correction_in_a_newer_answer_wins_over_a_later_revision(world: World)
 
 def test_a_revision_from_the_future_keeps_no_correction_out(world: World) -> None:
     world.capture(event("b", 2, updated=20_000, mag=9.0), event("c", 3))
-    world.capture(event("b", 2, updated=1, mag=2.0), event("c", 3), captured_at="2026-02-01T00:00:00Z")
+    world.capture(
+        event("b", 2, updated=1, mag=2.0), event("c", 3), captured_at="2026-02-01T00:00:00Z"
+    )
     assert world.rows[1]["magnitude"] == 2.0

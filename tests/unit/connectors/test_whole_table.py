@@ -19,7 +19,10 @@ from kfm.connectors.hashing import mixed
 from kfm.connectors.keys import KeyFile, _changes
 from kfm.model.dataset import Column
 
-SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+SETTINGS = settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def points(n, seed=1):
@@ -28,8 +31,14 @@ def points(n, seed=1):
         {
             "type": "Feature",
             "id": f"q{i}",
-            "properties": {"mag": round(rng.uniform(0, 6), 2), "place": rng.choice(["here", "there", None])},
-            "geometry": {"type": "Point", "coordinates": [round(rng.uniform(-102, -94), 5), round(rng.uniform(37, 40), 5)]},
+            "properties": {
+                "mag": round(rng.uniform(0, 6), 2),
+                "place": rng.choice(["here", "there", None]),
+            },
+            "geometry": {
+                "type": "Point",
+                "coordinates": [round(rng.uniform(-102, -94), 5), round(rng.uniform(37, 40), 5)],
+            },
         }
         for i in range(n)
     ]
@@ -44,7 +53,10 @@ def document(features):
 
 def test_the_same_input_gives_the_same_bytes(made):
     text = document(points(3000))
-    assert made("geojson", text, business_key=("feature_id",)).data == made("geojson", text, business_key=("feature_id",)).data
+    assert (
+        made("geojson", text, business_key=("feature_id",)).data
+        == made("geojson", text, business_key=("feature_id",)).data
+    )
 
 
 def test_how_the_reader_cuts_its_blocks_leaves_no_trace(made, monkeypatch):
@@ -74,17 +86,34 @@ def test_the_content_id_follows_rows_and_schema_and_nothing_else(made):
     assert made("json", '[{"a":1,"b":"x"},{"b":"y"}]', schema=schema).result.content_id == one
     assert made("csv", "a,b\n,y\n1,x\n", schema=schema).result.content_id != one
     assert made("csv", "a,b\n1,x\n0,y\n", schema=schema).result.content_id != one
-    assert made("csv", "a,b\n1,x\n,y\n", schema={"a": "number", "b": "string"}).result.content_id != one
+    assert (
+        made("csv", "a,b\n1,x\n,y\n", schema={"a": "number", "b": "string"}).result.content_id
+        != one
+    )
     assert made("csv", "a,b\n1,xy\n,\n", schema=schema).result.content_id != one
-    nulls = [made("csv", text, schema=schema).result.content_id for text in ("a,b\n0,x\n,x\n", "a,b\n,x\n0,x\n")]
+    nulls = [
+        made("csv", text, schema=schema).result.content_id
+        for text in ("a,b\n0,x\n,x\n", "a,b\n,x\n0,x\n")
+    ]
     assert nulls[0] != nulls[1]
 
 
 def test_a_slow_row_leaves_no_trace_in_the_content(made):
-    schema = {"i": "integer", "n": "number", "b": "boolean", "t": "timestamp", "d": "date", "s": "string"}
+    schema = {
+        "i": "integer",
+        "n": "number",
+        "b": "boolean",
+        "t": "timestamp",
+        "d": "date",
+        "s": "string",
+    }
     good = '{"i":1,"n":2.5,"b":true,"t":"2020-01-01T00:00:00Z","d":"2020-01-01","s":"x"},{"i":null}'
     fast = made("json", f"[{good}]", schema=schema)
-    slow = made("json", f'[{good},{{"i":"?"}},{{"n":"?"}},{{"b":"?"}},{{"t":"?"}},{{"d":"?"}},{{"s":[]}}]', schema=schema)
+    slow = made(
+        "json",
+        f'[{good},{{"i":"?"}},{{"n":"?"}},{{"b":"?"}},{{"t":"?"}},{{"d":"?"}},{{"s":[]}}]',
+        schema=schema,
+    )
     assert slow.result.content_id == fast.result.content_id
     assert len(slow.rejects) == 6
 
@@ -102,11 +131,19 @@ def test_the_profile_tells_nulls_and_extremes(made):
 
 
 def test_rows_outside_the_half_open_window_are_dropped_by_rule(made):
-    days = ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", "2020-01-02T23:59:59.999999Z", "2020-01-03T01:00:00+01:00", ""]
+    days = [
+        "2020-01-01T00:00:00Z",
+        "2020-01-02T00:00:00Z",
+        "2020-01-02T23:59:59.999999Z",
+        "2020-01-03T01:00:00+01:00",
+        "",
+    ]
     window = {"time_column": "at", "since": "2020-01-02T00:00:00Z", "until": "2020-01-03T00:00:00Z"}
     table = made("csv", "n,at\n" + "".join(f"{i},{d}\n" for i, d in enumerate(days)), **window)
     assert [r["n"] for r in table.rows] == [1, 2]
-    assert table.result.books == Books(read=5, written=2, quarantined=1, dropped={"outside-window": 2})
+    assert table.result.books == Books(
+        read=5, written=2, quarantined=1, dropped={"outside-window": 2}
+    )
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(6, "time.missing")]
 
 
@@ -114,8 +151,15 @@ def test_rows_outside_the_half_open_window_are_dropped_by_rule(made):
 def test_dates_and_epoch_milliseconds_are_placed_too(made, cell, kind):
     text = f"at\n{cell}\n"
     options = {"schema": {"at": kind}, "time_column": "at"}
-    assert made("csv", text, since="2020-01-02T00:00:00Z", until="2020-01-03T00:00:00Z", **options).result.books.written == 1
-    assert made("csv", text, since="2020-01-02T00:00:01Z", **options).result.books.dropped == {"outside-window": 1}
+    assert (
+        made(
+            "csv", text, since="2020-01-02T00:00:00Z", until="2020-01-03T00:00:00Z", **options
+        ).result.books.written
+        == 1
+    )
+    assert made("csv", text, since="2020-01-02T00:00:01Z", **options).result.books.dropped == {
+        "outside-window": 1
+    }
 
 
 def test_faults_of_rows_outside_the_window_do_not_matter(made):
@@ -127,7 +171,10 @@ def test_faults_of_rows_outside_the_window_do_not_matter(made):
 
 
 def test_a_time_column_that_holds_no_time_is_refused(refused):
-    assert refused("csv", "at,b\nnoon,1\n", time_column="at", since="2020-01-01T00:00:00Z").code == "schema.time-column"
+    assert (
+        refused("csv", "at,b\nnoon,1\n", time_column="at", since="2020-01-01T00:00:00Z").code
+        == "schema.time-column"
+    )
 
 
 # -- duplicates
@@ -146,16 +193,24 @@ def test_without_a_business_key_nothing_is_a_duplicate(made):
 
 def test_the_key_may_span_columns_and_types(made):
     schema = {"a": "integer", "b": "timestamp", "c": "string"}
-    text = "a,b,c\n1,2020-01-01T00:00:00Z,x\n1,2020-01-01T01:00:00+01:00,x\n1,2020-01-02T00:00:00Z,x\n"
-    assert made("csv", text, schema=schema, business_key=("a", "b")).result.books == Books(read=3, written=2, dropped={"duplicate": 1})
+    text = (
+        "a,b,c\n1,2020-01-01T00:00:00Z,x\n1,2020-01-01T01:00:00+01:00,x\n1,2020-01-02T00:00:00Z,x\n"
+    )
+    assert made("csv", text, schema=schema, business_key=("a", "b")).result.books == Books(
+        read=3, written=2, dropped={"duplicate": 1}
+    )
 
 
 def test_conflicting_duplicates_refuse_the_capture_and_show_both(refused):
     error = refused("csv", "k,v\na,1\nb,2\na,9\n", business_key=("k",))
     assert error.code == "key.conflict"
     lines = [{"source_id": "s0", "line": 2}, {"source_id": "s0", "line": 4}]
-    assert error.detail["conflicts"] == [{"key": {"k": "a"}, "rows": [{"k": "a", "v": "1"}, {"k": "a", "v": "9"}], "lines": lines}]
-    many = refused("csv", "k,v\n" + "".join(f"{i},1\n{i},2\n" for i in range(30)), business_key=("k",))
+    assert error.detail["conflicts"] == [
+        {"key": {"k": "a"}, "rows": [{"k": "a", "v": "1"}, {"k": "a", "v": "9"}], "lines": lines}
+    ]
+    many = refused(
+        "csv", "k,v\n" + "".join(f"{i},1\n{i},2\n" for i in range(30)), business_key=("k",)
+    )
     assert len(many.detail["conflicts"]) == 20
     assert "30 records" in many.happened
 
@@ -168,7 +223,9 @@ def test_duplicates_are_found_in_many_buckets_and_colliding_hashes_harm_nothing(
     monkeypatch.setattr("kfm.connectors.keys._BUCKET", 50)
     monkeypatch.setattr("kfm.connectors.keys._KEPT", 50)
     assert made("csv", text, business_key=("k",)).data == expected.data
-    monkeypatch.setattr("kfm.connectors.keys.mixed", lambda arrays: np.full(len(arrays[0]), 7, np.uint64))
+    monkeypatch.setattr(
+        "kfm.connectors.keys.mixed", lambda arrays: np.full(len(arrays[0]), 7, np.uint64)
+    )
     assert made("csv", text, business_key=("k",)).data == expected.data
 
 
@@ -177,7 +234,10 @@ def test_duplicates_are_found_in_many_buckets_and_colliding_hashes_harm_nothing(
 
 def test_a_share_of_bad_rows_above_the_limit_refuses_the_capture(made, refused):
     text = "n\n" + "1\n" * 98 + "x\nNaN\n"
-    assert made("csv", text, schema={"n": "integer"}, max_quarantined=0.02).result.books.quarantined == 2
+    assert (
+        made("csv", text, schema={"n": "integer"}, max_quarantined=0.02).result.books.quarantined
+        == 2
+    )
     error = refused("csv", text, schema={"n": "integer"}, max_quarantined=0.0199)
     assert error.code == "quarantine.share"
     assert error.detail["rules"] == {"type": 1, "number.nonfinite": 1}
@@ -189,8 +249,29 @@ def test_books_that_do_not_add_up_say_so():
     assert not Books(read=5, written=1, unchanged=1, quarantined=1, dropped={"x": 1}).balanced
 
 
-CELLS = st.sampled_from(["1", "2", "", "x", "NaN", "1e999", '"q, ""z"""', '"two\nlines"', "-0", "3.5", "99999999999999999999", "é"])
-ROWS = st.lists(st.tuples(CELLS, CELLS, st.sampled_from(["k1", "k2", "k3", ""]), st.sampled_from(["", ",extra"])), min_size=1, max_size=12)
+CELLS = st.sampled_from(
+    [
+        "1",
+        "2",
+        "",
+        "x",
+        "NaN",
+        "1e999",
+        '"q, ""z"""',
+        '"two\nlines"',
+        "-0",
+        "3.5",
+        "99999999999999999999",
+        "é",
+    ]
+)
+ROWS = st.lists(
+    st.tuples(
+        CELLS, CELLS, st.sampled_from(["k1", "k2", "k3", ""]), st.sampled_from(["", ",extra"])
+    ),
+    min_size=1,
+    max_size=12,
+)
 
 
 @SETTINGS
@@ -207,35 +288,67 @@ def test_every_csv_row_is_accounted_for(made, rows):
     assert table.result.books.read == len(rows)
     assert {r["line"] for r in table.rejects} <= set(expected_lines)
     bad = [
-        extra != "" or a not in ("1", "2", "", "-0") or b not in ("1", "2", "", "-0", "3.5", "99999999999999999999")
+        extra != ""
+        or a not in ("1", "2", "", "-0")
+        or b not in ("1", "2", "", "-0", "3.5", "99999999999999999999")
         for a, b, _, extra in rows
     ]
-    assert [line for line, is_bad in zip(expected_lines, bad) if is_bad] == [r["line"] for r in table.rejects]
+    assert [line for line, is_bad in zip(expected_lines, bad) if is_bad] == [
+        r["line"] for r in table.rejects
+    ]
 
 
 VALUES = st.sampled_from(
-    ["1", "2.5", "null", '"x"', "NaN", "1e999", "true", '"},{"', '[{"a":1},{"b":2}]', '"\\\\"', "12345678901234567890123"]
+    [
+        "1",
+        "2.5",
+        "null",
+        '"x"',
+        "NaN",
+        "1e999",
+        "true",
+        '"},{"',
+        '[{"a":1},{"b":2}]',
+        '"\\\\"',
+        "12345678901234567890123",
+    ]
 )
-PLACES = st.sampled_from(["[-98.5,38.5]", "[38.5,-98.5]", "[1]", "null", "[1,2,3]", "[NaN,1]", '"x"'])
+PLACES = st.sampled_from(
+    ["[-98.5,38.5]", "[38.5,-98.5]", "[1]", "null", "[1,2,3]", "[NaN,1]", '"x"']
+)
 FEATURES = st.lists(st.tuples(VALUES, PLACES), min_size=1, max_size=10)
 
 
 @SETTINGS
 @given(features=FEATURES, block=st.sampled_from([5, 40, 1 << 20]), typed=st.booleans())
-@example(features=[("2.5", "[-98.5,38.5]"), ("12345678901234567890123", "[-98.5,38.5]")], block=5, typed=False)
+@example(
+    features=[("2.5", "[-98.5,38.5]"), ("12345678901234567890123", "[-98.5,38.5]")],
+    block=5,
+    typed=False,
+)
 def test_every_feature_is_accounted_for(made, features, block, typed):
     text = ",".join(
-        '{{"type":"Feature","properties":{{"v":{}}},"geometry":{{"type":"Point","coordinates":{}}}}}'.format(*f) for f in features
+        '{{"type":"Feature","properties":{{"v":{}}},"geometry":{{"type":"Point","coordinates":{}}}}}'.format(
+            *f
+        )
+        for f in features
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kfm.connectors.text.BLOCK", block)
-        table = made("geojson", f'{{"features":[{text}]}}', schema={"v": "number", "geometry": "geometry"} if typed else None)
+        table = made(
+            "geojson",
+            f'{{"features":[{text}]}}',
+            schema={"v": "number", "geometry": "geometry"} if typed else None,
+        )
     assert table.result.books.read == len(features)
     for reject in table.rejects:
         value, place = features[reject["line"] - 1]
         assert reject["record"].count(value) and reject["record"].count(place)
     good = [
-        p in ("[-98.5,38.5]", "[1,2,3]") and v not in ("NaN", "1e999") and (not typed or v in ("1", "2.5", "null")) for v, p in features
+        p in ("[-98.5,38.5]", "[1,2,3]")
+        and v not in ("NaN", "1e999")
+        and (not typed or v in ("1", "2.5", "null"))
+        for v, p in features
     ]
     assert {r["line"] for r in table.rejects} == {i for i, ok in enumerate(good, 1) if not ok}
 
@@ -256,11 +369,19 @@ _ORDERS = {
 
 @pytest.mark.parametrize("trial", [0, 1 << 16])
 @pytest.mark.parametrize("order", _ORDERS)
-def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(tmp_path, monkeypatch, order, trial):
+def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(
+    tmp_path, monkeypatch, order, trial
+):
     monkeypatch.setattr("kfm.connectors.keys._TRIAL", trial)
     monkeypatch.setattr("kfm.connectors.keys._SHORTEST", 40)  # 64 rows may stand alone, no more
     rows = _ORDERS[order]
-    table = pa.table({"v": pa.array([1] * len(rows)), "day": pa.array([d for _, d in rows], pa.date32()), "station": [s for s, _ in rows]})
+    table = pa.table(
+        {
+            "v": pa.array([1] * len(rows)),
+            "day": pa.array([d for _, d in rows], pa.date32()),
+            "station": [s for s, _ in rows],
+        }
+    )
     pq.write_table(table, tmp_path / "t.parquet")
     keys = KeyFile(tmp_path)
     for batch in table.to_batches(max_chunksize=70):
@@ -268,7 +389,10 @@ def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(tmp_path
     found = keys.resolve(tmp_path / "t.parquet", ("station", "day"))
     keys.remove()
     seen: set[tuple[str, int]] = set()
-    twice = [(k := (unicodedata.normalize("NFC", s), d)) in seen or seen.add(k) is not None for s, d in rows]
+    twice = [
+        (k := (unicodedata.normalize("NFC", s), d)) in seen or seen.add(k) is not None
+        for s, d in rows
+    ]
     assert (found.drop.tolist() if found is not None else [False] * len(rows)) == twice
     assert (found is None) == (not any(twice))
 
@@ -288,9 +412,13 @@ def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(tmp_path
     ],
 )
 def test_a_stretch_ends_where_a_value_changes(values):
-    padded = pa.array([values[0] if values else "x", *values] if values else [], pa.array(values or ["x"]).type)
+    padded = pa.array(
+        [values[0] if values else "x", *values] if values else [], pa.array(values or ["x"]).type
+    )
     for array in (pa.array(values, padded.type), padded.slice(1)):
-        assert _changes(array).tolist() == [i for i in range(1, len(array)) if values[i] != values[i - 1]]
+        assert _changes(array).tolist() == [
+            i for i in range(1, len(array)) if values[i] != values[i - 1]
+        ]
 
 
 def test_equal_values_have_equal_hashes_wherever_they_stand():
@@ -306,11 +434,17 @@ def test_equal_values_have_equal_hashes_wherever_they_stand():
     assert len({*mixed([numbers]).tolist()}) == 3
 
 
-def test_the_extremes_of_texts_are_told_whether_they_are_short_long_or_missing(tmp_path, monkeypatch):
+def test_the_extremes_of_texts_are_told_whether_they_are_short_long_or_missing(
+    tmp_path, monkeypatch
+):
     """Of short ones by the statistics that are written beside them, of long ones by themselves."""
     monkeypatch.setattr(writer, "GROUP_ROWS", 2)
     texts = ["m", "\u00e9", None, None, "b", None, "y" * 1001, "c", "d", "x" * 1000]
-    table = writer.TableWriter(tmp_path / "t.parquet", (Column(name="t", type="string"), Column(name="n", type="integer")), ())
+    table = writer.TableWriter(
+        tmp_path / "t.parquet",
+        (Column(name="t", type="string"), Column(name="n", type="integer")),
+        (),
+    )
     table.add(pa.record_batch({"t": texts, "n": pa.array(range(len(texts)))}))
     _, profile = table.finish(None)
     table.verify()

@@ -97,17 +97,27 @@ class Upstream:
 
 def is_read(conn: socket.socket) -> bool:
     """Whether the other end of a connection on this machine has taken all that was sent."""
-    ours, theirs = (f"{struct.unpack('=I', socket.inet_aton(a))[0]:08X}:{p:04X}" for a, p in (conn.getsockname(), conn.getpeername()))
+    ours, theirs = (
+        f"{struct.unpack('=I', socket.inet_aton(a))[0]:08X}:{p:04X}"
+        for a, p in (conn.getsockname(), conn.getpeername())
+    )
     rows = [line.split()[1:5] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    waiting = {(local, remote): [int(n, 16) for n in queues.split(":")] for local, remote, _, queues in rows}
-    return waiting.get((ours, theirs), [0, 0])[0] == 0 and waiting.get((theirs, ours), [0, 0])[1] == 0
+    waiting = {
+        (local, remote): [int(n, 16) for n in queues.split(":")]
+        for local, remote, _, queues in rows
+    }
+    return (
+        waiting.get((ours, theirs), [0, 0])[0] == 0 and waiting.get((theirs, ours), [0, 0])[1] == 0
+    )
 
 
 class Say:
     """Spells answers."""
 
     @staticmethod
-    def answer(status: int = 200, body: bytes = b"", length: int | None = None, **headers: str) -> bytes:
+    def answer(
+        status: int = 200, body: bytes = b"", length: int | None = None, **headers: str
+    ) -> bytes:
         size = len(body) if length is None else length
         lines = [f"HTTP/1.1 {status} x", f"Content-Length: {size}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -133,7 +143,9 @@ class Say:
         return speak
 
     @staticmethod
-    def dripping(start: bytes, stop: threading.Event, drop: bytes = b"x", every: float = 0.03) -> Callable:
+    def dripping(
+        start: bytes, stop: threading.Event, drop: bytes = b"x", every: float = 0.03
+    ) -> Callable:
         def speak(conn) -> None:
             conn.sendall(start)
             while not stop.wait(every):
@@ -181,10 +193,20 @@ def slept() -> list[float]:
 
 @pytest.fixture
 def fetcher(slept: list[float]) -> Callable[..., HttpFetcher]:
-    """Makes a fetcher for loopback that never really sleeps and whose jitter is always the full wait."""
+    """Makes a fetcher for loopback that never really sleeps and whose jitter is always the full
+    wait.
+    """
 
     def make(**settings) -> HttpFetcher:
-        return HttpFetcher(**{"allow_loopback": True, "sleep": slept.append, "jitter": lambda: 1.0, "read_timeout": 60.0, **settings})
+        return HttpFetcher(
+            **{
+                "allow_loopback": True,
+                "sleep": slept.append,
+                "jitter": lambda: 1.0,
+                "read_timeout": 60.0,
+                **settings,
+            }
+        )
 
     return make
 

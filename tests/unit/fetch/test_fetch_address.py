@@ -62,14 +62,35 @@ def test_addresses_that_are_not_public_are_refused(address, reason):
 
 
 @pytest.mark.parametrize(
-    "address", ["8.8.8.8", "192.0.1.1", "3ffe::1", "2001:4860::8888", "100.63.255.255", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+    "address",
+    [
+        "8.8.8.8",
+        "192.0.1.1",
+        "3ffe::1",
+        "2001:4860::8888",
+        "100.63.255.255",
+        "100.128.0.1",
+        "2606:4700::1111",
+        "2a00::1",
+    ],
 )
 def test_public_addresses_are_fine(address):
     assert refusal(address) is None
 
 
 @pytest.mark.parametrize(
-    "host", ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.0x1", "1.2.3.4.5", "0x", "256.1.1.1"]
+    "host",
+    [
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "127.0.0.0x1",
+        "1.2.3.4.5",
+        "0x",
+        "256.1.1.1",
+    ],
 )
 def test_unusual_spellings_of_addresses_are_refused_without_looking_them_up(host):
     with pytest.raises(Denied, match="unusual spelling"):
@@ -78,13 +99,17 @@ def test_unusual_spellings_of_addresses_are_refused_without_looking_them_up(host
 
 def test_one_bad_address_among_good_ones_is_enough():
     with pytest.raises(Denied, match="private") as caught:
-        checked_addresses("data.example", resolve=lambda _: ("8.8.8.8", "10.0.0.1"), allow_loopback=True)
+        checked_addresses(
+            "data.example", resolve=lambda _: ("8.8.8.8", "10.0.0.1"), allow_loopback=True
+        )
     assert "source.hosts" in caught.value.remedy
 
 
 def test_loopback_needs_permission_and_nothing_else_gets_it():
     for address in ("127.0.0.1", "::1"):
-        assert checked_addresses("localhost", resolve=lambda _, a=address: (a,), allow_loopback=True) == (address,)
+        assert checked_addresses(
+            "localhost", resolve=lambda _, a=address: (a,), allow_loopback=True
+        ) == (address,)
         with pytest.raises(Denied, match="loopback"):
             checked_addresses("localhost", resolve=lambda _, a=address: (a,), allow_loopback=False)
     with pytest.raises(Denied, match="mapped"):
@@ -92,9 +117,13 @@ def test_loopback_needs_permission_and_nothing_else_gets_it():
 
 
 def test_a_literal_address_is_checked_without_looking_it_up():
-    assert checked_addresses("8.8.8.8", resolve=lambda _: pytest.fail("looked up"), allow_loopback=False) == ("8.8.8.8",)
+    assert checked_addresses(
+        "8.8.8.8", resolve=lambda _: pytest.fail("looked up"), allow_loopback=False
+    ) == ("8.8.8.8",)
     with pytest.raises(Denied):
-        checked_addresses("10.0.0.1", resolve=lambda _: pytest.fail("looked up"), allow_loopback=True)
+        checked_addresses(
+            "10.0.0.1", resolve=lambda _: pytest.fail("looked up"), allow_loopback=True
+        )
 
 
 def test_a_name_without_addresses_is_unavailable():

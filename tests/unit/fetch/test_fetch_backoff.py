@@ -10,7 +10,15 @@ NOV_6_1994 = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 
 def test_the_wait_doubles_up_to_the_cap():
     backoff = Backoff(jitter=lambda: 1.0)
-    assert [backoff.delay(n, None) for n in (1, 2, 3, 7, 8, 9, 5000)] == [0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0]
+    assert [backoff.delay(n, None) for n in (1, 2, 3, 7, 8, 9, 5000)] == [
+        0.5,
+        1.0,
+        2.0,
+        32.0,
+        60.0,
+        60.0,
+        60.0,
+    ]
 
 
 def test_jitter_covers_the_whole_wait():
@@ -54,7 +62,9 @@ def test_strong_tags(tag):
     assert strong_etag(f"W/{tag}") is None
 
 
-@pytest.mark.parametrize("tag", [None, "", "abc", '"a', 'a"', '"a b"', '"a"b"', '"a", "b"', 'w/"a"', '"é"', '"a"\n', "*"])
+@pytest.mark.parametrize(
+    "tag", [None, "", "abc", '"a', 'a"', '"a b"', '"a"b"', '"a", "b"', 'w/"a"', '"é"', '"a"\n', "*"]
+)
 def test_malformed_tags_prove_nothing(tag):
     assert strong_etag(tag) is None
     assert weak_etag(tag) is None

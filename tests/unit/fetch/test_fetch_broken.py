@@ -25,59 +25,101 @@ OTHER = b"ABCDEFGHIJ" * 10
 def rest(say, start, *, status=206, tag=TAG, total=100, shown=None, body=None):
     piece = BODY[start:] if body is None else body
     first = start if shown is None else shown
-    return say.answer(status, piece, ETag=tag, Content_Range=f"bytes {first}-{first + len(piece) - 1}/{total}")
+    return say.answer(
+        status, piece, ETag=tag, Content_Range=f"bytes {first}-{first + len(piece) - 1}/{total}"
+    )
 
 
 # Cut bodies that can be continued
 
 
-def test_a_cut_body_is_continued_where_it_ended(upstream, say, fetcher, request_for, into, left_over):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, Content_Type="text/csv", **PROOF), rest(say, 30))
+def test_a_cut_body_is_continued_where_it_ended(
+    upstream, say, fetcher, request_for, into, left_over
+):
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, Content_Type="text/csv", **PROOF),
+        rest(say, 30),
+    )
     got = fetcher().fetch(request_for(etag='"v0"'), into)
     first, second = upstream.asked
     assert first.headers["if-none-match"] == '"v0"'
     assert (second.headers["range"], second.headers["if-range"]) == ("bytes=30-", TAG)
     assert "if-none-match" not in second.headers
-    assert (got.status, got.size, got.digest, got.etag, got.content_type) == (200, 100, DIGEST, TAG, "text/csv")
+    assert (got.status, got.size, got.digest, got.etag, got.content_type) == (
+        200,
+        100,
+        DIGEST,
+        TAG,
+        "text/csv",
+    )
     assert got.waits == (Wait(0.5, "the body was cut off, 70 of 100 bytes missing"),)
     assert (into.read_bytes(), left_over()) == (BODY, ["body"])
 
 
 def test_a_body_can_be_continued_more_than_once(upstream, say, fetcher, request_for, into):
-    cut = say.raw(f"HTTP/1.1 206 x\nETag: {TAG}\nContent-Length: 70\nContent-Range: bytes 30-99/100", BODY[30:55])
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), cut, say.answer(503), rest(say, 55))
+    cut = say.raw(
+        f"HTTP/1.1 206 x\nETag: {TAG}\nContent-Length: 70\nContent-Range: bytes 30-99/100",
+        BODY[30:55],
+    )
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        cut,
+        say.answer(503),
+        rest(say, 55),
+    )
     assert fetcher().fetch(request_for(), into).digest == DIGEST
-    assert [asked.headers.get("range") for asked in upstream.asked] == [None, "bytes=30-", "bytes=55-", "bytes=55-"]
+    assert [asked.headers.get("range") for asked in upstream.asked] == [
+        None,
+        "bytes=30-",
+        "bytes=55-",
+        "bytes=55-",
+    ]
 
 
 def test_a_range_shorter_than_asked_is_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), rest(say, 30, body=BODY[30:60]), rest(say, 60))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        rest(say, 30, body=BODY[30:60]),
+        rest(say, 60),
+    )
     assert fetcher().fetch(request_for(), into).digest == DIGEST
 
 
 def test_a_reset_connection_is_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.then_reset(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF)), rest(say, 30))
+    upstream.answers(
+        say.then_reset(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF)), rest(say, 30)
+    )
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, upstream.asked[1].headers["range"]) == (DIGEST, "bytes=30-")
     assert got.waits[0].reason == "connection reset"
 
 
 def test_chunks_cut_off_are_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.chunks(BODY[:30], end=b"", head=f"ETag: {TAG}\r\nRepr-Digest: {SHA256}\r\n"), rest(say, 30))
+    upstream.answers(
+        say.chunks(BODY[:30], end=b"", head=f"ETag: {TAG}\r\nRepr-Digest: {SHA256}\r\n"),
+        rest(say, 30),
+    )
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert upstream.asked[1].headers["range"] == "bytes=30-"
 
 
 def test_a_new_version_while_resuming_starts_over(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.answer(body=b"new", ETag='"v2"'))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        say.answer(body=b"new", ETag='"v2"'),
+    )
     got = fetcher().fetch(request_for(), into)
     assert (got.etag, got.size, into.read_bytes()) == ('"v2"', 3, b"new")
 
 
 @pytest.mark.parametrize("tag", [None, 'W/"v1"', "v1"])
-def test_without_a_strong_tag_a_cut_body_starts_over(tag, upstream, say, fetcher, request_for, into):
+def test_without_a_strong_tag_a_cut_body_starts_over(
+    tag, upstream, say, fetcher, request_for, into
+):
     headers = {"ETag": tag} if tag else {}
-    upstream.answers(say.answer(body=BODY[:30], length=100, **headers), say.answer(body=BODY, **headers))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, **headers), say.answer(body=BODY, **headers)
+    )
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert "range" not in upstream.asked[1].headers
 
@@ -94,8 +136,14 @@ def test_without_a_strong_tag_a_cut_body_starts_over(tag, upstream, say, fetcher
         {"body": BODY[30:] + b"more"},
     ],
 )
-def test_a_continuation_of_something_else_starts_over(wrong, upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), rest(say, 30, **wrong), say.answer(body=BODY, ETag=TAG))
+def test_a_continuation_of_something_else_starts_over(
+    wrong, upstream, say, fetcher, request_for, into
+):
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        rest(say, 30, **wrong),
+        say.answer(body=BODY, ETag=TAG),
+    )
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts, into.read_bytes()) == (DIGEST, 3, BODY)
     assert "range" not in upstream.asked[2].headers
@@ -110,21 +158,37 @@ def test_a_continuation_of_something_else_starts_over(wrong, upstream, say, fetc
         "HTTP/1.1 416 x\nContent-Length: 0\nContent-Range: bytes */100",
     ],
 )
-def test_a_continuation_that_does_not_add_up_starts_over(head, upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.raw(head, BODY[30:]), say.answer(body=BODY, ETag=TAG))
+def test_a_continuation_that_does_not_add_up_starts_over(
+    head, upstream, say, fetcher, request_for, into
+):
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        say.raw(head, BODY[30:]),
+        say.answer(body=BODY, ETag=TAG),
+    )
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert "range" not in upstream.asked[2].headers
 
 
-def test_a_chunked_continuation_that_is_too_long_starts_over(upstream, say, fetcher, request_for, into):
-    head = f"HTTP/1.1 206 x\nETag: {TAG}\nTransfer-Encoding: chunked\nContent-Range: bytes 30-99/100"
+def test_a_chunked_continuation_that_is_too_long_starts_over(
+    upstream, say, fetcher, request_for, into
+):
+    head = (
+        f"HTTP/1.1 206 x\nETag: {TAG}\nTransfer-Encoding: chunked\nContent-Range: bytes 30-99/100"
+    )
     too_long = say.raw(head, b"47\r\n" + BODY[30:] + b"!\r\n0\r\n\r\n")
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), too_long, say.answer(body=BODY, ETag=TAG))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF),
+        too_long,
+        say.answer(body=BODY, ETag=TAG),
+    )
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts) == (DIGEST, 3)
 
 
-def test_equal_tags_of_different_resources_are_not_joined(upstream, say, fetcher, request_for, into):
+def test_equal_tags_of_different_resources_are_not_joined(
+    upstream, say, fetcher, request_for, into
+):
     upstream.answers(
         say.answer(302, Location="/one"),
         say.answer(body=b"x" * 30, length=100, ETag=TAG, **PROOF),
@@ -136,7 +200,9 @@ def test_equal_tags_of_different_resources_are_not_joined(upstream, say, fetcher
 
 
 def test_a_304_to_a_range_request_is_an_error(upstream, say, fetcher, request_for, into, left_over):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.raw("HTTP/1.1 304 x"))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.raw("HTTP/1.1 304 x")
+    )
     with pytest.raises(UpstreamUnavailable, match="304"):
         fetcher().fetch(request_for(etag='"v0"'), into)
     assert left_over() == []
@@ -159,25 +225,40 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("stated", STATEMENTS, ids=lambda stated: next(iter(stated)))
-def test_pieces_are_one_body_only_by_a_digest_and_are_else_read_again_whole(stated, upstream, say, fetcher, request_for, into):
+def test_pieces_are_one_body_only_by_a_digest_and_are_else_read_again_whole(
+    stated, upstream, say, fetcher, request_for, into
+):
     headers = {"ETag": TAG, **stated}
     tag = headers["ETag"]
     upstream.answers(say.answer(body=BODY[:30], length=100, **headers), rest(say, 30, tag=tag))
     assert (fetcher().fetch(request_for(), into).digest, len(upstream.asked)) == (DIGEST, 2)
     upstream.answers(
-        say.answer(body=BODY[:30], length=100, **headers), rest(say, 30, tag=tag, body=OTHER[30:]), say.answer(body=BODY, **headers)
+        say.answer(body=BODY[:30], length=100, **headers),
+        rest(say, 30, tag=tag, body=OTHER[30:]),
+        say.answer(body=BODY, **headers),
     )
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts, into.read_bytes()) == (DIGEST, 3, BODY)
     assert [asked.headers.get("range") for asked in upstream.asked[2:]] == [None, "bytes=30-", None]
 
 
-@pytest.mark.parametrize("unproven", [{}, {"Repr_Digest": "sha-256=:no:"}, {"Digest": "crc32c=AAAAAA=="}, {"ETag": '"abc-2"'}])
-def test_without_a_digest_a_cut_body_is_read_again_whole_whatever_its_tag_says(unproven, upstream, say, fetcher, request_for, into):
+@pytest.mark.parametrize(
+    "unproven",
+    [{}, {"Repr_Digest": "sha-256=:no:"}, {"Digest": "crc32c=AAAAAA=="}, {"ETag": '"abc-2"'}],
+)
+def test_without_a_digest_a_cut_body_is_read_again_whole_whatever_its_tag_says(
+    unproven, upstream, say, fetcher, request_for, into
+):
     headers = {"ETag": TAG, **unproven}
-    upstream.answers(say.answer(body=OTHER[:30], length=100, **headers), say.answer(body=BODY, **headers))
+    upstream.answers(
+        say.answer(body=OTHER[:30], length=100, **headers), say.answer(body=BODY, **headers)
+    )
     got = fetcher().fetch(request_for(), into)
-    assert (got.digest, into.read_bytes(), "range" in upstream.asked[1].headers) == (DIGEST, BODY, False)
+    assert (got.digest, into.read_bytes(), "range" in upstream.asked[1].headers) == (
+        DIGEST,
+        BODY,
+        False,
+    )
 
 
 def test_pieces_that_never_fit_are_no_body(upstream, say, fetcher, request_for, into, left_over):
@@ -185,12 +266,20 @@ def test_pieces_that_never_fit_are_no_body(upstream, say, fetcher, request_for, 
     upstream.answers(cut, rest(say, 30), cut)
     with pytest.raises(UpstreamUnavailable, match="70 of 100 bytes missing"):
         fetcher().fetch(request_for(), into)
-    assert [asked.headers.get("range") for asked in upstream.asked] == [None, "bytes=30-", None, None, None]
+    assert [asked.headers.get("range") for asked in upstream.asked] == [
+        None,
+        "bytes=30-",
+        None,
+        None,
+        None,
+    ]
     assert left_over() == []
 
 
 @pytest.mark.parametrize("stated", STATEMENTS[:-1], ids=lambda stated: next(iter(stated)))
-def test_a_whole_body_that_is_not_what_its_digest_states_is_not_taken(stated, upstream, say, fetcher, request_for, into, left_over):
+def test_a_whole_body_that_is_not_what_its_digest_states_is_not_taken(
+    stated, upstream, say, fetcher, request_for, into, left_over
+):
     upstream.answers(say.answer(body=OTHER, **stated))
     with pytest.raises(UpstreamUnavailable, match=r"2 attempts failed.* states") as caught:
         fetcher(attempts=2).fetch(request_for(), into)
@@ -200,26 +289,37 @@ def test_a_whole_body_that_is_not_what_its_digest_states_is_not_taken(stated, up
 
 
 def test_a_digest_of_digests_says_nothing_of_the_body(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=OTHER, x_amz_checksum_sha256=coded("sha256"), x_amz_checksum_type="COMPOSITE"))
+    upstream.answers(
+        say.answer(
+            body=OTHER, x_amz_checksum_sha256=coded("sha256"), x_amz_checksum_type="COMPOSITE"
+        )
+    )
     assert fetcher().fetch(request_for(), into).size == 100
 
 
-def test_a_stated_digest_proves_the_end_of_a_body_without_a_length(upstream, say, fetcher, request_for, into):
+def test_a_stated_digest_proves_the_end_of_a_body_without_a_length(
+    upstream, say, fetcher, request_for, into
+):
     upstream.answers(
-        say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY[:40]), say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY)
+        say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY[:40]),
+        say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY),
     )
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts) == (DIGEST, 2)
 
 
-def test_when_every_attempt_is_cut_off_nothing_is_left(upstream, say, fetcher, request_for, into, slept, left_over):
+def test_when_every_attempt_is_cut_off_nothing_is_left(
+    upstream, say, fetcher, request_for, into, slept, left_over
+):
     upstream.answers(say.answer(body=BODY[:30], length=100))
     with pytest.raises(UpstreamUnavailable, match=r"5 attempts failed.*70 of 100 bytes missing"):
         fetcher().fetch(request_for(), into)
     assert (len(upstream.asked), slept, left_over()) == (5, [0.5, 1.0, 2.0, 4.0], [])
 
 
-def test_an_older_file_survives_a_failed_fetch(upstream, say, fetcher, request_for, into, left_over):
+def test_an_older_file_survives_a_failed_fetch(
+    upstream, say, fetcher, request_for, into, left_over
+):
     into.write_bytes(b"old")
     upstream.answers(say.answer(body=BODY[:30], length=100))
     with pytest.raises(UpstreamUnavailable):
@@ -254,7 +354,9 @@ def test_an_empty_body_of_stated_length_is_an_answer(upstream, say, fetcher, req
     assert into.read_bytes() == b""
 
 
-def test_a_body_that_goes_on_behind_its_stated_length_is_not_believed(upstream, say, fetcher, request_for, into):
+def test_a_body_that_goes_on_behind_its_stated_length_is_not_believed(
+    upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.answer(body=BODY + b"HTTP/1.1 200 x\r\n", length=100))
     with pytest.raises(UpstreamUnavailable, match="more than it stated"):
         fetcher().fetch(request_for(), into)
@@ -292,7 +394,9 @@ def test_a_body_that_goes_on_behind_its_stated_length_is_not_believed(upstream, 
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
     ],
 )
-def test_a_malformed_answer_is_never_a_success(answer, upstream, fetcher, request_for, into, left_over):
+def test_a_malformed_answer_is_never_a_success(
+    answer, upstream, fetcher, request_for, into, left_over
+):
     upstream.answers(answer)
     with pytest.raises(UpstreamUnavailable, match="2 attempts failed"):
         fetcher(attempts=2).fetch(request_for(), into)
@@ -306,7 +410,9 @@ def test_an_encoded_transfer_is_refused(upstream, say, fetcher, request_for, int
     assert len(upstream.asked) == 1
 
 
-def test_a_body_of_unstated_length_is_read_twice_and_compared(upstream, say, fetcher, request_for, into, slept):
+def test_a_body_of_unstated_length_is_read_twice_and_compared(
+    upstream, say, fetcher, request_for, into, slept
+):
     upstream.answers(say.raw("HTTP/1.0 200 OK\nContent-Type: text/csv", BODY))
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts, slept, into.read_bytes()) == (DIGEST, 2, [], BODY)
@@ -319,7 +425,9 @@ def test_a_body_of_unstated_length_cut_once_is_noticed(upstream, say, fetcher, r
     assert (got.digest, got.attempts) == (DIGEST, 3)
 
 
-def test_a_body_of_unstated_length_that_never_repeats_is_unavailable(upstream, say, fetcher, request_for, into, left_over):
+def test_a_body_of_unstated_length_that_never_repeats_is_unavailable(
+    upstream, say, fetcher, request_for, into, left_over
+):
     upstream.answers(*[say.raw("HTTP/1.0 200 OK", BODY[:n]) for n in range(10, 20)])
     with pytest.raises(UpstreamUnavailable, match="length was not stated"):
         fetcher().fetch(request_for(), into)
@@ -330,7 +438,9 @@ def test_a_body_of_unstated_length_that_never_repeats_is_unavailable(upstream, s
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_passing_trouble_is_retried_with_growing_waits(status, upstream, say, fetcher, request_for, into, slept):
+def test_passing_trouble_is_retried_with_growing_waits(
+    status, upstream, say, fetcher, request_for, into, slept
+):
     told = []
     upstream.answers(say.answer(status), say.answer(status), say.answer(body=BODY))
     got = fetcher(on_wait=told.append).fetch(request_for(), into)
@@ -344,9 +454,13 @@ def test_the_wait_has_full_jitter(upstream, say, fetcher, request_for, into, sle
     assert slept == [2.0]
 
 
-def test_a_busy_server_is_given_up_in_the_end(upstream, say, fetcher, request_for, into, slept, left_over):
+def test_a_busy_server_is_given_up_in_the_end(
+    upstream, say, fetcher, request_for, into, slept, left_over
+):
     upstream.answers(say.answer(503, b"<html>busy</html>"))
-    with pytest.raises(UpstreamUnavailable, match="3 attempts failed, the last one: http 503") as caught:
+    with pytest.raises(
+        UpstreamUnavailable, match="3 attempts failed, the last one: http 503"
+    ) as caught:
         fetcher(attempts=3).fetch(request_for(), into)
     assert (caught.value.exit_code, caught.value.retryable) == (4, True)
     assert (len(upstream.asked), slept, left_over()) == (3, [0.5, 1.0], [])
@@ -364,7 +478,9 @@ def test_retry_after_is_obeyed_in_both_forms(upstream, say, fetcher, request_for
 
 
 @pytest.mark.parametrize("asked", ["600", "Sun, 06 Nov 1994 08:59:37 GMT"])
-def test_a_long_retry_after_ends_the_fetch_and_says_when_to_come_back(asked, upstream, say, fetcher, request_for, into, slept):
+def test_a_long_retry_after_ends_the_fetch_and_says_when_to_come_back(
+    asked, upstream, say, fetcher, request_for, into, slept
+):
     upstream.answers(say.answer(429, Retry_After=asked))
     with pytest.raises(AskedToWait, match="http 429") as caught:
         fetcher(now=lambda: 784111777.0).fetch(request_for(), into)
@@ -382,7 +498,9 @@ def test_of_an_absurd_retry_after_a_day_is_heeded(asked, upstream, say, fetcher,
 
 
 @pytest.mark.parametrize("asked", ["-600", "1e9", "soon"])
-def test_a_retry_after_that_names_no_time_names_none(asked, upstream, say, fetcher, request_for, into):
+def test_a_retry_after_that_names_no_time_names_none(
+    asked, upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.answer(503, Retry_After=asked))
     with pytest.raises(UpstreamUnavailable, match="3 attempts failed") as caught:
         fetcher(attempts=3).fetch(request_for(), into)
@@ -396,7 +514,9 @@ def test_short_waits_are_waited_for_only_so_often(upstream, say, fetcher, reques
     assert (slept, caught.value.until) == ([25.0, 25.0], 784111777.0 + 25)
 
 
-def test_an_upstream_that_asks_for_a_little_time_again_and_again_is_given_it(upstream, say, fetcher, request_for, into):
+def test_an_upstream_that_asks_for_a_little_time_again_and_again_is_given_it(
+    upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.answer(429, Retry_After="2"))
     with pytest.raises(AskedToWait, match="5 attempts failed") as caught:
         fetcher(now=lambda: 784111777.0).fetch(request_for(), into)
@@ -418,7 +538,9 @@ def test_a_refused_connection_is_retried(upstream, fetcher, request_for, into, s
     assert slept == [0.5, 1.0]
 
 
-def test_a_resolver_that_fails_is_retried(upstream, say, fetcher, request_for, into, slept, monkeypatch):
+def test_a_resolver_that_fails_is_retried(
+    upstream, say, fetcher, request_for, into, slept, monkeypatch
+):
     import socket
 
     real, failures = socket.getaddrinfo, [socket.gaierror(socket.EAI_AGAIN, "x")]
@@ -430,11 +552,15 @@ def test_a_resolver_that_fails_is_retried(upstream, say, fetcher, request_for, i
 
     monkeypatch.setattr(socket, "getaddrinfo", sometimes)
     upstream.answers(say.answer(body=BODY))
-    got = fetcher().fetch(request_for(url=upstream.url(host="data.example"), hosts=("data.example",)), into)
+    got = fetcher().fetch(
+        request_for(url=upstream.url(host="data.example"), hosts=("data.example",)), into
+    )
     assert got.waits == (Wait(0.5, "the name could not be resolved"),)
 
 
-def test_every_attempt_reads_its_secrets_again(upstream, say, fetcher, request_for, into, monkeypatch):
+def test_every_attempt_reads_its_secrets_again(
+    upstream, say, fetcher, request_for, into, monkeypatch
+):
     monkeypatch.setenv("MY_TOKEN", "one")
     upstream.answers(say.answer(503), say.answer(body=BODY))
     agent = fetcher(on_wait=lambda _: monkeypatch.setenv("MY_TOKEN", "two"))
@@ -453,7 +579,8 @@ def test_a_silent_server_times_out_and_is_retried(upstream, say, fetcher, reques
     upstream.answers(silent(upstream.stop), say.answer(body=BODY))
     got = fetcher(read_timeout=0.3).fetch(request_for(), into)
     assert got.waits[0] == Wait(0.5, "time-out")
-    assert {wait.reason for wait in got.waits} == {"time-out"}  # a busy machine may be silent once more
+    # a busy machine may be silent once more
+    assert {wait.reason for wait in got.waits} == {"time-out"}
     assert got.request_ms >= 300
 
 
@@ -490,7 +617,9 @@ def test_slow_but_steady_is_fine(upstream, say, fetcher, request_for, into):
     assert fetcher(**settings).fetch(request_for(), into).digest == DIGEST
 
 
-def test_the_deadline_ends_a_body_that_is_fast_enough(upstream, say, fetcher, request_for, into, left_over):
+def test_the_deadline_ends_a_body_that_is_fast_enough(
+    upstream, say, fetcher, request_for, into, left_over
+):
     clock = [0.0]
 
     def without_end(conn):

@@ -36,7 +36,9 @@ def test_a_304_over_plain_http_imports_nothing_heavy(upstream, say, into):
         f"r = HttpFetcher(allow_loopback=True).fetch(q, Path({str(into)!r}));"
         "print(r.status, *sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     status, *modules = done.stdout.split()
     assert status == "304"
     assert "kfm.fetch.wire" in modules
@@ -53,10 +55,15 @@ def test_every_module_says_what_it_is_for_and_what_it_offers(name):
 @pytest.mark.parametrize("name", MODULES)
 def test_only_words_and_the_standard_library_are_imported(name):
     path = Path(__import__(name, fromlist=["*"]).__file__)
-    found = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    found = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
     ours = {module for module in found if module and module.startswith("kfm")}
     assert all(
         module.startswith(("kfm.fetch.", "kfm.model"))
-        or module in {"kfm.model.errors", "kfm.model.clock", "kfm.model.canonical", "kfm.model.masking"}
+        or module
+        in {"kfm.model.errors", "kfm.model.clock", "kfm.model.canonical", "kfm.model.masking"}
         for module in ours
     )

@@ -93,17 +93,26 @@ def test_an_honest_answer_warns_of_nothing(upstream, say, fetcher, request_for, 
 
 @pytest.mark.parametrize(
     ("head", "words"),
-    [("HTTP/1.0 200 OK", "how long"), ("HTTP/1.1 200 OK\nContent-Length: 100\nContent-Length: 100", "more than once")],
+    [
+        ("HTTP/1.0 200 OK", "how long"),
+        ("HTTP/1.1 200 OK\nContent-Length: 100\nContent-Length: 100", "more than once"),
+    ],
 )
-def test_a_length_that_is_not_stated_or_stated_twice_is_named(head, words, upstream, say, fetcher, request_for, into):
+def test_a_length_that_is_not_stated_or_stated_twice_is_named(
+    head, words, upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.raw(head, BODY))
     (warning,) = fetcher().fetch(request_for(), into).warnings
     assert words in warning
 
 
 @pytest.mark.parametrize("other", [OTHER, OTHER[:20]])
-def test_another_body_under_the_tag_of_one_that_was_cut_off_is_named(other, upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag='"same"'), say.answer(body=other, ETag='"same"'))
+def test_another_body_under_the_tag_of_one_that_was_cut_off_is_named(
+    other, upstream, say, fetcher, request_for, into
+):
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag='"same"'), say.answer(body=other, ETag='"same"')
+    )
     got = fetcher().fetch(request_for(), into)
     assert into.read_bytes() == other
     (warning,) = got.warnings
@@ -111,7 +120,11 @@ def test_another_body_under_the_tag_of_one_that_was_cut_off_is_named(other, upst
 
 
 @pytest.mark.parametrize("tag", ['"same"', '"new"'])
-def test_the_same_body_again_or_another_under_another_tag_is_no_oddity(tag, upstream, say, fetcher, request_for, into):
+def test_the_same_body_again_or_another_under_another_tag_is_no_oddity(
+    tag, upstream, say, fetcher, request_for, into
+):
     body = BODY if tag == '"same"' else OTHER
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag='"same"'), say.answer(body=body, ETag=tag))
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, ETag='"same"'), say.answer(body=body, ETag=tag)
+    )
     assert fetcher().fetch(request_for(), into).warnings == ()

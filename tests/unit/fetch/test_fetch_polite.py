@@ -95,7 +95,9 @@ def test_a_killed_process_frees_its_place(polite, clock, tmp_path):
         f"manners = Manners(Path({str(tmp_path / 'hosts')!r}), Polite(hosts={{{HOST!r}: HostLimits(concurrency=1)}}))\n"
         f"with manners.turn({HOST!r}, print):\n    print('in', flush=True); sys.stdin.read()"
     )
-    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert child.stdout.readline() == b"in\n"
     clock.time = 4e9  # long after what the child wrote
 
@@ -118,7 +120,10 @@ def test_processes_at_work_at_once_share_one_rate(tmp_path):
         "for _ in range(12):\n"
         f"    with manners.turn({HOST!r}, lambda wait: time.sleep(wait.seconds)):\n        print(seen[-1])"
     )
-    children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    children = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     began = sorted(float(line) for child in children for line in child.communicate()[0].split())
     assert len(began) == 36
     assert all(later - earlier >= 0.999 for earlier, later in zip(began, began[20:]))
@@ -165,7 +170,9 @@ def test_429_without_a_wish_lengthens_the_wait_for_all_and_success_shrinks_it(po
         shrunk.append(round(take(theirs, clock)[0] - before, 3))
         theirs.answered(HOST, 200, None)
     assert shrunk == [60, 30, 15, 7.5, 3.75, 1.875, 0.938, 0.0]
-    assert "polite: requests are 60 s apart since the host answered 429" in {w.reason for w in clock.waits}
+    assert "polite: requests are 60 s apart since the host answered 429" in {
+        w.reason for w in clock.waits
+    }
 
 
 def test_the_lengthened_wait_has_jitter(polite, clock):
@@ -219,7 +226,9 @@ def test_this_machine_is_not_limited_unless_it_is_named(host, tmp_path, clock):
         with Manners(tmp_path / "hosts", Polite(), now=clock.now).turn(host, clock.pause):
             pass
     assert not (tmp_path / "hosts").exists()
-    named = Manners(tmp_path / "hosts", Polite(hosts={host: HostLimits(per_second=1)}), now=clock.now)
+    named = Manners(
+        tmp_path / "hosts", Polite(hosts={host: HostLimits(per_second=1)}), now=clock.now
+    )
     for _ in range(2):
         with named.turn(host, clock.pause):
             pass
@@ -240,15 +249,27 @@ def test_a_played_upstream_is_not_limited_unless_it_is_named(tmp_path, clock):
 
 @pytest.fixture
 def asking(tmp_path, clock, fetcher, upstream):
-    """Makes a fetcher whose waits pass on the clock, and a request to a limited host on loopback."""
+    """Makes a fetcher whose waits pass on the clock, and a request to a limited host on
+    loopback.
+    """
 
     def make(**limits):
-        manners = Manners(tmp_path / "hosts", Polite(hosts={HOST: HostLimits(**limits)}), now=clock.now, jitter=lambda: 1.0)
+        manners = Manners(
+            tmp_path / "hosts",
+            Polite(hosts={HOST: HostLimits(**limits)}),
+            now=clock.now,
+            jitter=lambda: 1.0,
+        )
 
         def sleep(seconds: float) -> None:
             clock.time += seconds + 1e-6
 
-        settings = {"now": clock.now, "monotonic": clock.now, "sleep": sleep, "on_wait": clock.waits.append}
+        settings = {
+            "now": clock.now,
+            "monotonic": clock.now,
+            "sleep": sleep,
+            "on_wait": clock.waits.append,
+        }
         agent = fetcher(manners=manners, resolve=lambda _: ("127.0.0.1",), **settings)
         return agent, FetchRequest(url=upstream.url(host=HOST), hosts=(HOST, "cdn.example"))
 
@@ -260,7 +281,11 @@ def test_each_wait_is_told_and_is_no_part_of_the_request(asking, upstream, say, 
     agent, request = asking(per_second=1)
     agent.fetch(request, into)
     got = agent.fetch(request, into)
-    assert [w.reason for w in got.waits] == ["polite: host allows 1 request a second"] == [w.reason for w in clock.waits]
+    assert (
+        [w.reason for w in got.waits]
+        == ["polite: host allows 1 request a second"]
+        == [w.reason for w in clock.waits]
+    )
     assert got.waits[0].seconds == pytest.approx(1.0, abs=0.01)
     assert got.request_ms == 0
 
@@ -276,7 +301,8 @@ def test_growing_waits_after_429s_come_from_the_shared_note(asking, upstream, sa
     upstream.answers(say.answer(429), say.answer(429), say.answer(429), say.answer(body=b"x"))
     agent, request = asking()
     assert agent.fetch(request, into).attempts == 4
-    assert json.loads((tmp_path / "hosts" / f"{HOST}.json").read_text())["spacing"] == 2.0  # 1, 2, 4, and one success
+    # 1, 2, 4, and one success
+    assert json.loads((tmp_path / "hosts" / f"{HOST}.json").read_text())["spacing"] == 2.0
 
 
 def test_a_host_that_is_closed_for_long_is_not_asked_at_all(asking, upstream, say, into):
@@ -285,16 +311,23 @@ def test_a_host_that_is_closed_for_long_is_not_asked_at_all(asking, upstream, sa
     for asked in (1, 1):
         with pytest.raises(UpstreamUnavailable, match="asks to wait 600 seconds") as caught:
             agent.fetch(request, into)
-        assert caught.value.remedy == "Try again after 1970-01-01T00:26:40Z; a queued job waits until then."
+        assert (
+            caught.value.remedy
+            == "Try again after 1970-01-01T00:26:40Z; a queued job waits until then."
+        )
         assert len(upstream.asked) == asked
 
 
-def test_a_place_is_held_until_the_body_is_whole_and_freed_after_trouble(asking, upstream, say, into, tmp_path):
+def test_a_place_is_held_until_the_body_is_whole_and_freed_after_trouble(
+    asking, upstream, say, into, tmp_path
+):
     held = []
 
     def slow(conn) -> None:
         conn.sendall(say.answer(body=b"", length=1))
-        probe = Manners(tmp_path / "hosts", Polite(hosts={HOST: HostLimits(concurrency=1)}), now=lambda: 5000.0)
+        probe = Manners(
+            tmp_path / "hosts", Polite(hosts={HOST: HostLimits(concurrency=1)}), now=lambda: 5000.0
+        )
         held.append(isinstance(probe._try(HOST, HostLimits(concurrency=1)), Wait))
         conn.close()
 

@@ -11,10 +11,15 @@ ASKED = '{"limit": 10, "name": "é"}'
 
 def test_a_body_makes_it_a_post(upstream, say, fetcher, request_for, into):
     upstream.answers(say.answer(body=BODY))
-    got = fetcher().fetch(request_for("/search", body=ASKED, accept="application/geo+json", etag='"v1"'), into)
+    got = fetcher().fetch(
+        request_for("/search", body=ASKED, accept="application/geo+json", etag='"v1"'), into
+    )
     (asked,) = upstream.asked
     assert (asked.line, asked.body) == ("POST /search HTTP/1.1", ASKED.encode())
-    assert (asked.headers["content-type"], asked.headers["content-length"]) == ("application/json", str(len(ASKED.encode())))
+    assert (asked.headers["content-type"], asked.headers["content-length"]) == (
+        "application/json",
+        str(len(ASKED.encode())),
+    )
     assert asked.headers["accept"] == "application/geo+json"
     assert "if-none-match" not in asked.headers
     assert got.size == len(BODY)
@@ -27,7 +32,11 @@ def test_a_get_has_no_body_and_no_length(upstream, say, fetcher, request_for, in
 
 
 def test_a_post_is_asked_again_whole_and_never_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(503), say.answer(body=BODY[:5], length=len(BODY), ETag='"v1"'), say.answer(body=BODY, ETag='"v1"'))
+    upstream.answers(
+        say.answer(503),
+        say.answer(body=BODY[:5], length=len(BODY), ETag='"v1"'),
+        say.answer(body=BODY, ETag='"v1"'),
+    )
     assert fetcher().fetch(request_for(body=ASKED), into).attempts == 3
     assert [a.body for a in upstream.asked] == [ASKED.encode()] * 3
     assert not any("range" in a.headers for a in upstream.asked)
@@ -35,14 +44,21 @@ def test_a_post_is_asked_again_whole_and_never_continued(upstream, say, fetcher,
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_a_redirect_that_repeats_the_question_is_followed(status, upstream, say, fetcher, request_for, into):
+def test_a_redirect_that_repeats_the_question_is_followed(
+    status, upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.answer(status, Location="/elsewhere"), say.answer(body=BODY))
     fetcher().fetch(request_for(body=ASKED), into)
-    assert (upstream.asked[1].line, upstream.asked[1].body) == ("POST /elsewhere HTTP/1.1", ASKED.encode())
+    assert (upstream.asked[1].line, upstream.asked[1].body) == (
+        "POST /elsewhere HTTP/1.1",
+        ASKED.encode(),
+    )
 
 
 @pytest.mark.parametrize("status", [301, 302, 303])
-def test_a_redirect_that_drops_the_question_is_refused(status, upstream, say, fetcher, request_for, into):
+def test_a_redirect_that_drops_the_question_is_refused(
+    status, upstream, say, fetcher, request_for, into
+):
     upstream.answers(say.answer(status, Location="/elsewhere"), say.answer(body=BODY))
     with pytest.raises(UpstreamRefused, match=str(status)):
         fetcher().fetch(request_for(body=ASKED), into)
@@ -68,16 +84,24 @@ def test_a_next_link_may_name_its_page_with_a_token(upstream, say, fetcher, requ
     assert upstream.asked[0].line == "GET /items?token=next:naip:1 HTTP/1.1"
 
 
-def test_a_next_link_resolves_only_what_the_registered_address_names(upstream, say, fetcher, request_for, into, monkeypatch):
+def test_a_next_link_resolves_only_what_the_registered_address_names(
+    upstream, say, fetcher, request_for, into, monkeypatch
+):
     monkeypatch.setenv("OURS", "hunter2-ours")
     monkeypatch.setenv("OTHER", "hunter2-other")
     upstream.answers(say.answer(body=BODY))
     registered = upstream.url("/items?api_key=env:OURS")
-    fetcher().fetch(request_for("/items?page=2&api_key=env:OURS&token=env:OTHER", made_from=registered), into)
-    assert upstream.asked[0].line == "GET /items?page=2&api_key=hunter2-ours&token=env:OTHER HTTP/1.1"
+    fetcher().fetch(
+        request_for("/items?page=2&api_key=env:OURS&token=env:OTHER", made_from=registered), into
+    )
+    assert (
+        upstream.asked[0].line == "GET /items?page=2&api_key=hunter2-ours&token=env:OTHER HTTP/1.1"
+    )
 
 
-def test_a_made_address_on_another_allowed_host_gets_no_credentials(upstream, say, fetcher, into, monkeypatch):
+def test_a_made_address_on_another_allowed_host_gets_no_credentials(
+    upstream, say, fetcher, into, monkeypatch
+):
     monkeypatch.setenv("OURS", "hunter2-ours")
     upstream.answers(say.answer(body=BODY))
     request = FetchRequest(
@@ -95,7 +119,9 @@ def test_a_made_address_on_another_allowed_host_gets_no_credentials(upstream, sa
 
 
 @pytest.mark.parametrize("cut", [0, 4, 11])
-def test_a_body_that_repeats_our_credential_is_refused_and_not_kept(cut, upstream, say, fetcher, request_for, into, monkeypatch, left_over):
+def test_a_body_that_repeats_our_credential_is_refused_and_not_kept(
+    cut, upstream, say, fetcher, request_for, into, monkeypatch, left_over
+):
     monkeypatch.setenv("MY_TOKEN", "Bearer s3cr3t-value")
     echo = b"your token is s3cr3t-value, thanks"
     at = echo.index(b"s3cr3t") + cut
@@ -106,22 +132,35 @@ def test_a_body_that_repeats_our_credential_is_refused_and_not_kept(cut, upstrea
     assert left_over() == []
 
 
-def test_headers_that_repeat_our_credential_are_as_good_as_missing(upstream, say, fetcher, request_for, into, monkeypatch):
+def test_headers_that_repeat_our_credential_are_as_good_as_missing(
+    upstream, say, fetcher, request_for, into, monkeypatch
+):
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
-    upstream.answers(say.answer(body=BODY, ETag='"S3CR3T-value"', Last_Modified="s3cr3t-value", Content_Type="x; k=s3cr3t-value"))
+    upstream.answers(
+        say.answer(
+            body=BODY,
+            ETag='"S3CR3T-value"',
+            Last_Modified="s3cr3t-value",
+            Content_Type="x; k=s3cr3t-value",
+        )
+    )
     got = fetcher().fetch(request_for(headers={"X-Api-Key": "env:MY_TOKEN"}), into)
     assert (got.etag, got.last_modified, got.content_type) == (None, None, None)
     assert got.size == len(BODY)
 
 
-def test_an_error_that_repeats_our_credential_is_masked(upstream, say, fetcher, request_for, into, monkeypatch):
+def test_an_error_that_repeats_our_credential_is_masked(
+    upstream, say, fetcher, request_for, into, monkeypatch
+):
     monkeypatch.setenv("MY_TOKEN", "S3cr3t-Value")
     upstream.answers(say.answer(302, Location="http://s3cr3t-value.evil.example/?x=S3cr3t-Value"))
     with pytest.raises(Exception, match=r"host \*\*\*\.evil\.example is not allowed"):
         fetcher().fetch(request_for(headers={"X-Api-Key": "env:MY_TOKEN"}), into)
 
 
-def test_where_a_redirect_led_is_told_without_our_credential(upstream, say, fetcher, request_for, into, monkeypatch):
+def test_where_a_redirect_led_is_told_without_our_credential(
+    upstream, say, fetcher, request_for, into, monkeypatch
+):
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     upstream.answers(say.answer(302, Location="/for/s3cr3t-value/b"), say.answer(body=BODY))
     got = fetcher().fetch(request_for(headers={"X-Api-Key": "env:MY_TOKEN"}), into)

@@ -20,13 +20,22 @@ def pem(tmp_path_factory):
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "data.example")])
     now = dt.datetime.now(dt.UTC)
     certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - dt.timedelta(1), now + dt.timedelta(1))
+        x509.CertificateBuilder(
+            name,
+            name,
+            key.public_key(),
+            x509.random_serial_number(),
+            now - dt.timedelta(1),
+            now + dt.timedelta(1),
+        )
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("data.example")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
     path = tmp_path_factory.mktemp("tls") / "cert.pem"
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
     return path
 
@@ -47,7 +56,9 @@ def ask(host, port):
     return FetchRequest(url=f"https://{host}:{port}/a", hosts=(host,))
 
 
-def test_an_untrusted_certificate_is_refused_without_a_retry(secure, fetcher, into, slept, left_over):
+def test_an_untrusted_certificate_is_refused_without_a_retry(
+    secure, fetcher, into, slept, left_over
+):
     with pytest.raises(UpstreamRefused, match="not trusted") as caught:
         fetcher(resolve=lambda _: ("127.0.0.1",)).fetch(ask("data.example", secure.port), into)
     assert caught.value.exit_code == 4
@@ -61,7 +72,9 @@ def test_a_trusted_certificate_for_the_name_is_fine(secure, fetcher, into, pem, 
 
 
 @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
-def test_a_trusted_certificate_for_another_name_is_refused(host, secure, fetcher, into, pem, monkeypatch):
+def test_a_trusted_certificate_for_another_name_is_refused(
+    host, secure, fetcher, into, pem, monkeypatch
+):
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     with pytest.raises(UpstreamRefused, match="not trusted"):
         fetcher(resolve=lambda _: ("127.0.0.1",)).fetch(ask(host, secure.port), into)

@@ -82,7 +82,20 @@ def test_user_information_is_an_inline_secret():
 
 @pytest.mark.parametrize(
     "name",
-    ["token", "api_key", "apikey", "key", "secret", "password", "signature", "access_token", "X-Amz-Signature", "API-KEY", "%6bey", "sig"],
+    [
+        "token",
+        "api_key",
+        "apikey",
+        "key",
+        "secret",
+        "password",
+        "signature",
+        "access_token",
+        "X-Amz-Signature",
+        "API-KEY",
+        "%6bey",
+        "sig",
+    ],
 )
 def test_a_query_field_named_like_a_secret_must_be_a_reference(name):
     with pytest.raises(UsageError, match="inline secret") as caught:
@@ -96,14 +109,17 @@ def test_a_query_field_named_like_a_secret_must_be_a_reference(name):
     find_inline_secret(f"https://data.example/a?{name}=")
 
 
-@pytest.mark.parametrize("name", ["keyword", "sort_key", "monkey", "tokens_per_page", "design", "since"])
+@pytest.mark.parametrize(
+    "name", ["keyword", "sort_key", "monkey", "tokens_per_page", "design", "since"]
+)
 def test_ordinary_names_are_no_secrets(name):
     assert not names_a_secret(name)
 
 
 def test_signed_fields_of_a_redirect_are_hidden():
     assert (
-        masked_url(parse_url("https://cdn.example/a?part=1&X-Amz-Signature=abc")) == "https://cdn.example/a?part=1&X-Amz-Signature=hidden"
+        masked_url(parse_url("https://cdn.example/a?part=1&X-Amz-Signature=abc"))
+        == "https://cdn.example/a?part=1&X-Amz-Signature=hidden"
     )
 
 
@@ -120,7 +136,10 @@ def test_placeholders_are_filled_percent_encoded():
 def test_query_fields_that_stay_empty_are_left_out():
     assert expand_url(TEMPLATE, None, "", "p") == "https://data.example/p.csv?page=1"
     assert expand_url("https://data.example/a?from={since}", None) == "https://data.example/a"
-    assert expand_url("https://data.example/a?keep=&in={since}/{until}", "s", None) == "https://data.example/a?keep=&in=s/"
+    assert (
+        expand_url("https://data.example/a?keep=&in={since}/{until}", "s", None)
+        == "https://data.example/a?keep=&in=s/"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,4 +159,7 @@ def test_unknown_misplaced_or_unfilled_placeholders_are_refused(template):
 
 
 def test_a_value_cannot_bring_a_placeholder_of_its_own():
-    assert expand_url("https://data.example/a?x={since}", "{until}", "u") == "https://data.example/a?x=%7Buntil%7D"
+    assert (
+        expand_url("https://data.example/a?x={since}", "{until}", "u")
+        == "https://data.example/a?x=%7Buntil%7D"
+    )

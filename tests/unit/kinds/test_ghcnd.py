@@ -22,27 +22,46 @@ LARNED, TREE = "USC00144530", "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
 NOAA = SHARED / "data" / "noaa-ghcnd"
 recorded = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not NOAA.exists(), reason="not run: the recordings are not beside this repository"),
+    pytest.mark.skipif(
+        not NOAA.exists(), reason="not run: the recordings are not beside this repository"
+    ),
 ]
 
 
-def month(values: dict[int, str | int], yyyymm: str = "201907", element: str = "TMAX", station: str = LARNED) -> str:
+def month(
+    values: dict[int, str | int],
+    yyyymm: str = "201907",
+    element: str = "TMAX",
+    station: str = LARNED,
+) -> str:
     """A line; a value is a figure, or eight characters with its flags."""
     slots = [values.get(day, -9999) for day in range(1, 32)]
-    return f"{station}{yyyymm}{element}" + "".join(f"{s:5}   " if isinstance(s, int) else s for s in slots)
+    return f"{station}{yyyymm}{element}" + "".join(
+        f"{s:5}   " if isinstance(s, int) else s for s in slots
+    )
 
 
 def job(*files: Path, form: str = "dly", **options: Any) -> Read:
     inputs = tuple(InputFile(source_id=f.stem, path=str(f), digest="") for f in files)
     return Read(
-        dataset_id="daily", source_kind="ghcnd", format=form, inputs=inputs, options=options, artifact="x.parquet", max_quarantined=1.0
+        dataset_id="daily",
+        source_kind="ghcnd",
+        format=form,
+        inputs=inputs,
+        options=options,
+        artifact="x.parquet",
+        max_quarantined=1.0,
     )
 
 
-def made(tmp_path: Path, lines: list[str] | str, form: str = "dly", end: str = "\n", **options: Any) -> tuple[list[Any], TransformResult]:
+def made(
+    tmp_path: Path, lines: list[str] | str, form: str = "dly", end: str = "\n", **options: Any
+) -> tuple[list[Any], TransformResult]:
     """The rows of one file and the result."""
     file = tmp_path / f"{LARNED}.{form}"
-    file.write_bytes((lines if isinstance(lines, str) else "".join(line + end for line in lines)).encode())
+    file.write_bytes(
+        (lines if isinstance(lines, str) else "".join(line + end for line in lines)).encode()
+    )
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     result = run_inline(job(file, form=form, **options), scratch)
@@ -52,7 +71,10 @@ def made(tmp_path: Path, lines: list[str] | str, form: str = "dly", end: str = "
 def rejects(tmp_path: Path, result: TransformResult) -> list[tuple[int, str]]:
     if result.quarantine is None:
         return []
-    found = [json.loads(line) for line in (tmp_path / "scratch" / result.quarantine).read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in (tmp_path / "scratch" / result.quarantine).read_text().splitlines()
+    ]
     return [(r["line"], r["rule"]) for r in found]
 
 
@@ -63,7 +85,16 @@ def test_a_zero_a_trace_a_failed_check_and_a_missing_day_are_four_different_thin
     line = month({1: "    0  0", 2: "    0T 0", 3: "  254 X7", 5: "   13   "}, element="PRCP")
     rows, result = made(tmp_path, [line])
     seen = [
-        (r["observed_on"].day, r["value"], r["good"], r["trace"], r["measurement_flag"], r["quality_flag"], r["source_flag"]) for r in rows
+        (
+            r["observed_on"].day,
+            r["value"],
+            r["good"],
+            r["trace"],
+            r["measurement_flag"],
+            r["quality_flag"],
+            r["source_flag"],
+        )
+        for r in rows
     ]
     assert seen == [
         (1, 0.0, True, False, None, None, "0"),
@@ -92,10 +123,19 @@ def test_figures_become_the_unit_of_their_element(tmp_path, element, unit, value
 
 
 @pytest.mark.parametrize("elements", [[], ["TMAX", "TMIN"]])
-def test_an_element_that_nobody_knows_is_set_aside_whatever_is_registered_beside_it(tmp_path, elements):
-    lines = [month({1: 17}, element="TMAX"), month({1: 17}, element="TMXA"), month({1: 17}, element="TMIN")]
+def test_an_element_that_nobody_knows_is_set_aside_whatever_is_registered_beside_it(
+    tmp_path, elements
+):
+    lines = [
+        month({1: 17}, element="TMAX"),
+        month({1: 17}, element="TMXA"),
+        month({1: 17}, element="TMIN"),
+    ]
     rows, result = made(tmp_path, lines, elements=elements)
-    assert ([r["element"] for r in rows], rejects(tmp_path, result)) == (["TMAX", "TMIN"], [(2, "ghcnd.element")])
+    assert ([r["element"] for r in rows], rejects(tmp_path, result)) == (
+        ["TMAX", "TMIN"],
+        [(2, "ghcnd.element")],
+    )
     rows, result = made(tmp_path, lines, elements=["TMXA"])
     assert ([r["element"] for r in rows], result.books.dropped) == (["TMXA"], {"element": 2})
 
@@ -112,7 +152,9 @@ def test_an_element_that_nobody_knows_is_set_aside_whatever_is_registered_beside
         ("WDF2", 361, "value.range"),
     ],
 )
-def test_a_value_that_cannot_be_true_is_set_aside_unless_noaa_flagged_it(tmp_path, element, figure, rule):
+def test_a_value_that_cannot_be_true_is_set_aside_unless_noaa_flagged_it(
+    tmp_path, element, figure, rule
+):
     line = month({1: 17, 2: figure, 3: f"{figure:5} X7", 4: 18}, element=element)
     rows, result = made(tmp_path, [line], elements=[])
     assert [(r["observed_on"].day, r["good"]) for r in rows] == [(1, True), (3, False), (4, True)]
@@ -121,7 +163,9 @@ def test_a_value_that_cannot_be_true_is_set_aside_unless_noaa_flagged_it(tmp_pat
 
 
 def test_a_day_that_does_not_exist_is_set_aside_and_the_rest_of_its_month_stays(tmp_path):
-    rows, result = made(tmp_path, [month({28: 10, 29: 11, 31: 12}, "201902"), month({29: 13}, "202002")])
+    rows, result = made(
+        tmp_path, [month({28: 10, 29: 11, 31: 12}, "201902"), month({29: 13}, "202002")]
+    )
     assert [str(r["observed_on"]) for r in rows] == ["2019-02-28", "2020-02-29"]
     assert rejects(tmp_path, result) == [(1, "ghcnd.day"), (1, "ghcnd.day")]
     assert (result.books.read, result.books.quarantined) == (4, 2)
@@ -191,7 +235,11 @@ def test_line_ends_blank_lines_and_a_missing_last_end_change_nothing(tmp_path):
 
 
 def test_blanks_that_were_taken_from_the_ends_of_lines_change_nothing(tmp_path):
-    lines = [month({1: 7, 31: 8}), month({3: 9}, element="PRCP"), month({31: "    4T  "}, "201908", "PRCP")]
+    lines = [
+        month({1: 7, 31: 8}),
+        month({3: 9}, element="PRCP"),
+        month({31: "    4T  "}, "201908", "PRCP"),
+    ]
     plain, _ = made(tmp_path, lines)
     stripped = [line.rstrip() for line in lines]
     assert len(plain) == 4 and [len(line) for line in stripped] == [266, 266, 267]
@@ -216,9 +264,16 @@ def spoilt(seed: int) -> list[str]:
     chance = random.Random(seed)
     lines = []
     for _ in range(60):
-        slot = lambda: f"{chance.choice([-9999, 0, 5, -17, 99999, -999, 1234]):5}" + "".join(chance.choices("  TXI0", k=3))  # noqa: E731
+        slot = lambda: (  # noqa: E731
+            f"{chance.choice([-9999, 0, 5, -17, 99999, -999, 1234]):5}"
+            + "".join(chance.choices("  TXI0", k=3))
+        )
         values = {day: slot() for day in range(1, 32) if chance.random() < 0.8}
-        line = month(values, f"{chance.randrange(1890, 2030)}{chance.randrange(1, 13):02}", chance.choice(["TMAX", "PRCP", "SNOW", "WT01"]))
+        line = month(
+            values,
+            f"{chance.randrange(1890, 2030)}{chance.randrange(1, 13):02}",
+            chance.choice(["TMAX", "PRCP", "SNOW", "WT01"]),
+        )
         for _ in range(chance.choice([0, 0, 0, 1, 2])):
             at = chance.randrange(len(line))
             line = line[:at] + chance.choice("-0 A\x01é9x") + line[at + 1 :]
@@ -236,7 +291,11 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
     if len(raw) != 269:
         return [(number, "ghcnd.width")]
     figures = raw.isascii() and (year + mon).isdigit() and int(year) > 0 and 1 <= int(mon) <= 12
-    if not (figures and (element.isalnum() and element.upper() == element) and all(c.isalnum() or c in "_-" for c in line[:11])):
+    if not (
+        figures
+        and (element.isalnum() and element.upper() == element)
+        and all(c.isalnum() or c in "_-" for c in line[:11])
+    ):
         return [(number, "ghcnd.line")]
     if line[:11] != station:
         return [(number, "ghcnd.station" if line[:11].upper() == line[:11] else "ghcnd.line")]
@@ -245,7 +304,9 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
     out: list[Any] = []
     for day in range(31):
         value, flags = line[21 + 8 * day : 26 + 8 * day], line[26 + 8 * day : 29 + 8 * day]
-        if not value.lstrip(" ").removeprefix("-").isdigit() or not all(" " <= f <= "~" for f in flags):
+        if not value.lstrip(" ").removeprefix("-").isdigit() or not all(
+            " " <= f <= "~" for f in flags
+        ):
             return [(number, "ghcnd.value")]
         if int(value) == -9999:
             continue
@@ -257,7 +318,9 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
         if flags[1] == " " and (int(value) in (9999, 99999) or not low <= number_of <= high):
             out.append((number, "value.sentinel" if int(value) in (9999, 99999) else "value.range"))
             continue
-        out.append((f"{year}-{mon}-{day + 1:02}", element, number_of, *(f.strip() or None for f in flags)))
+        out.append(
+            (f"{year}-{mon}-{day + 1:02}", element, number_of, *(f.strip() or None for f in flags))
+        )
     return out
 
 
@@ -265,15 +328,26 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
 def test_whole_columns_and_single_lines_say_the_same(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(text, "BLOCK", 3000)
     lines, wanted = spoilt(seed), {"TMAX", "PRCP", "SNOW"}
-    expected = [found for number, line in enumerate(lines, 1) for found in plainly(number, line, LARNED, wanted)]
+    expected = [
+        found
+        for number, line in enumerate(lines, 1)
+        for found in plainly(number, line, LARNED, wanted)
+    ]
     file = tmp_path / f"{LARNED}.dly"
     file.write_bytes("".join(line + "\n" for line in lines).encode())
     reader = ghcnd.readers(job(file, elements=sorted(wanted)))[0]
     shown = ("observed_on", "element", "value", "measurement_flag", "quality_flag", "source_flag")
     found = list(reader.rows())
-    assert [tuple(r.row[c] for c in shown) for r in found if r.row is not None] == [e for e in expected if len(e) == 6]
-    assert [(r.line, r.problem[0]) for r in found if r.problem is not None] == [e for e in expected if len(e) == 2]
-    assert all(r.raw().rstrip() == lines[r.line - 1].encode().decode("ascii", "replace").rstrip() for r in found)
+    assert [tuple(r.row[c] for c in shown) for r in found if r.row is not None] == [
+        e for e in expected if len(e) == 6
+    ]
+    assert [(r.line, r.problem[0]) for r in found if r.problem is not None] == [
+        e for e in expected if len(e) == 2
+    ]
+    assert all(
+        r.raw().rstrip() == lines[r.line - 1].encode().decode("ascii", "replace").rstrip()
+        for r in found
+    )
 
 
 def test_where_blocks_are_cut_leaves_no_trace(tmp_path, monkeypatch):
@@ -282,7 +356,11 @@ def test_where_blocks_are_cut_leaves_no_trace(tmp_path, monkeypatch):
     before = rejects(tmp_path, whole)
     monkeypatch.setattr(text, "BLOCK", 1000)
     _, cut = made(tmp_path, lines)
-    assert (cut.content_id, cut.books, rejects(tmp_path, cut)) == (whole.content_id, whole.books, before)
+    assert (cut.content_id, cut.books, rejects(tmp_path, cut)) == (
+        whole.content_id,
+        whole.books,
+        before,
+    )
 
 
 # -- the access service's CSV
@@ -290,21 +368,36 @@ def test_where_blocks_are_cut_leaves_no_trace(tmp_path, monkeypatch):
 
 def test_csv_gives_the_same_table_and_an_empty_field_is_no_value(tmp_path):
     rows, result = made(
-        tmp_path, f'"STATION","DATE","PRCP","TMAX"\n"{LARNED}","2019-07-01","  0.0","35.0"\n"{LARNED}","2019-07-02",,"-1.7"\n', "csv"
+        tmp_path,
+        f'"STATION","DATE","PRCP","TMAX"\n"{LARNED}","2019-07-01","  0.0","35.0"\n"{LARNED}","2019-07-02",,"-1.7"\n',
+        "csv",
     )
     assert [(str(r["observed_on"]), r["element"], r["value"], r["unit"]) for r in rows] == [
         ("2019-07-01", "PRCP", 0.0, "mm"),
         ("2019-07-01", "TMAX", 35.0, "Cel"),
         ("2019-07-02", "TMAX", -1.7, "Cel"),
     ]
-    assert {(r["good"], r["trace"], r["source_flag"]) for r in rows} == {(None, None, None)}  # not asked for, so not known
+    # not asked for, so not known
+    assert {(r["good"], r["trace"], r["source_flag"]) for r in rows} == {(None, None, None)}
     assert result.books.read == 3
 
 
 def test_csv_attributes_are_the_flags(tmp_path):
     head = "STATION,NAME,DATE,PRCP,PRCP_ATTRIBUTES,TMAX,TMAX_ATTRIBUTES\n"
-    rows, _ = made(tmp_path, head + f'{LARNED},"LARNED, KS",2019-07-01,0.0,"T,,7,0700",41.1,",I,7"\n', "csv")
-    seen = [(r["element"], r["measurement_flag"], r["quality_flag"], r["source_flag"], r["good"], r["trace"]) for r in rows]
+    rows, _ = made(
+        tmp_path, head + f'{LARNED},"LARNED, KS",2019-07-01,0.0,"T,,7,0700",41.1,",I,7"\n', "csv"
+    )
+    seen = [
+        (
+            r["element"],
+            r["measurement_flag"],
+            r["quality_flag"],
+            r["source_flag"],
+            r["good"],
+            r["trace"],
+        )
+        for r in rows
+    ]
     assert seen == [("PRCP", "T", None, "7", True, True), ("TMAX", None, "I", "7", False, False)]
 
 
@@ -312,7 +405,12 @@ def test_csv_values_that_are_none_are_set_aside_and_other_elements_dropped(tmp_p
     body = f"{LARNED},2019-07-01,5,-9999\n{LARNED},2019-07-02,,x\nlarned,2019-07-03,,1\n{LARNED},2019-02-31,,1\n{LARNED},2019-07-04,,2\n"
     rows, result = made(tmp_path, "STATION,DATE,SNOW,TMAX\n" + body, "csv")
     assert [r["value"] for r in rows] == [2.0]
-    assert rejects(tmp_path, result) == [(2, "ghcnd.value"), (3, "ghcnd.value"), (4, "ghcnd.value"), (5, "type")]
+    assert rejects(tmp_path, result) == [
+        (2, "ghcnd.value"),
+        (3, "ghcnd.value"),
+        (4, "ghcnd.value"),
+        (5, "type"),
+    ]
     assert result.books.dropped == {"element": 1}
 
 
@@ -326,7 +424,9 @@ def test_csv_without_station_day_and_element_is_refused(tmp_path):
 
 IOLA = "US1KSAL0001  37.8906  -95.3911  320.0 KS IOLA 2.7 SSE                                "
 WICHITA = "USW00003928  37.6475  -97.4300 -999.9 KS WICHITA EISENHOWER AP          GSN     72450"
-COLLEGEPORT = "USC00411885  28.7264  -96.1703    4.9 TX COLLEGEPORT                        HCN      "
+COLLEGEPORT = (
+    "USC00411885  28.7264  -96.1703    4.9 TX COLLEGEPORT                        HCN      "
+)
 
 
 def test_the_station_list_is_a_table_of_points(tmp_path):
@@ -354,8 +454,17 @@ class Upstream:
         self.logged: list[str] = []
 
     def ask(self, form: str = "dly", urls: tuple[str, ...] = (TREE,), **options: Any) -> Ask:
-        asking = Acquire(dataset_id="daily", source_kind="ghcnd", format=form, urls=urls, options=options, artifact="x.parquet")
-        return Ask(asking, self._serve, lambda event, **fields: self.logged.append(f"{event} {fields}"))
+        asking = Acquire(
+            dataset_id="daily",
+            source_kind="ghcnd",
+            format=form,
+            urls=urls,
+            options=options,
+            artifact="x.parquet",
+        )
+        return Ask(
+            asking, self._serve, lambda event, **fields: self.logged.append(f"{event} {fields}")
+        )
 
     def _serve(self, message: dict[str, Any]) -> dict[str, Any]:
         paths = []
@@ -376,7 +485,10 @@ LIST = "\n".join([IOLA, WICHITA, COLLEGEPORT]) + "\n"
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Upstream:
-    stations = {f"all/{s}.dly": month({1: 5}, station=s) + "\n" for s in ("US1KSAL0001", "USW00003928", "USC00411885")}
+    stations = {
+        f"all/{s}.dly": month({1: 5}, station=s) + "\n"
+        for s in ("US1KSAL0001", "USW00003928", "USC00411885")
+    }
     return Upstream(tmp_path, {"ghcnd-stations.txt": LIST, **stations})
 
 
@@ -392,10 +504,15 @@ def upstream(tmp_path: Path) -> Upstream:
 def test_the_list_says_which_stations_are_asked_for(upstream, options, expected):
     ghcnd.acquire(upstream.ask(**options))
     assert upstream.kept == ["stations", *expected]
-    assert upstream.asked == [TREE + "ghcnd-stations.txt", *(f"{TREE}all/{s}.dly" for s in expected)]
+    assert upstream.asked == [
+        TREE + "ghcnd-stations.txt",
+        *(f"{TREE}all/{s}.dly" for s in expected),
+    ]
 
 
-@pytest.mark.parametrize("at", [45, 39, 20], ids=["inside a name", "before its state", "inside a latitude"])
+@pytest.mark.parametrize(
+    "at", [45, 39, 20], ids=["inside a name", "before its state", "inside a latitude"]
+)
 def test_a_list_that_ends_inside_a_station_was_cut(tmp_path, upstream, at):
     cut = f"{IOLA}\n{WICHITA}\n{COLLEGEPORT[:at]}"
     with pytest.raises(CaptureRefused, match=f"cut off.*line 3.*{at} characters wide, not 85"):
@@ -406,7 +523,17 @@ def test_a_list_that_ends_inside_a_station_was_cut(tmp_path, upstream, at):
 
 
 def test_a_list_that_was_saved_without_blanks_may_end_in_a_short_line(tmp_path):
-    assert len(made(tmp_path, "\n".join(line.rstrip() for line in (COLLEGEPORT, WICHITA, IOLA)), "txt", prefix="US")[0]) == 3
+    assert (
+        len(
+            made(
+                tmp_path,
+                "\n".join(line.rstrip() for line in (COLLEGEPORT, WICHITA, IOLA)),
+                "txt",
+                prefix="US",
+            )[0]
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -431,7 +558,10 @@ def test_the_captured_list_is_no_station(tmp_path, upstream):
     scratch = tmp_path / "s"
     scratch.mkdir()
     result = run_inline(job(*(tmp_path / name for name in upstream.kept)), scratch)
-    assert pq.read_table(scratch / "x.parquet").column("station_id").to_pylist() == ["US1KSAL0001", "USW00003928"]
+    assert pq.read_table(scratch / "x.parquet").column("station_id").to_pylist() == [
+        "US1KSAL0001",
+        "USW00003928",
+    ]
     assert result.books.read == 2
 
 
@@ -447,7 +577,11 @@ def test_a_listed_station_without_a_file_is_refused_by_name_or_left_out(upstream
 
 def test_trouble_on_the_way_is_never_taken_for_a_missing_station(upstream, monkeypatch):
     def serve(message: dict[str, Any]) -> dict[str, Any]:
-        return upstream._serve(message) if "items" not in message else {"error": "the server answered 503."}
+        return (
+            upstream._serve(message)
+            if "items" not in message
+            else {"error": "the server answered 503."}
+        )
 
     ask = upstream.ask(state="KS", allow_missing=True)
     monkeypatch.setattr(ask, "_ask", serve)
@@ -492,8 +626,15 @@ def by_pandas(path: Path) -> Any:
     days = range(1, 32)
     names = ["id", "year", "month", "element", *(f"{k}{d}" for d in days for k in "vmqs")]
     widths = [11, 4, 2, 4, *([5, 1, 1, 1] * 31)]
-    table = pd.read_fwf(path, widths=widths, names=names, header=None, dtype=str, keep_default_na=False)
-    parts = [table[["id", "year", "month", "element"]].assign(day=d, **{k: table[f"{k}{d}"] for k in "vmqs"}) for d in days]
+    table = pd.read_fwf(
+        path, widths=widths, names=names, header=None, dtype=str, keep_default_na=False
+    )
+    parts = [
+        table[["id", "year", "month", "element"]].assign(
+            day=d, **{k: table[f"{k}{d}"] for k in "vmqs"}
+        )
+        for d in days
+    ]
     long = pd.concat(parts)
     return long[long.v.astype(int) != -9999].assign(v=lambda t: t.v.astype(int))
 
@@ -504,11 +645,21 @@ class TestRecordings:
     def test_larned_agrees_with_pandas(self, tmp_path):
         rows, result = made(tmp_path, (NOAA / "all" / f"{LARNED}.dly").read_text())
         assert (result.books.read, result.books.written, len(rows)) == (112_460, 112_460, 112_460)
-        assert (result.profile["observed_on"].min, result.profile["observed_on"].max) == ("1904-04-01", "2008-05-31")
+        assert (result.profile["observed_on"].min, result.profile["observed_on"].max) == (
+            "1904-04-01",
+            "2008-05-31",
+        )
         other = by_pandas(NOAA / "all" / f"{LARNED}.dly")
-        figures = {"PRCP": (37_583, 626_296, 30_374), "TMAX": (37_515, 7_656_978, 234), "TMIN": (37_362, 2_268_808, 833)}
+        figures = {
+            "PRCP": (37_583, 626_296, 30_374),
+            "TMAX": (37_515, 7_656_978, 234),
+            "TMIN": (37_362, 2_268_808, 833),
+        }
         for element, named in figures.items():  # values, their sum in tenths, true zeros
-            theirs, ours = other[other.element == element].v, [r["value"] for r in rows if r["element"] == element]
+            theirs, ours = (
+                other[other.element == element].v,
+                [r["value"] for r in rows if r["element"] == element],
+            )
             assert (len(theirs), theirs.sum(), (theirs == 0).sum()) == named
             assert (len(ours), round(sum(ours) * 10), ours.count(0.0)) == named
         assert all(r["good"] for r in rows)
@@ -520,11 +671,16 @@ class TestRecordings:
         result = run_inline(job(file, elements=[]), scratch)
         rows, other = pq.read_table(scratch / "x.parquet").to_pylist(), by_pandas(file)
         assert result.books.written == len(other) == len(rows) == 2419
-        for column, theirs in (("measurement_flag", other.m), ("quality_flag", other.q), ("source_flag", other.s)):
+        for column, theirs in (
+            ("measurement_flag", other.m),
+            ("quality_flag", other.q),
+            ("source_flag", other.s),
+        ):
             counts = theirs.value_counts().to_dict()
             assert {k or "": sum((r[column] or "") == k for r in rows) for k in counts} == counts
         assert sum(not r["good"] for r in rows) == (other.q != "").sum() == 18
-        assert {r["measurement_flag"] for r in rows if r["element"] == "PRCP"} == {"P"}  # NOAA presumed these zeros, and says so
+        # NOAA presumed these zeros, and says so
+        assert {r["measurement_flag"] for r in rows if r["element"] == "PRCP"} == {"P"}
 
     def test_the_access_service_agrees_with_pandas(self, tmp_path):
         import pandas as pd
@@ -533,10 +689,18 @@ class TestRecordings:
         rows, result = made(tmp_path, file.read_text(), "csv")
         other = pd.read_csv(file)
         assert len(other) == 4437
-        assert result.books.read == int(other[["PRCP", "TMAX", "TMIN"]].notna().sum().sum()) == 13_034
-        assert sum(r["value"] == 0 and r["element"] == "PRCP" for r in rows) == (other.PRCP == 0).sum() == 3476
+        assert (
+            result.books.read == int(other[["PRCP", "TMAX", "TMIN"]].notna().sum().sum()) == 13_034
+        )
+        assert (
+            sum(r["value"] == 0 and r["element"] == "PRCP" for r in rows)
+            == (other.PRCP == 0).sum()
+            == 3476
+        )
         for element in ("PRCP", "TMAX", "TMIN"):
-            assert sum(r["value"] for r in rows if r["element"] == element) == pytest.approx(other[element].sum())
+            assert sum(r["value"] for r in rows if r["element"] == element) == pytest.approx(
+                other[element].sum()
+            )
 
     def test_kansas_has_1900_stations(self, tmp_path):
         import pandas as pd
@@ -546,7 +710,9 @@ class TestRecordings:
         assert (result.books.written, result.books.quarantined) == (1900, 0)
         assert [r["station_id"] for r in rows] == other.siteid.to_list()
         assert sum(r["latitude"] for r in rows) == pytest.approx(other.lat.sum())
-        assert result.bbox == pytest.approx((other.long.min(), other.lat.min(), other.long.max(), other.lat.max()))
+        assert result.bbox == pytest.approx(
+            (other.long.min(), other.lat.min(), other.long.max(), other.lat.max())
+        )
 
     def test_the_recorded_sentence_gives_both_stamps(self, upstream):
         upstream.files["ghcnd-version.txt"] = (NOAA / "ghcnd-version.txt").read_text()
@@ -554,6 +720,13 @@ class TestRecordings:
 
 
 def test_a_release_says_when_it_was_made() -> None:
-    older, newer = ghcnd.stamp("3.32-upd-2026110818 3.32-por-2026110100"), ghcnd.stamp("3.32-upd-2026110918 3.32-por-2026110100")
+    older, newer = (
+        ghcnd.stamp("3.32-upd-2026110818 3.32-por-2026110100"),
+        ghcnd.stamp("3.32-upd-2026110918 3.32-por-2026110100"),
+    )
     assert (older, newer) == ("2026-11-08T18:00:00Z", "2026-11-09T18:00:00Z")
-    assert [ghcnd.stamp(t) for t in ("3.32-upd-20261399", "", "3.32-por-2026110100")] == [None, None, None]
+    assert [ghcnd.stamp(t) for t in ("3.32-upd-20261399", "", "3.32-por-2026110100")] == [
+        None,
+        None,
+        None,
+    ]

@@ -1,4 +1,6 @@
-"""NWIS archives: RDB and WaterML in JSON become long tables in which zero, estimate and gap differ."""
+"""NWIS archives: RDB and WaterML in JSON become long tables in which zero, estimate and gap
+differ.
+"""
 
 import datetime as dt
 import json
@@ -18,14 +20,14 @@ from kfm.kinds import nwis
 RECORDED = SHARED / "data" / "usgs-nwis"
 LARNED = RECORDED / "dv.07141220.1998-08-01_2012-12-31.rdb.txt"
 DV = "# rebuilt\n#  7   00060   00003   Discharge, cubic feet per second (Mean)\n#  8   00300   00003   Dissolved oxygen, mg/L (Mean)\n"
-DV_HEAD = (
-    "agency_cd\tsite_no\tdatetime\t7_00060_00003\t7_00060_00003_cd\t8_00300_00003\t8_00300_00003_cd\n5s\t15s\t20d\t14n\t10s\t14n\t10s\n"
-)
+DV_HEAD = "agency_cd\tsite_no\tdatetime\t7_00060_00003\t7_00060_00003_cd\t8_00300_00003\t8_00300_00003_cd\n5s\t15s\t20d\t14n\t10s\t14n\t10s\n"
 
 
 def on_recordings(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that reads the recordings; without them it is reported as not run."""
-    absent = pytest.mark.skipif(not RECORDED.exists(), reason="not run: the recordings are not beside this repository")
+    absent = pytest.mark.skipif(
+        not RECORDED.exists(), reason="not run: the recordings are not beside this repository"
+    )
     return pytest.mark.needs_shared(absent(test))
 
 
@@ -39,7 +41,11 @@ class Made:
     @property
     def rejects(self) -> list[dict[str, Any]]:
         name = self.result.quarantine
-        return [] if name is None else [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+        return (
+            []
+            if name is None
+            else [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+        )
 
 
 @pytest.fixture
@@ -69,7 +75,12 @@ def read(tmp_path: Path) -> Callable[..., Made]:
     return run
 
 
-def series(values: list[dict[str, Any]] | list[list[dict[str, Any]]], *, stat: str = "00003", **variable: Any) -> dict[str, Any]:
+def series(
+    values: list[dict[str, Any]] | list[list[dict[str, Any]]],
+    *,
+    stat: str = "00003",
+    **variable: Any,
+) -> dict[str, Any]:
     """A WaterML series at Larned with one block of values per method."""
     blocks = values if values and isinstance(values[0], list) else [values]
     return {
@@ -81,16 +92,25 @@ def series(values: list[dict[str, Any]] | list[list[dict[str, Any]]], *, stat: s
             "noDataValue": -999999.0,
         }
         | variable,
-        "values": [{"value": block, "method": [{"methodID": 100 + i}]} for i, block in enumerate(blocks)],
+        "values": [
+            {"value": block, "method": [{"methodID": 100 + i}]} for i, block in enumerate(blocks)
+        ],
     }
 
 
-def point(value: str | None, when: str = "2020-02-14T00:00:00.000", *qualifiers: str) -> dict[str, Any]:
+def point(
+    value: str | None, when: str = "2020-02-14T00:00:00.000", *qualifiers: str
+) -> dict[str, Any]:
     return {"value": value, "qualifiers": list(qualifiers), "dateTime": when}
 
 
 def document(*found: Any) -> str:
-    return json.dumps({"name": "ns1:timeSeriesResponseType", "value": {"queryInfo": {}, "timeSeries": list(found)}})
+    return json.dumps(
+        {
+            "name": "ns1:timeSeriesResponseType",
+            "value": {"queryInfo": {}, "timeSeries": list(found)},
+        }
+    )
 
 
 @on_recordings
@@ -100,23 +120,45 @@ def test_at_larned_zero_missing_and_estimated_are_three_things(read: Callable[..
     made = read(LARNED)
     flow = [r for r in made.rows if r["parameter_code"] == "00060"]
     stage = [r for r in made.rows if r["parameter_code"] == "00065"]
-    assert (len(flow), len(stage), made.result.books.read, made.result.books.quarantined) == (5267, 5267, 10534, 0)
+    assert (len(flow), len(stage), made.result.books.read, made.result.books.quarantined) == (
+        5267,
+        5267,
+        10534,
+        0,
+    )
     zero = [r for r in flow if r["value"] == 0]
     missing = [r for r in flow if r["status"] == "missing"]
     estimated = [r for r in flow if r["status"] == "estimated"]
     assert (len(zero), len(missing), len(estimated)) == (2194, 61, 270)
-    assert sum(r["status"] == "measured" for r in zero) == 2169 and sum(r["status"] == "estimated" for r in zero) == 25
+    assert (
+        sum(r["status"] == "measured" for r in zero) == 2169
+        and sum(r["status"] == "estimated" for r in zero) == 25
+    )
     assert all(r["value"] is None and not r["estimated"] for r in missing)
     gauged = {r["observed_on"] for r in stage if r["value"] is not None}
     assert all(r["observed_on"] in gauged for r in missing), "days with stage but no flow"
-    assert (min(r["observed_on"] for r in flow), max(r["observed_on"] for r in flow)) == (dt.date(1998, 8, 1), dt.date(2012, 12, 31))
+    assert (min(r["observed_on"] for r in flow), max(r["observed_on"] for r in flow)) == (
+        dt.date(1998, 8, 1),
+        dt.date(2012, 12, 31),
+    )
     assert {r["unit"] for r in flow} == {"ft3/s"} and {r["unit"] for r in stage} == {"ft"}
 
-    other = pd.read_csv(LARNED, sep="\t", comment="#", dtype=str).iloc[1:]  # the first line is types
+    # the first line is types
+    other = pd.read_csv(LARNED, sep="\t", comment="#", dtype=str).iloc[1:]
     column, codes = pd.to_numeric(other["54640_00060_00003"]), other["54640_00060_00003_cd"]
-    assert sum(r["value"] for r in flow if r["value"] is not None) == pytest.approx(column.sum()) == pytest.approx(371408.24)
-    assert sum(r["value"] for r in stage if r["value"] is not None) == pytest.approx(pd.to_numeric(other["54641_00065_00003"]).sum())
-    assert (len(zero), len(missing), len(estimated)) == ((column == 0).sum(), column.isna().sum(), (codes == "A:e").sum())
+    assert (
+        sum(r["value"] for r in flow if r["value"] is not None)
+        == pytest.approx(column.sum())
+        == pytest.approx(371408.24)
+    )
+    assert sum(r["value"] for r in stage if r["value"] is not None) == pytest.approx(
+        pd.to_numeric(other["54641_00065_00003"]).sum()
+    )
+    assert (len(zero), len(missing), len(estimated)) == (
+        (column == 0).sum(),
+        column.isna().sum(),
+        (codes == "A:e").sum(),
+    )
     assert {str(r["observed_on"]): r["value"] for r in flow} == dict(
         zip(other["datetime"], column.astype(object).where(column.notna(), None))
     )
@@ -140,7 +182,9 @@ def test_recorded_values_have_the_figures_a_plain_reading_gives(
         blocks = [b["value"] for s in json.loads(text)["value"]["timeSeries"] for b in s["values"]]
         plain = [float(v["value"]) for block in blocks for v in block]
     else:
-        plain = [float(line.split("\t")[3]) for line in text.splitlines() if line.startswith("USGS")]
+        plain = [
+            float(line.split("\t")[3]) for line in text.splitlines() if line.startswith("USGS")
+        ]
     assert [r["value"] for r in made.rows] == plain
     assert (len(plain), sum(plain)) == (rows, pytest.approx(total))
     assert sum(r["approval_status"] == "Provisional" for r in made.rows) == provisional
@@ -150,34 +194,76 @@ def test_recorded_values_have_the_figures_a_plain_reading_gives(
 @on_recordings
 def test_recorded_moments_are_in_utc_and_empty_series_are_said(read: Callable[..., Made]) -> None:
     made = read(RECORDED / "iv.01646500_02458502.P1D.json", "json")
-    sites = {s: [r["observed_at"] for r in made.rows if r["site_no"] == s] for s in ("01646500", "02458502")}
+    sites = {
+        s: [r["observed_at"] for r in made.rows if r["site_no"] == s]
+        for s in ("01646500", "02458502")
+    }
     assert [len(times) for times in sites.values()] == [92, 94]
     first = [min(times).isoformat() for times in sites.values()]
     last = [max(times).isoformat() for times in sites.values()]
-    assert first == ["2020-08-17T21:00:00+00:00", "2020-08-17T21:00:00+00:00"]  # 17:00-04:00 and 16:00-05:00
+    # 17:00-04:00 and 16:00-05:00
+    assert first == ["2020-08-17T21:00:00+00:00", "2020-08-17T21:00:00+00:00"]
     assert last == ["2020-08-18T19:45:00+00:00", "2020-08-18T20:15:00+00:00"]
-    assert read(RECORDED / "dv.01491000_01645000.json", "json").result.warnings == ("8 time series of s0 hold no value.",)
+    assert read(RECORDED / "dv.01491000_01645000.json", "json").result.warnings == (
+        "8 time series of s0 hold no value.",
+    )
 
 
 @on_recordings
 def test_recorded_sites_and_peaks_are_read_by_their_headers(read: Callable[..., Made]) -> None:
     sites, peaks = read(RECORDED / "site.rdb.txt"), read(RECORDED / "peaks.rdb.txt")
     assert sites.result.bbox == (-77.33577778, 38.99719444, -75.7858056, 39.1280833)
-    assert [(r["site_no"], r["source_crs"], r["altitude"], r["hydrologic_unit_code"]) for r in sites.rows] == [
+    assert [
+        (r["site_no"], r["source_crs"], r["altitude"], r["hydrologic_unit_code"])
+        for r in sites.rows
+    ] == [
         ("01491000", "EPSG:4269", 2.73, "02060005"),
         ("01645000", "EPSG:4269", 213.31, "02070008"),
     ]
-    lines = [x.split("\t") for x in (RECORDED / "peaks.rdb.txt").read_text().splitlines() if x.startswith("USGS")]
+    lines = [
+        x.split("\t")
+        for x in (RECORDED / "peaks.rdb.txt").read_text().splitlines()
+        if x.startswith("USGS")
+    ]
     assert [r["peak_flow"] for r in peaks.rows] == [float(x[4]) for x in lines]
-    assert (len(peaks.rows), max(r["peak_flow"] for r in peaks.rows), sum(r["estimated"] for r in peaks.rows)) == (20, 16800, 1)
-    assert (peaks.rows[0]["peak_on"], peaks.rows[-1]["peak_on"]) == (dt.date(2000, 3, 22), dt.date(2018, 12, 16))
+    assert (
+        len(peaks.rows),
+        max(r["peak_flow"] for r in peaks.rows),
+        sum(r["estimated"] for r in peaks.rows),
+    ) == (20, 16800, 1)
+    assert (peaks.rows[0]["peak_on"], peaks.rows[-1]["peak_on"]) == (
+        dt.date(2000, 3, 22),
+        dt.date(2018, 12, 16),
+    )
 
 
-def test_a_word_a_sentinel_and_an_empty_cell_are_gaps_and_other_text_is_set_aside(read: Callable[..., Made]) -> None:
-    cells = ["0\tA", "0\tA:e", "\t", "Ice\tP", "-999999\tP Eqp", "***\tP", "12\tP:Ice", "\tA:e", "1,5\tP"]
-    made = read(DV + DV_HEAD + "".join(f"USGS\t07141220\t2020-01-{i:02}\t{c}\t\t\n" for i, c in enumerate(cells, 1)))
-    flow = [(r["value"], r["status"], r["condition"], r["approval_status"]) for r in made.rows if r["ts_id"] == "7"]
-    assert [i for i, r in enumerate(made.rows) if r["estimated"]] == [2], "what is missing is not estimated"
+def test_a_word_a_sentinel_and_an_empty_cell_are_gaps_and_other_text_is_set_aside(
+    read: Callable[..., Made],
+) -> None:
+    cells = [
+        "0\tA",
+        "0\tA:e",
+        "\t",
+        "Ice\tP",
+        "-999999\tP Eqp",
+        "***\tP",
+        "12\tP:Ice",
+        "\tA:e",
+        "1,5\tP",
+    ]
+    made = read(
+        DV
+        + DV_HEAD
+        + "".join(f"USGS\t07141220\t2020-01-{i:02}\t{c}\t\t\n" for i, c in enumerate(cells, 1))
+    )
+    flow = [
+        (r["value"], r["status"], r["condition"], r["approval_status"])
+        for r in made.rows
+        if r["ts_id"] == "7"
+    ]
+    assert [i for i, r in enumerate(made.rows) if r["estimated"]] == [2], (
+        "what is missing is not estimated"
+    )
     assert flow == [
         (0.0, "measured", None, "Approved"),
         (0.0, "estimated", None, "Approved"),
@@ -188,21 +274,43 @@ def test_a_word_a_sentinel_and_an_empty_cell_are_gaps_and_other_text_is_set_asid
         (12.0, "measured", "Ice", "Provisional"),
         (None, "missing", None, "Approved"),
     ]
-    assert [(r["line"], r["rule"], "1,5" in r["record"]) for r in made.rejects] == [(14, "nwis.value", True)]
-    assert {r["unit"] for r in made.rows if r["ts_id"] == "8"} == {"mg/L"}, "as the comments describe it"
+    assert [(r["line"], r["rule"], "1,5" in r["record"]) for r in made.rejects] == [
+        (14, "nwis.value", True)
+    ]
+    assert {r["unit"] for r in made.rows if r["ts_id"] == "8"} == {"mg/L"}, (
+        "as the comments describe it"
+    )
 
 
 def test_every_site_may_bring_its_own_header(read: Callable[..., Made]) -> None:
     second = "# next\nagency_cd\tsite_no\tdatetime\t9_00065_00003\t9_00065_00003_cd\n5s\t15s\t20d\t14n\t10s\n"
-    made = read(DV + DV_HEAD + "USGS\t07141220\t2020-01-01\t1\tA\t2\tA\n" + second + "USGS\t07139500\t2020-01-01\t3\tP\n")
-    assert [(r["site_no"], r["ts_id"], r["value"]) for r in made.rows] == [("07141220", "7", 1), ("07141220", "8", 2), ("07139500", "9", 3)]
-
-
-def test_a_line_with_too_few_cells_is_set_aside_and_the_rest_goes_on(read: Callable[..., Made]) -> None:
     made = read(
-        DV + DV_HEAD + "USGS\t07141220\t2020-01-01\t1\nUSGS\t07141220\t2020-13-01\t1\tA\t1\tA\nUSGS\t07141220\t2020-01-03\t1\tA\t1\tA\n"
+        DV
+        + DV_HEAD
+        + "USGS\t07141220\t2020-01-01\t1\tA\t2\tA\n"
+        + second
+        + "USGS\t07139500\t2020-01-01\t3\tP\n"
     )
-    assert [(r["line"], r["rule"]) for r in made.rejects] == [(6, "rdb.columns"), (7, "type"), (7, "type")]
+    assert [(r["site_no"], r["ts_id"], r["value"]) for r in made.rows] == [
+        ("07141220", "7", 1),
+        ("07141220", "8", 2),
+        ("07139500", "9", 3),
+    ]
+
+
+def test_a_line_with_too_few_cells_is_set_aside_and_the_rest_goes_on(
+    read: Callable[..., Made],
+) -> None:
+    made = read(
+        DV
+        + DV_HEAD
+        + "USGS\t07141220\t2020-01-01\t1\nUSGS\t07141220\t2020-13-01\t1\tA\t1\tA\nUSGS\t07141220\t2020-01-03\t1\tA\t1\tA\n"
+    )
+    assert [(r["line"], r["rule"]) for r in made.rejects] == [
+        (6, "rdb.columns"),
+        (7, "type"),
+        (7, "type"),
+    ]
     assert len(made.rows) == 2 and made.result.books.balanced
 
 
@@ -247,7 +355,9 @@ def test_a_registered_service_is_kept_to(read: Callable[..., Made]) -> None:
 SITE_HEAD = "agency_cd\tsite_no\tstation_nm\tdec_lat_va\tdec_long_va\tdec_coord_datum_cd\textra\n5s\t15s\t50s\t16s\t16s\t10s\t1s\n"
 
 
-def test_a_position_on_another_datum_is_set_aside_and_none_at_all_is_null(read: Callable[..., Made]) -> None:
+def test_a_position_on_another_datum_is_set_aside_and_none_at_all_is_null(
+    read: Callable[..., Made],
+) -> None:
     rows = "USGS\t1\tA\t38.1\t-99.1\tNAD83\t\nUSGS\t2\tB\t38.1\t-99.1\tNAD27\t\nUSGS\t3\tC\t\t\t\t\nUSGS\t4\tD\tx\t-99.1\tNAD83\t\n"
     made = read(SITE_HEAD + rows)
     assert [(r["site_no"], r["geometry"] is None) for r in made.rows] == [("1", False), ("3", True)]
@@ -269,19 +379,40 @@ def test_a_peak_of_which_only_the_year_is_known_keeps_its_text(read: Callable[..
 
 
 def test_each_method_is_a_series_and_the_sentinel_is_null(read: Callable[..., Made]) -> None:
-    made = read(document(series([[point("0.00")], [point("-999999", "2020-02-14T00:00:00.000", "P", "Ice"), point(None)]])), "json")
-    got = {(r["ts_id"], r["value"], r["status"], r["condition"], str(r["observed_on"])) for r in made.rows}
-    assert got == {("100", 0.0, "measured", None, "2020-02-14"), ("101", None, "missing", "Ice", "2020-02-14")}
+    made = read(
+        document(
+            series(
+                [
+                    [point("0.00")],
+                    [point("-999999", "2020-02-14T00:00:00.000", "P", "Ice"), point(None)],
+                ]
+            )
+        ),
+        "json",
+    )
+    got = {
+        (r["ts_id"], r["value"], r["status"], r["condition"], str(r["observed_on"]))
+        for r in made.rows
+    }
+    assert got == {
+        ("100", 0.0, "measured", None, "2020-02-14"),
+        ("101", None, "missing", "Ice", "2020-02-14"),
+    }
 
 
 def test_the_unit_is_the_documents_unless_the_parameter_says_it(read: Callable[..., Made]) -> None:
     warm = series([point("4.5")], variableCode=[{"value": "00010"}], unit={"unitCode": "deg C"})
-    assert [r["unit"] for r in read(document(series([point("1")], unit={}), warm), "json").rows] == ["ft3/s", "Cel"]
+    assert [
+        r["unit"] for r in read(document(series([point("1")], unit={}), warm), "json").rows
+    ] == ["ft3/s", "Cel"]
 
 
 def test_a_gap_listed_once_per_reason_is_one_row(read: Callable[..., Made]) -> None:
     day = "2014-11-11T00:00:00.000"
-    made = read(document(series([point("-999999", day, "P", "Ice"), point("-999999", day, "P", "Bkw")])), "json")
+    made = read(
+        document(series([point("-999999", day, "P", "Ice"), point("-999999", day, "P", "Bkw")])),
+        "json",
+    )
     assert [(r["condition"], r["value"]) for r in made.rows] == [("Bkw,Ice", None)]
     assert made.result.books.dropped == {"same-moment": 1} and made.result.books.balanced
 
@@ -293,14 +424,37 @@ def test_two_different_numbers_for_one_moment_are_refused(read: Callable[..., Ma
 
 
 def test_a_series_that_is_built_otherwise_is_set_aside(read: Callable[..., Made]) -> None:
-    broken = [{"variable": {}}, 7, series([point("1", "2020-02-14T00:00:00.000-06:00"), point("abc", "2020-02-15T00:00:00.000")])]
+    broken = [
+        {"variable": {}},
+        7,
+        series(
+            [point("1", "2020-02-14T00:00:00.000-06:00"), point("abc", "2020-02-15T00:00:00.000")]
+        ),
+    ]
     made = read(document(series([point("1")]), *broken), "json")
-    assert [r["rule"] for r in made.rejects] == ["nwis.series", "json.record", "nwis.time", "nwis.value"]
+    assert [r["rule"] for r in made.rejects] == [
+        "nwis.series",
+        "json.record",
+        "nwis.time",
+        "nwis.value",
+    ]
     assert [r["line"] for r in made.rejects] == [2, 3, 4, 5] and len(made.rows) == 1
 
 
-@pytest.mark.parametrize("text", [document(), '{"value": {"timeSeries": []}}', document(series([])), '{"error": "x"}', "<html>", '{"value'])
-def test_an_empty_or_foreign_document_is_never_a_success(read: Callable[..., Made], text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        document(),
+        '{"value": {"timeSeries": []}}',
+        document(series([])),
+        '{"error": "x"}',
+        "<html>",
+        '{"value',
+    ],
+)
+def test_an_empty_or_foreign_document_is_never_a_success(
+    read: Callable[..., Made], text: str
+) -> None:
     with pytest.raises(CaptureRefused) as refused:
         read(text, "json")
     assert refused.value.code in ("empty", "json.records", "html", "json.syntax", "truncated")
@@ -308,34 +462,55 @@ def test_an_empty_or_foreign_document_is_never_a_success(read: Callable[..., Mad
     assert '"timeSeries": []' not in text or "no time series" in refused.value.happened
 
 
-def test_a_provisional_value_that_is_approved_changes_its_own_row_only(read: Callable[..., Made], tmp_path: Path) -> None:
+def test_a_provisional_value_that_is_approved_changes_its_own_row_only(
+    read: Callable[..., Made], tmp_path: Path
+) -> None:
     before = [point("10", f"2020-02-{d}T00:00:00.000", "P") for d in (14, 15, 16)]
     after = [*before[:1], point("11.5", "2020-02-15T00:00:00.000", "A", "e"), *before[2:]]
     old, new = (read(document(series(points)), "json") for points in (before, after))
-    tables = tuple(InputFile(source_id=n, path=str(m.folder / "x.parquet"), digest="sha256:0") for n, m in (("base", old), ("part", new)))
+    tables = tuple(
+        InputFile(source_id=n, path=str(m.folder / "x.parquet"), digest="sha256:0")
+        for n, m in (("base", old), ("part", new))
+    )
     job = Merge(dataset_id="ks_gauges", inputs=tables, business_key=nwis.KEY, artifact="y.parquet")
     merged = run_inline(job, tmp_path)
     rows = pq.read_table(tmp_path / "y.parquet").to_pylist()
     assert (merged.books.written, merged.books.unchanged, len(rows)) == (1, 2, 3)
     assert [r for r, o in zip(rows, old.rows) if r != o] == [rows[1]]
-    assert (rows[1]["value"], rows[1]["status"], rows[1]["approval_status"]) == (11.5, "estimated", "Approved")
+    assert (rows[1]["value"], rows[1]["status"], rows[1]["approval_status"]) == (
+        11.5,
+        "estimated",
+        "Approved",
+    )
 
 
 def test_the_same_bytes_give_the_same_table(read: Callable[..., Made]) -> None:
-    text = DV + DV_HEAD + "".join(f"USGS\t07141220\t2020-01-{d:02}\t{d}\tA\t\t\n" for d in range(1, 29))
+    text = (
+        DV
+        + DV_HEAD
+        + "".join(f"USGS\t07141220\t2020-01-{d:02}\t{d}\tA\t\t\n" for d in range(1, 29))
+    )
     one, two = read(text), read(text.replace("\n", "\r\n"))
     assert one.result.content_id == two.result.content_id
     assert one.result.schema == nwis.COLUMNS and one.result.key == nwis.KEY
 
 
-def test_a_document_that_states_another_unit_than_its_parameter_has_is_set_aside(read: Callable[..., Made]) -> None:
+def test_a_document_that_states_another_unit_than_its_parameter_has_is_set_aside(
+    read: Callable[..., Made],
+) -> None:
     wrong = series([point("1")], unit={"unitCode": "m3/s"})
     made = read(document(series([point("1", "2020-02-15T00:00:00.000")]), wrong), "json")
     assert (len(made.rows), made.result.books.quarantined) == (1, 1)
     head = "agency_cd\tsite_no\tdatetime\t1_00060_00003\t1_00060_00003_cd\n5s\t15s\t20d\t14n\t10s\nUSGS\t07141220\t2020-01-01\t5\tA\n"
-    for said, kept in (("cubic feet per second", 1), ("cubic meters per second", 0), ("[from the upper gauge]", 1)):
+    for said, kept in (
+        ("cubic feet per second", 1),
+        ("cubic meters per second", 0),
+        ("[from the upper gauge]", 1),
+    ):
         found = read(f"#  1  00060  00003  Discharge, {said} (Mean)\n{head}")
-        assert (found.result.books.written, found.result.books.quarantined) == (kept, 1 - kept), said
+        assert (found.result.books.written, found.result.books.quarantined) == (kept, 1 - kept), (
+            said
+        )
 
 
 @pytest.mark.parametrize(
@@ -346,23 +521,36 @@ def test_a_document_that_states_another_unit_than_its_parameter_has_is_set_aside
         ("# retrieved: 2020-02-14 13:17:02 -05:00\t(sdas01)\n", "2020-02-14T18:17:02Z"),
         ("# retrieved: 2020-02-14 13:17:02 XYZ\n", ""),
         ("# retrieved: 2020-99-14 13:17:02 EST\n", ""),
-        ("# retrieved: 2020-02-20 16:35:50 EST\n# retrieved: 2019-02-20 16:35:50 EST\n", "2019-02-20T21:35:50Z"),
+        (
+            "# retrieved: 2020-02-20 16:35:50 EST\n# retrieved: 2019-02-20 16:35:50 EST\n",
+            "2019-02-20T21:35:50Z",
+        ),
         ("", ""),
     ],
 )
-def test_a_table_says_when_it_was_retrieved(read: Callable[..., Made], line: str, stamp: str) -> None:
+def test_a_table_says_when_it_was_retrieved(
+    read: Callable[..., Made], line: str, stamp: str
+) -> None:
     found = read(f"{line}{DV}{DV_HEAD}USGS\t07141220\t2020-01-01\t1.5\tA\t2.5\tA\n").result.stamp
     assert (found or "") == stamp if isinstance(found, str) else not stamp
 
 
 @on_recordings
 def test_every_recording_that_says_so_is_stamped(read: Callable[..., Made]) -> None:
-    assert read(RECORDED / "dv.01491000_01645000.json", "json").result.stamp == "2020-02-20T21:07:37.666000Z"
-    assert read(RECORDED / "iv.01646500_02458502.P1D.json", "json").result.stamp == "2020-08-18T20:50:43.301000Z"
+    assert (
+        read(RECORDED / "dv.01491000_01645000.json", "json").result.stamp
+        == "2020-02-20T21:07:37.666000Z"
+    )
+    assert (
+        read(RECORDED / "iv.01646500_02458502.P1D.json", "json").result.stamp
+        == "2020-08-18T20:50:43.301000Z"
+    )
     assert read(RECORDED / "dv.02177000.rdb.txt").result.stamp == "2014-01-27T21:54:02Z"
 
 
-@pytest.mark.parametrize("note", [[], None, "x", [{"title": "requestDT", "value": 3}], [{"title": "other"}], ["x"]])
+@pytest.mark.parametrize(
+    "note", [[], None, "x", [{"title": "requestDT", "value": 3}], [{"title": "other"}], ["x"]]
+)
 def test_notes_that_say_nothing_give_no_stamp(read: Callable[..., Made], note: Any) -> None:
     if not RECORDED.exists():
         pytest.skip("not run: the recordings are not beside this repository")

@@ -1,4 +1,6 @@
-"""For every kind of source a family of poisoned records: each is set aside by row with its line and rule, and the rest stays as it was."""
+"""For every kind of source a family of poisoned records: each is set aside by row with its line and
+rule, and the rest stays as it was.
+"""
 
 import copy
 import datetime as dt
@@ -119,8 +121,20 @@ def day(n: int) -> str:
 
 def quakes() -> Feed:
     def event(n: int) -> Record:
-        said = {"mag": 1 + n % 30 / 10, "place": f"Sample {n}", "time": 1767225600000 + n * 3600000, "updated": 1767225700000 + n * 3600000}
-        said |= {"type": "earthquake", "status": "reviewed", "net": "sample", "code": str(n), "ids": f",s{n},", "tsunami": 0}
+        said = {
+            "mag": 1 + n % 30 / 10,
+            "place": f"Sample {n}",
+            "time": 1767225600000 + n * 3600000,
+            "updated": 1767225700000 + n * 3600000,
+        }
+        said |= {
+            "type": "earthquake",
+            "status": "reviewed",
+            "net": "sample",
+            "code": str(n),
+            "ids": f",s{n},",
+            "tsunami": 0,
+        }
         where = point(n)
         where["coordinates"].append(5.0)
         return {"type": "Feature", "id": f"s{n}", "properties": said, "geometry": where}
@@ -166,7 +180,10 @@ def observations() -> Feed:
     def observed(n: int) -> Record:
         when = f"2026-05-{1 + n // 24:02}T{n % 24:02}:00:00+00:00"
         measures = {"temperature": (15.5, "degC"), "windSpeed": (10.8, "km_h-1"), "barometricPressure": (98_000, "Pa"), "relativeHumidity": (60, "percent")}  # fmt: skip
-        said = {k: {"value": v, "unitCode": f"wmoUnit:{u}", "qualityControl": "V"} for k, (v, u) in measures.items()}
+        said = {
+            k: {"value": v, "unitCode": f"wmoUnit:{u}", "qualityControl": "V"}
+            for k, (v, u) in measures.items()
+        }
         about = {"station": "https://api.weather.gov/stations/KSAM", "timestamp": when, "elevation": {"value": 400, "unitCode": "wmoUnit:m"}, "textDescription": "Clear"}  # fmt: skip
         address = f"https://api.weather.gov/stations/KSAM/observations/{when}"
         return {"type": "Feature", "id": address, "geometry": point(1), "properties": about | said}
@@ -189,9 +206,16 @@ def observations() -> Feed:
 
 def alerts() -> Feed:
     def alert(n: int) -> Record:
-        times = dict.fromkeys(("sent", "effective", "onset", "expires", "ends"), "2026-05-31T12:00:00-05:00")
+        times = dict.fromkeys(
+            ("sent", "effective", "onset", "expires", "ends"), "2026-05-31T12:00:00-05:00"
+        )
         said = {"id": f"urn:{n}", "event": "Flood Warning", "areaDesc": "Sample", "geocode": {"UGC": ["KSC001"], "SAME": ["020001"]}, "references": []}  # fmt: skip
-        return {"type": "Feature", "id": f"https://api.weather.gov/alerts/urn:{n}", "geometry": point(n), "properties": said | times}
+        return {
+            "type": "Feature",
+            "id": f"https://api.weather.gov/alerts/urn:{n}",
+            "geometry": point(n),
+            "properties": said | times,
+        }
 
     return Feed("nws", "json", [alert(n) for n in range(COUNT)], collection(updated="2026-06-01T00:00:00+00:00"), {
         "sent in the future": (put("properties.sent", "2026-07-01T00:00:00Z"), "time.range"),
@@ -208,7 +232,12 @@ def alerts() -> Feed:
 def stations() -> Feed:
     def station(n: int) -> Record:
         said = {"stationIdentifier": f"K{n:03}", "name": f"Sample {n}", "timeZone": "America/Chicago", "elevation": {"value": 400, "unitCode": "wmoUnit:m"}}  # fmt: skip
-        return {"type": "Feature", "id": f"https://api.weather.gov/stations/K{n:03}", "geometry": point(n), "properties": said}
+        return {
+            "type": "Feature",
+            "id": f"https://api.weather.gov/stations/K{n:03}",
+            "geometry": point(n),
+            "properties": said,
+        }
 
     return Feed("nws", "json", [station(n) for n in range(COUNT)], collection(), {
         "elevation in millimetres": (put("properties.elevation.value", 400_000), "value.range"),
@@ -245,14 +274,28 @@ def rdb() -> Feed:
 
 
 def waterml() -> Feed:
-    """A member that is there twice condemns its whole series, which is the record of the document, so it is no poison of one value."""
+    """A member that is there twice condemns its whole series, which is the record of the document,
+    so it is no poison of one value.
+    """
 
     def reading(n: int) -> Record:
-        return {"value": str(5 + n), "qualifiers": ["A"], "dateTime": f"2026-05-{1 + n // 24:02}T{n % 24:02}:00:00.000-05:00"}
+        return {
+            "value": str(5 + n),
+            "qualifiers": ["A"],
+            "dateTime": f"2026-05-{1 + n // 24:02}T{n % 24:02}:00:00.000-05:00",
+        }
 
     def render(records: list[Record]) -> dict[str, bytes]:
         about = {"sourceInfo": {"siteCode": [{"value": "07141220", "agencyCode": "USGS"}]}, "variable": {"variableCode": [{"value": "00060"}], "unit": {"unitCode": "ft3/s"}, "noDataValue": -999999.0, "options": {"option": [{"name": "Statistic", "optionCode": "00000"}]}}}  # fmt: skip
-        text = json.dumps({"value": {"timeSeries": [{**about, "values": [{"method": [{"methodID": 1}], "value": "@"}]}]}})
+        text = json.dumps(
+            {
+                "value": {
+                    "timeSeries": [
+                        {**about, "values": [{"method": [{"methodID": 1}], "value": "@"}]}
+                    ]
+                }
+            }
+        )
         return {"feed": text.replace('"@"', f"[{', '.join(map(spelt, records))}]").encode()}
 
     return Feed("nwis", "json", [reading(n) for n in range(COUNT)], render, {
@@ -266,8 +309,14 @@ def waterml() -> Feed:
 
 
 def sites() -> Feed:
-    head = ("agency_cd\tsite_no\tstation_nm\tdec_lat_va\tdec_long_va\tdec_coord_datum_cd\talt_va", "5s\t15s\t50s\t16s\t16s\t10s\t8s")
-    rows = [f"USGS\t{7000000 + n}\tSAMPLE {n}\t{37.5 + n / 100:.2f}\t-98.5\tNAD83\t1500" for n in range(COUNT)]
+    head = (
+        "agency_cd\tsite_no\tstation_nm\tdec_lat_va\tdec_long_va\tdec_coord_datum_cd\talt_va",
+        "5s\t15s\t50s\t16s\t16s\t10s\t8s",
+    )
+    rows = [
+        f"USGS\t{7000000 + n}\tSAMPLE {n}\t{37.5 + n / 100:.2f}\t-98.5\tNAD83\t1500"
+        for n in range(COUNT)
+    ]
     return Feed("nwis", "rdb", rows, lines(*head), {
         "altitude -999999": (cell(6, "-999999", "\t"), "value.range"),
         "swapped": (lambda r: cell(3, "-98.5", "\t")(cell(4, "38.5", "\t")(r)), "geometry.range"),
@@ -290,12 +339,24 @@ def peaks() -> Feed:
 
 def ogc(collected: str) -> Feed:
     def feature(n: int) -> Record:
-        when = day(n) if collected == "daily" else f"2026-05-{1 + n // 24:02}T{n % 24:02}:00:00+00:00"
-        said = {"monitoring_location_id": "USGS-07141220", "time_series_id": "s", "parameter_code": "00060", "statistic_id": "00003"}
+        when = (
+            day(n) if collected == "daily" else f"2026-05-{1 + n // 24:02}T{n % 24:02}:00:00+00:00"
+        )
+        said = {
+            "monitoring_location_id": "USGS-07141220",
+            "time_series_id": "s",
+            "parameter_code": "00060",
+            "statistic_id": "00003",
+        }
         said |= {"time": when, "value": f"{5 + n}", "unit_of_measure": "ft^3/s", "approval_status": "Approved", "qualifier": None, "last_modified": "2026-05-01T00:00:00Z"}  # fmt: skip
         return {"type": "Feature", "id": f"id{n}", "geometry": point(1), "properties": said}
 
-    dated = {"seconds": (put("properties.time", 1767657600), "type" if collected == "daily" else "time.range")}
+    dated = {
+        "seconds": (
+            put("properties.time", 1767657600),
+            "type" if collected == "daily" else "time.range",
+        )
+    }
     return Feed("usgs_ogc", "json", [feature(n) for n in range(COUNT)], collection(numberReturned=COUNT), {
         **dated,
         "-999999": (put("properties.value", "-999999"), "value.sentinel"),
@@ -364,7 +425,9 @@ def ghcnd_csv() -> Feed:
 
 def ghcnd_stations() -> Feed:
     def station(n: int, lat: float = 38.5, lon: float = -98.5, high: float = 400.0) -> str:
-        return f"USC0014{n:04} {lat:8.4f} {lon:9.4f} {high:6.1f} KS {'SAMPLE':30} {'':3} {'':3} {'':5}"
+        return (
+            f"USC0014{n:04} {lat:8.4f} {lon:9.4f} {high:6.1f} KS {'SAMPLE':30} {'':3} {'':3} {'':5}"
+        )
 
     return Feed("ghcnd", "txt", [station(n) for n in range(COUNT)], lines(name="stations"), {
         "elevation 9999": (lambda r: station(AT, high=9999.0), "value.range"),
@@ -376,11 +439,20 @@ def ghcnd_stations() -> Feed:
 def layer(wkid: int = 4326) -> Feed:
     def well(n: int) -> Record:
         x, y = (-98.5 + n / 1000, 38.5) if wkid == 4326 else (-10_900_000 + n, 4_600_000)
-        said = {"OBJECTID": n + 1, "NAME": f"Sample {n}", "DEPTH": 3000 + n, "DONE": 1767225600000 + n * 86400000}
+        said = {
+            "OBJECTID": n + 1,
+            "NAME": f"Sample {n}",
+            "DEPTH": 3000 + n,
+            "DONE": 1767225600000 + n * 86400000,
+        }
         return {"attributes": said, "geometry": {"x": x, "y": y}}
 
     fields = [("OBJECTID", "OID"), ("NAME", "String"), ("DEPTH", "Double"), ("DONE", "Date")]
-    about = {"geometryType": "esriGeometryPoint", "objectIdField": "OBJECTID", "extent": {"spatialReference": {"wkid": wkid}}}
+    about = {
+        "geometryType": "esriGeometryPoint",
+        "objectIdField": "OBJECTID",
+        "extent": {"spatialReference": {"wkid": wkid}},
+    }
     about["fields"] = [{"name": n, "type": f"esriFieldType{t}"} for n, t in fields]
 
     def render(records: list[Record]) -> dict[str, bytes]:
@@ -388,7 +460,12 @@ def layer(wkid: int = 4326) -> Feed:
         return {"layer": json.dumps(about).encode(), "page-0001": page.encode()}
 
     depth = Column(name="depth", type="number", min=0, max=40_000, sentinels=(9999,))
-    schema = (Column(name="objectid", type="integer"), Column(name="name", type="string"), depth, Column(name="done", type="timestamp"))
+    schema = (
+        Column(name="objectid", type="integer"),
+        Column(name="name", type="string"),
+        depth,
+        Column(name="done", type="timestamp"),
+    )
     moved = () if wkid == 4326 else (Column(name="source_crs", type="string"), Column(name="source_x", type="number"), Column(name="source_y", type="number"))  # fmt: skip
     more = {"schema": (*schema, *moved, Column(name="geometry", type="geometry"))}
     return Feed("arcgis", "json", [well(n) for n in range(COUNT)], render, {
@@ -437,14 +514,26 @@ def shapes() -> Feed:
         width = 1 + 10 + 8 + 8
         dbf = struct.pack("<BBBBIHH20x", 3, 126, 1, 1, len(records), 32 * 3 + 33, width)
         dbf += b"".join(
-            struct.pack("<11sc4xBB14x", n, t, s, 0) for n, t, s in ((b"NAME", b"C", 10), (b"DEPTH", b"N", 8), (b"DONE", b"D", 8))
+            struct.pack("<11sc4xBB14x", n, t, s, 0)
+            for n, t, s in ((b"NAME", b"C", 10), (b"DEPTH", b"N", 8), (b"DONE", b"D", 8))
         )
-        dbf += b"\r" + b"".join(f" {r['name']:10}{r['depth']:>8}{r['done']}".encode("cp1252") for r in records) + b"\x1a"
-        shp = b"".join(struct.pack(">2i", n, 10) + struct.pack("<i2d", 1, *r["at"]) for n, r in enumerate(records, 1))
+        dbf += (
+            b"\r"
+            + b"".join(
+                f" {r['name']:10}{r['depth']:>8}{r['done']}".encode("cp1252") for r in records
+            )
+            + b"\x1a"
+        )
+        shp = b"".join(
+            struct.pack(">2i", n, 10) + struct.pack("<i2d", 1, *r["at"])
+            for n, r in enumerate(records, 1)
+        )
         shx = b"".join(struct.pack(">2i", 50 + 14 * n, 10) for n in range(len(records)))
 
         def head(words: int) -> bytes:
-            return struct.pack(">7i", 9994, 0, 0, 0, 0, 0, words) + struct.pack("<2i8d", 1000, 1, -102, 37, -92, 42, 0, 0, 0, 0)
+            return struct.pack(">7i", 9994, 0, 0, 0, 0, 0, words) + struct.pack(
+                "<2i8d", 1000, 1, -102, 37, -92, 42, 0, 0, 0, 0
+            )
 
         files = {
             "shp": head(50 + len(shp) // 2) + shp,
@@ -461,9 +550,21 @@ def shapes() -> Feed:
 
     depth = Column(name="depth", type="integer", min=0, sentinels=(9999,))
     done = Column(name="done", type="date", max="2026-06-01")
-    named = (Column(name="name", type="string"), depth, done, Column(name="source_crs", type="string"))
-    schema = (*named, *(Column(name=n, type="number") for n in ("source_x", "source_y")), Column(name="geometry", type="geometry"))
-    records = [{"name": f"s{n}", "depth": 100 + n, "done": "20250101", "at": (-98.5 + n / 1000, 38.5)} for n in range(COUNT)]
+    named = (
+        Column(name="name", type="string"),
+        depth,
+        done,
+        Column(name="source_crs", type="string"),
+    )
+    schema = (
+        *named,
+        *(Column(name=n, type="number") for n in ("source_x", "source_y")),
+        Column(name="geometry", type="geometry"),
+    )
+    records = [
+        {"name": f"s{n}", "depth": 100 + n, "done": "20250101", "at": (-98.5 + n / 1000, 38.5)}
+        for n in range(COUNT)
+    ]
     return Feed("shapefile", "zip", records, render, {
         "a registered sentinel": (put("depth", 9999), "value.sentinel"),
         "below what is registered": (put("depth", -999), "value.range"),
@@ -475,14 +576,32 @@ def shapes() -> Feed:
 
 
 def delimited() -> Feed:
-    rows = [f"s{n};{15 + n % 9}.5;2025-06-01 12:{n % 60:02};{600_000 + n};4260000" for n in range(COUNT)]
-    columns = [{"from": "name", "to": "name", "type": "string"}, {"from": "warm", "to": "warm", "type": "number", "unit": "Cel"}]
+    rows = [
+        f"s{n};{15 + n % 9}.5;2025-06-01 12:{n % 60:02};{600_000 + n};4260000" for n in range(COUNT)
+    ]
+    columns = [
+        {"from": "name", "to": "name", "type": "string"},
+        {"from": "warm", "to": "warm", "type": "number", "unit": "Cel"},
+    ]
     columns.append({"from": "at", "to": "at", "type": "timestamp", "format": ["%Y-%m-%d %H:%M"]})
-    mapping = {"delimiter": ";", "columns": columns, "time_zone": "UTC", "crs": "EPSG:26914", "x": "x", "y": "y", "geometry": "point"}
+    mapping = {
+        "delimiter": ";",
+        "columns": columns,
+        "time_zone": "UTC",
+        "crs": "EPSG:26914",
+        "x": "x",
+        "y": "y",
+        "geometry": "point",
+    }
     warm = Column(name="warm", type="number", unit="Cel", min=-95, max=65, sentinels=(-9999,))
     at = Column(name="at", type="timestamp", min="1900-01-01", max="2026-06-01")
-    places = [Column(name=n, type="number", unit="deg") for n in ("longitude", "latitude")] + [Column(name="source_crs", type="string")]
-    places += [*(Column(name=n, type="number") for n in ("source_x", "source_y")), Column(name="geometry", type="geometry")]
+    places = [Column(name=n, type="number", unit="deg") for n in ("longitude", "latitude")] + [
+        Column(name="source_crs", type="string")
+    ]
+    places += [
+        *(Column(name=n, type="number") for n in ("source_x", "source_y")),
+        Column(name="geometry", type="geometry"),
+    ]
     return Feed("delimited", "csv", rows, lines("name;warm;at;x;y"), {
         "a registered sentinel": (cell(1, "-9999", ";"), "value.sentinel"),
         "Fahrenheit": (cell(1, "98.6", ";"), "value.range"),
@@ -531,7 +650,15 @@ def rasters() -> Feed:
 
 
 def plain_json() -> Feed:
-    records = [{"id": f"s{n}", "day": day(n), "at": f"2026-01-01T{n // 60:02}:{n % 60:02}:00Z", "height": 1.5 + n} for n in range(COUNT)]
+    records = [
+        {
+            "id": f"s{n}",
+            "day": day(n),
+            "at": f"2026-01-01T{n // 60:02}:{n % 60:02}:00Z",
+            "height": 1.5 + n,
+        }
+        for n in range(COUNT)
+    ]
     return Feed("http_file", "json", records, lambda rows: {"feed": f"[{', '.join(map(spelt, rows))}]".encode()}, {
         "year 0": (put("day", "0000-01-01"), "time.range"),
         "moment in the year 0": (put("at", "0000-01-01T00:00:00Z"), "time.range"),
@@ -542,7 +669,11 @@ def plain_json() -> Feed:
 def plain_csv() -> Feed:
     rows = [f"s{n},{1.5 + n},{38.5 + n / 1000:.3f},-98.5" for n in range(COUNT)]
     height = Column(name="height", type="number", min=0, max=1000, sentinels=(999.9,))
-    schema = (Column(name="id", type="string"), height, *(Column(name=n, type="number") for n in ("latitude", "longitude")))
+    schema = (
+        Column(name="id", type="string"),
+        height,
+        *(Column(name=n, type="number") for n in ("latitude", "longitude")),
+    )
     return Feed("http_file", "csv", rows, lines("id,height,latitude,longitude"), {
         "a registered sentinel": (cell(1, "999.9"), "value.sentinel"),
         "above what is registered": (cell(1, "9999"), "value.range"),
@@ -571,15 +702,29 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, poison, id=f"{name}-{poison}".replace(" ", "_"))
 
 
-def tried(feed: Feed, records: list[Record], folder: Path) -> tuple[TransformResult, list[str], list[dict[str, Any]]]:
+def tried(
+    feed: Feed, records: list[Record], folder: Path
+) -> tuple[TransformResult, list[str], list[dict[str, Any]]]:
     """The result, the rows as text, and what was set aside."""
     inputs = []
     (folder / "in").mkdir()
     for name, content in feed.render(records).items():
         (folder / "in" / name).write_bytes(content)
-        inputs.append(InputFile(source_id=name, path=str(folder / "in" / name), digest=f"sha256:{folder.name}"))
-    job = {"dataset_id": "d", "source_kind": feed.kind, "format": feed.format, "artifact": "d.parquet", "captured_at": CAPTURED}
-    result = run_inline(Read(**job, inputs=tuple(inputs), max_quarantined=feed.share, **feed.more), folder)  # type: ignore[arg-type]
+        inputs.append(
+            InputFile(
+                source_id=name, path=str(folder / "in" / name), digest=f"sha256:{folder.name}"
+            )
+        )
+    job = {
+        "dataset_id": "d",
+        "source_kind": feed.kind,
+        "format": feed.format,
+        "artifact": "d.parquet",
+        "captured_at": CAPTURED,
+    }
+    result = run_inline(
+        Read(**job, inputs=tuple(inputs), max_quarantined=feed.share, **feed.more), folder
+    )  # type: ignore[arg-type]
     assert result.books.balanced
     rows = pq.read_table(folder / result.artifact).to_pylist()
     aside = (folder / result.quarantine).read_text().splitlines() if result.quarantine else []
@@ -603,7 +748,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "poison"), list(cases()))
-def test_a_poisoned_record_is_set_aside_with_its_line_and_rule_and_the_rest_is_as_it_was(name, poison, base, tmp_path, monkeypatch):
+def test_a_poisoned_record_is_set_aside_with_its_line_and_rule_and_the_rest_is_as_it_was(
+    name, poison, base, tmp_path, monkeypatch
+):
     clean = honest(name, base / name.replace(" ", "_"))
     feed = FEEDS[name]()
     at = AT if len(feed.records) == COUNT else len(feed.records) // 2
@@ -612,13 +759,19 @@ def test_a_poisoned_record_is_set_aside_with_its_line_and_rule_and_the_rest_is_a
     assert poisoned != feed.records[at]
     monkeypatch.chdir(tmp_path)
     shapefile._cached.cache_clear()
-    result, rows, aside = tried(feed, [*feed.records[:at], poisoned, *feed.records[at + 1 :]], tmp_path)
-    assert [(r["line"], r["rule"]) for r in aside] == [(feed.line(at), rule)], [r["reason"] for r in aside]
+    result, rows, aside = tried(
+        feed, [*feed.records[:at], poisoned, *feed.records[at + 1 :]], tmp_path
+    )
+    assert [(r["line"], r["rule"]) for r in aside] == [(feed.line(at), rule)], [
+        r["reason"] for r in aside
+    ]
     assert aside[0]["reason"] and aside[0]["record"]
     lost = clean - Counter(rows)
     assert not Counter(rows) - clean, "no other row changes"
     # a whole line of a station file is one record, and holds a month of values
-    assert lost.total() == (1 if not aside[0]["rule"].startswith("ghcnd.") or feed.format != "dly" else 28)
+    assert lost.total() == (
+        1 if not aside[0]["rule"].startswith("ghcnd.") or feed.format != "dly" else 28
+    )
     assert result.books.quarantined == 1
 
 

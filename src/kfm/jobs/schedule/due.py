@@ -1,4 +1,6 @@
-"""What is due now: a pure decision over a timetable, the clock and the set of windows that were visited."""
+"""What is due now: a pure decision over a timetable, the clock and the set of windows that were
+visited.
+"""
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
@@ -24,7 +26,9 @@ Rows = dict[tuple[str, str], VisitRow]  # (slot, partition)
 
 @dataclass(frozen=True)
 class Decision:
-    """Rows to write, each with its job (`puts`) or without (`skips`: a stretch of `n` windows each), and when to look again."""
+    """Rows to write, each with its job (`puts`) or without (`skips`: a stretch of `n` windows
+    each), and when to look again.
+    """
 
     puts: Sequence[VisitRow] = ()
     skips: Sequence[VisitRow] = ()
@@ -34,26 +38,52 @@ class Decision:
 
 
 def settled(row: VisitRow, outcome: str, error: str, now: dt.datetime) -> VisitRow:
-    """`row` once its job has ended: a failed window stays open and is tried again after a pause that grows."""
+    """`row` once its job has ended: a failed window stays open and is tried again after a pause
+    that grows.
+    """
     if outcome in ("succeeded", "skipped"):
         return msgspec.structs.replace(row, outcome="done", fails=0, error="")
     if outcome == "cancelled":
         return msgspec.structs.replace(row, outcome="cancelled", error=error[:500])
     pause = min(RETRY_S * 2 ** min(row.fails, 10), LONGEST_RETRY_S)
-    return msgspec.structs.replace(row, outcome="failed", fails=row.fails + 1, error=error[:500], due_at=to_ms(now) + pause * 1000)
+    return msgspec.structs.replace(
+        row,
+        outcome="failed",
+        fails=row.fails + 1,
+        error=error[:500],
+        due_at=to_ms(now) + pause * 1000,
+    )
 
 
-def decide(table: Timetable, now: dt.datetime, floor: int, rows: Iterable[VisitRow], next_due: int | None = None) -> Decision:
-    """What to put at `now`. `rows`: the windows that end after `floor`, and all that are to be put again by now."""
+def decide(
+    table: Timetable,
+    now: dt.datetime,
+    floor: int,
+    rows: Iterable[VisitRow],
+    next_due: int | None = None,
+) -> Decision:
+    """What to put at `now`. `rows`: the windows that end after `floor`, and all that are to be put
+    again by now.
+    """
     known = {(row.slot, row.partition): row for row in rows if row.put_ms <= to_ms(now + FAR)}
     if table.window_s is None:
         return _whole(table, now, floor, known)
-    due = (row for row in known.values() if row.ends_at and row.due_at is not None and row.due_at <= to_ms(now))
+    due = (
+        row
+        for row in known.values()
+        if row.ends_at and row.due_at is not None and row.due_at <= to_ms(now)
+    )
     again = [visited(table, row, now) for row in islice(due, BATCH)]
     known |= {(row.slot, row.partition): row for row in again}
     first = _first_visits(table, now, floor, _Seen.of(known.values()))
     moments = [m for m in (first.next_at, _moment(next_due)) if m is not None]
-    return Decision([*again, *first.puts], first.skips, first.floor, min(moments, default=None), first.more or len(again) == BATCH)
+    return Decision(
+        [*again, *first.puts],
+        first.skips,
+        first.floor,
+        min(moments, default=None),
+        first.more or len(again) == BATCH,
+    )
 
 
 def _moment(ms: int | None) -> dt.datetime | None:
@@ -61,9 +91,19 @@ def _moment(ms: int | None) -> dt.datetime | None:
 
 
 def visited(table: Timetable, row: VisitRow, now: dt.datetime) -> VisitRow:
-    """`row` as it is when its job has been put: the revisits that lie behind are done with, the next one is named."""
-    left = [s for s in table.revisit_s if row.ends_at + s * 1000 > to_ms(now)] if row.ends_at else []
-    due = row.ends_at + left[0] * 1000 + int(table.spread(f"{row.slot} {left[0]}").total_seconds() * 1000) if left else None
+    """`row` as it is when its job has been put: the revisits that lie behind are done with, the
+    next one is named.
+    """
+    left = (
+        [s for s in table.revisit_s if row.ends_at + s * 1000 > to_ms(now)] if row.ends_at else []
+    )
+    due = (
+        row.ends_at
+        + left[0] * 1000
+        + int(table.spread(f"{row.slot} {left[0]}").total_seconds() * 1000)
+        if left
+        else None
+    )
     passed = len(table.revisit_s) - len(left) if row.ends_at else 0
     return msgspec.structs.replace(
         row,
@@ -77,12 +117,14 @@ def visited(table: Timetable, row: VisitRow, now: dt.datetime) -> VisitRow:
     )
 
 
-# ---- whole datasets ------------------------------------------------------------------------------------------------------
+# ---- whole datasets ------------------------------------------------------------------------------
 def _whole(table: Timetable, now: dt.datetime, floor: int, known: Rows) -> Decision:
     """Moments that were missed become one: asking twice for the same whole says nothing more."""
     puts, moments = [], []
     for partition in table.partitions:
-        row = known.get(("", partition)) or VisitRow(subject=table.subject, partition=partition, slot="")
+        row = known.get(("", partition)) or VisitRow(
+            subject=table.subject, partition=partition, slot=""
+        )
         due = _due(table, row, now)
         if due is not None and due <= now:
             row = visited(table, row, now)
@@ -111,26 +153,41 @@ def _due(table: Timetable, row: VisitRow, now: dt.datetime) -> dt.datetime | Non
     return min(due, retry) if retry is not None else due
 
 
-# ---- windows -------------------------------------------------------------------------------------------------------------
+# ---- windows -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Seen:
-    """What became of windows: visited one by one once they had ended, or left out by the stretch."""
+    """What became of windows: visited one by one once they had ended, or left out by the
+    stretch.
+    """
 
     visits: Rows
     left_out: Sequence[tuple[VisitRow, Window]]
 
     @classmethod
     def of(cls, rows: Iterable[VisitRow]) -> "_Seen":
-        ended = [row for row in rows if row.put_ms >= row.ends_at]  # what was put before the end of its window saw a part of it
-        skipped = [(row, Window(*map(dt.datetime.fromisoformat, row.slot.split("/")))) for row in ended if row.outcome == "skipped"]
-        return cls({(row.slot, row.partition): row for row in ended if row.outcome != "skipped"}, skipped)
+        # what was put before the end of its window saw a part of it
+        ended = [row for row in rows if row.put_ms >= row.ends_at]
+        skipped = [
+            (row, Window(*map(dt.datetime.fromisoformat, row.slot.split("/"))))
+            for row in ended
+            if row.outcome == "skipped"
+        ]
+        return cls(
+            {(row.slot, row.partition): row for row in ended if row.outcome != "skipped"}, skipped
+        )
 
     def has(self, window: Window, partition: str) -> bool:
-        return (window.text, partition) in self.visits or self.stretch(window, partition) is not None
+        return (window.text, partition) in self.visits or self.stretch(
+            window, partition
+        ) is not None
 
     def stretch(self, window: Window, partition: str) -> Window | None:
         """The stretch that a window was left out with."""
-        found = (w for row, w in self.left_out if row.partition == partition and w.since <= window.since and window.until <= w.until)
+        found = (
+            w
+            for row, w in self.left_out
+            if row.partition == partition and w.since <= window.since and window.until <= w.until
+        )
         return next(found, None)
 
     def number(self, partition: str, since: int, until: int) -> int:
@@ -150,12 +207,18 @@ def _first_visits(table: Timetable, now: dt.datetime, floor: int, seen: _Seen) -
     missing, whole, more = 0, True, False
     for looked, window in enumerate(table.windows(begin)):
         if window.until > ticked:
-            later.append(table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text))
+            later.append(
+                table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text)
+            )
             break
         if missing == BATCH or (whole and looked == LOOKS):
             more = True
             break
-        due = table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text) if table.jitter_s else ticked
+        due = (
+            table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text)
+            if table.jitter_s
+            else ticked
+        )
         if due > now:
             later.append(due)
             whole = False  # what lies behind this one may be due before it
@@ -168,11 +231,17 @@ def _first_visits(table: Timetable, now: dt.datetime, floor: int, seen: _Seen) -
 
 
 def _row(table: Timetable, partition: str, window: Window) -> VisitRow:
-    return VisitRow(subject=table.subject, partition=partition, slot=window.text, ends_at=to_ms(window.until))
+    return VisitRow(
+        subject=table.subject, partition=partition, slot=window.text, ends_at=to_ms(window.until)
+    )
 
 
-def _kept_from(table: Timetable, now: dt.datetime, ticked: dt.datetime, begin: dt.datetime, seen: _Seen) -> dt.datetime:
-    """What ends by this moment is left out under the catch-up policy; told from the newest window, however many were missed."""
+def _kept_from(
+    table: Timetable, now: dt.datetime, ticked: dt.datetime, begin: dt.datetime, seen: _Seen
+) -> dt.datetime:
+    """What ends by this moment is left out under the catch-up policy; told from the newest window,
+    however many were missed.
+    """
     before = table.last_tick(ticked - dt.timedelta(seconds=table.jitter_s + 1))
     if table.catch_up == "none" and now - ticked > GRACE + dt.timedelta(seconds=table.jitter_s):
         return ticked
@@ -188,12 +257,20 @@ def _kept_from(table: Timetable, now: dt.datetime, ticked: dt.datetime, begin: d
     return max(kept, begin)
 
 
-def _left_out(table: Timetable, now: dt.datetime, begin: dt.datetime, end: dt.datetime, seen: _Seen) -> list[VisitRow]:
-    """One row for each partition stands for all of its windows that end after `begin` and by `end`."""
+def _left_out(
+    table: Timetable, now: dt.datetime, begin: dt.datetime, end: dt.datetime, seen: _Seen
+) -> list[VisitRow]:
+    """One row for each partition stands for all of its windows that end after `begin` and by
+    `end`.
+    """
     stretch = Window(table.window_by(begin).until, table.window_by(end).until)
     found = []
     for partition in table.partitions:
         number = table.count(begin, end) - seen.number(partition, to_ms(begin), to_ms(end))
         if number > 0:
-            found.append(msgspec.structs.replace(_row(table, partition, stretch), n=number, put_ms=to_ms(now), outcome="skipped"))
+            found.append(
+                msgspec.structs.replace(
+                    _row(table, partition, stretch), n=number, put_ms=to_ms(now), outcome="skipped"
+                )
+            )
     return found

@@ -1,4 +1,6 @@
-"""The scheduler: one leads, the others wait; each tick puts what is due and remembers it in the same transaction."""
+"""The scheduler: one leads, the others wait; each tick puts what is due and remembers it in the
+same transaction.
+"""
 
 import datetime as dt
 import select
@@ -36,14 +38,17 @@ class Ticked:
 
 
 class Scheduler:
-    """Puts jobs by timetables. Any number may run: the holder of the lease works, and every put is fenced by its token."""
+    """Puts jobs by timetables. Any number may run: the holder of the lease works, and every put is
+    fenced by its token.
+    """
 
     def __init__(
         self,
         world: World,
         tables: Callable[[], Sequence[Timetable]],
         *,
-        held: Callable[[str], dt.datetime | None] = lambda dataset: None,  # until when its host wants to be left alone
+        # until when its host wants to be left alone
+        held: Callable[[str], dt.datetime | None] = lambda dataset: None,
         say: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self._world, self._tables, self._held, self._say = world, tables, held, say
@@ -54,7 +59,7 @@ class Scheduler:
     def leads(self) -> bool:
         return self._token is not None
 
-    # ---- leading -----------------------------------------------------------------------------------------------------------
+    # ---- leading ---------------------------------------------------------------------------------
     def _lead(self) -> bool:
         """Keep the lease, or take it when it is free."""
         world = self._world
@@ -64,7 +69,9 @@ class Scheduler:
                 return True
         except Fenced:
             self._lost()
-        self._token = world.store.transaction(lambda tx: tx.leases.take(LEASE, world.holder, world.lease_seconds))
+        self._token = world.store.transaction(
+            lambda tx: tx.leases.take(LEASE, world.holder, world.lease_seconds)
+        )
         if self._token is not None:
             world.hold(self._token)
             self._say("scheduler.leads", emitter=self.emitter)
@@ -76,7 +83,11 @@ class Scheduler:
     def _check(self, tx: Tx) -> Token:
         """Our lease, which is the newest of its name."""
         if self._token is None:
-            raise Fenced("This scheduler does not lead.", expected="its lease", remedy="Nothing was written; it looks again.")
+            raise Fenced(
+                "This scheduler does not lead.",
+                expected="its lease",
+                remedy="Nothing was written; it looks again.",
+            )
         tx.leases.check(self._token)
         return self._token
 
@@ -93,7 +104,7 @@ class Scheduler:
             self._world.let_go(token)
             self._world.store.transaction(lambda tx: tx.leases.release(token))
 
-    # ---- ticking -----------------------------------------------------------------------------------------------------------
+    # ---- ticking ---------------------------------------------------------------------------------
     def tick(self, now: dt.datetime | None = None) -> Ticked:
         """Put everything that is due; nothing when another one leads."""
         now = now or self._world.clock.now()
@@ -101,7 +112,9 @@ class Scheduler:
             return Ticked(leads=False)
         puts, skips, more, moments = 0, 0, False, list[dt.datetime]()
         tables = self._tables()
-        idle = self._world.store.read(lambda tx: {t.subject: self._look(tx, t, now) for t in tables})
+        idle = self._world.store.read(
+            lambda tx: {t.subject: self._look(tx, t, now) for t in tables}
+        )
         for table in tables:
             found = idle[table.subject]
             if found is None:  # there is something to write
@@ -113,14 +126,21 @@ class Scheduler:
                 left_out = sum(row.n for row in found.skips)
                 puts, skips, more = puts + len(found.puts), skips + left_out, more or found.more
                 if found.puts or found.skips:
-                    self._say("schedule.put", schedule=table.name, jobs=len(found.puts), skipped=left_out)
+                    self._say(
+                        "schedule.put", schedule=table.name, jobs=len(found.puts), skipped=left_out
+                    )
             moments += [found.next_at] if found.next_at is not None else []
         return Ticked(True, puts, skips, min(moments, default=None), more)
 
     def _look(self, tx: Tx, table: Timetable, now: dt.datetime) -> Decision | None:
         """The decision when nothing has to be written, None otherwise."""
         decision, floor = self._decide(tx, table, now)
-        if decision.puts or decision.skips or decision.floor != floor or tx.schedule.ended(table.subject, 1):
+        if (
+            decision.puts
+            or decision.skips
+            or decision.floor != floor
+            or tx.schedule.ended(table.subject, 1)
+        ):
             return None
         return decision
 
@@ -133,7 +153,10 @@ class Scheduler:
             return Decision(floor=floor, next_at=held), floor
         rows = tx.schedule.due(table.subject, to_ms(now), BATCH)
         rows += tx.schedule.since(table.subject, floor) if table.window_s else _wholes(tx, table)
-        return decide(table, now, floor, rows, tx.schedule.next_due(table.subject, to_ms(now))), floor
+        return (
+            decide(table, now, floor, rows, tx.schedule.next_due(table.subject, to_ms(now))),
+            floor,
+        )
 
     def _work(self, tx: Tx, table: Timetable, now: dt.datetime) -> Decision:
         """One transaction: what has ended, what is due, its jobs and its rows."""
@@ -147,11 +170,15 @@ class Scheduler:
         for row in decision.skips:
             tx.schedule.put(row)
         if decision.floor != floor:
-            tx.schedule.set_checkpoint(f"floor/{table.subject}", f"{decision.floor} {_shape(table)}")
+            tx.schedule.set_checkpoint(
+                f"floor/{table.subject}", f"{decision.floor} {_shape(table)}"
+            )
         return decision
 
-    # ---- resting -----------------------------------------------------------------------------------------------------------
-    def run(self, until: dt.datetime | None = None, stopping: Callable[[], bool] = lambda: False) -> None:
+    # ---- resting ---------------------------------------------------------------------------------
+    def run(
+        self, until: dt.datetime | None = None, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         """Tick, then rest until the next moment or the bell, for ever or until `until`."""
         world, bell = self._world, self._world.store.bell()
         try:
@@ -181,7 +208,11 @@ class Scheduler:
 
 
 def _wholes(tx: Tx, table: Timetable) -> list[VisitRow]:
-    return [row for partition in table.partitions if (row := tx.schedule.get(table.subject, "", partition)) is not None]
+    return [
+        row
+        for partition in table.partitions
+        if (row := tx.schedule.get(table.subject, "", partition)) is not None
+    ]
 
 
 def _shape(table: Timetable) -> str:
@@ -189,18 +220,34 @@ def _shape(table: Timetable) -> str:
 
 
 def _floor(tx: Tx, table: Timetable, now: dt.datetime) -> int:
-    """Up to where every window has its row; windows that are cut anew, or lie ahead by a wrong clock, are looked at from their start."""
+    """Up to where every window has its row; windows that are cut anew, or lie ahead by a wrong
+    clock, are looked at from their start.
+    """
     value, _, shape = (tx.schedule.checkpoint(f"floor/{table.subject}") or "").partition(" ")
-    return int(value) if value and shape == _shape(table) and int(value) <= to_ms(now + FAR) else to_ms(table.start)
+    return (
+        int(value)
+        if value and shape == _shape(table) and int(value) <= to_ms(now + FAR)
+        else to_ms(table.start)
+    )
 
 
 def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> Any:
     """Put the job of a visit and write the row, in the caller's transaction."""
-    about = f"{table.name}, revisit {row.n} of {len(table.revisit_s)}" if row.ends_at and row.n and row.puts > 1 else table.name
+    about = (
+        f"{table.name}, revisit {row.n} of {len(table.revisit_s)}"
+        if row.ends_at and row.n and row.puts > 1
+        else table.name
+    )
     request = Request(
-        job_type=table.job_type, dataset_id=table.dataset, partition=row.partition, win=row.slot if row.ends_at else "",
-        parameters=table.parameters, pool=table.pool, priority=table.priority, reason=f"{trigger} {about}",
-    )  # fmt: skip
+        job_type=table.job_type,
+        dataset_id=table.dataset,
+        partition=row.partition,
+        win=row.slot if row.ends_at else "",
+        parameters=table.parameters,
+        pool=table.pool,
+        priority=table.priority,
+        reason=f"{trigger} {about}",
+    )
     job = tx.jobs.submit(request)
     tx.schedule.put(msgspec.structs.replace(row, job_id=job.job_id, generation=job.generation))
     return job
@@ -209,17 +256,29 @@ def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> Any:
 def on_event(tx: Tx, table: Timetable, digest: str, now: dt.datetime, emitter: str) -> bool:
     """Upstream said that something changed. False: this event was heard before, and nothing is put.
 
-    While the schedule is paused the event is remembered, and the dataset is asked for when it goes on.
+    While the schedule is paused the event is remembered, and the dataset is asked for when it goes
+    on.
     """
     slot = f"event:{digest}"
     tx.schedule.alone(table.subject)
     tx.schedule.forget_events(table.subject, to_ms(now) - EVENTS_KEPT_MS)
     if tx.schedule.get(table.subject, slot) is not None:
         return False
-    tx.schedule.put(VisitRow(subject=table.subject, partition="", slot=slot, puts=1, put_ms=to_ms(now), outcome="done"))
+    tx.schedule.put(
+        VisitRow(
+            subject=table.subject,
+            partition="",
+            slot=slot,
+            puts=1,
+            put_ms=to_ms(now),
+            outcome="done",
+        )
+    )
     waits = bool(table.paused or paused(tx, table))
     for partition in table.partitions:
-        row = tx.schedule.get(table.subject, "", partition) or VisitRow(subject=table.subject, partition=partition, slot="", outcome="done")
+        row = tx.schedule.get(table.subject, "", partition) or VisitRow(
+            subject=table.subject, partition=partition, slot="", outcome="done"
+        )
         if waits:
             tx.schedule.put(msgspec.structs.replace(row, due_at=to_ms(now)))
         else:

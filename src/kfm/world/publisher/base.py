@@ -1,4 +1,6 @@
-"""What a publisher promises: each effect is one call, and in a dry run none of them leaves the run's own folder."""
+"""What a publisher promises: each effect is one call, and in a dry run none of them leaves the
+run's own folder.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +10,9 @@ __all__ = ["Publisher"]
 
 
 class Publisher(Protocol):
-    """The documents' face for effects. `write_file` goes to zones; release and event are external."""
+    """The documents' face for effects. `write_file` goes to zones; release and event are
+    external.
+    """
 
     def write_file(self, path: str, content: bytes | Path) -> str:
         """Make `content` durable under `path`, once; returns its digest."""
@@ -20,7 +24,9 @@ class Publisher(Protocol):
         """Render the projection `key`."""
 
     def publish_release(self, tag: str, assets: Mapping[str, str]) -> bool:
-        """Announce `assets` (path: digest) under `tag`; False when that tag was announced already."""
+        """Announce `assets` (path: digest) under `tag`; False when that tag was announced
+        already.
+        """
 
     def noop_guard(self) -> None:
         """Raise when this publisher could change something outside a dry run's own folder."""

@@ -14,7 +14,9 @@ __all__ = ["GithubActionsPublisher"]
 
 
 class GithubActionsPublisher:
-    """Step outputs are appended to the file named by `GITHUB_OUTPUT`; without it they are left out."""
+    """Step outputs are appended to the file named by `GITHUB_OUTPUT`; without it they are left
+    out.
+    """
 
     def __init__(self, data: Zone, root: Zone, output: Path | None = None) -> None:
         self._inner = LocalPublisher(data, root)

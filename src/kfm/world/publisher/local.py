@@ -28,7 +28,11 @@ class LocalPublisher:
         self._data.replace(key, value)
 
     def publish_release(self, tag: str, assets: Mapping[str, str]) -> bool:
-        return self._root.create(tagged_path(tag), canonical.dumps({"tag": tag, "assets": dict(assets)}) + b"\n")
+        return self._root.create(
+            tagged_path(tag), canonical.dumps({"tag": tag, "assets": dict(assets)}) + b"\n"
+        )
 
     def noop_guard(self) -> None:
-        raise AssertionError("A local publisher writes for real; a dry run must be wired with the no-op publisher.")
+        raise AssertionError(
+            "A local publisher writes for real; a dry run must be wired with the no-op publisher."
+        )

@@ -1,4 +1,6 @@
-"""A publisher for dry runs: files go to the overlay of the run's own folder, everything external stays undone."""
+"""A publisher for dry runs: files go to the overlay of the run's own folder, everything external
+stays undone.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,9 @@ __all__ = ["NoopPublisher"]
 
 
 class NoopPublisher:
-    """Without a zone it drops everything; with one (the overlay) files are kept there for the rest of the run to read."""
+    """Without a zone it drops everything; with one (the overlay) files are kept there for the rest
+    of the run to read.
+    """
 
     def __init__(self, overlay: Zone | None = None) -> None:
         self._inner = LocalPublisher(overlay, overlay) if overlay is not None else None

@@ -11,9 +11,13 @@ __all__ = ["TracePublisher"]
 
 
 class TracePublisher:
-    """Wraps another publisher; `record` receives one line per call with a strictly increasing `seq`."""
+    """Wraps another publisher; `record` receives one line per call with a strictly increasing
+    `seq`.
+    """
 
-    def __init__(self, inner: Publisher, record: Callable[[dict[str, Any]], None], marks: Mapping[str, Any]) -> None:
+    def __init__(
+        self, inner: Publisher, record: Callable[[dict[str, Any]], None], marks: Mapping[str, Any]
+    ) -> None:
         self._inner, self._record, self._marks = inner, record, dict(marks)
 
     def _note(self, call: str, **fields: Any) -> None:

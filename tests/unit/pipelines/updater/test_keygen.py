@@ -25,11 +25,24 @@ def test_fields_cannot_run_into_one_another() -> None:
     keygen = load("idempotency/keygen")
     keys = {
         keygen.run_key(*fields)  # type: ignore[attr-defined]
-        for fields in (("a|b", "", "", "1"), ("a", "b", "", "1"), ("a\\|b", "", "", "1"), ("a\\", "b", "", "1"), ("a", None, "b", "1"))
+        for fields in (
+            ("a|b", "", "", "1"),
+            ("a", "b", "", "1"),
+            ("a\\|b", "", "", "1"),
+            ("a\\", "b", "", "1"),
+            ("a", None, "b", "1"),
+        )
     }
     assert len(keys) == 5
 
 
 def test_every_documented_file_is_there_and_loads() -> None:
-    for name in ("runner", "idempotency/keygen", "idempotency/ledger", "publisher/base", "publisher/noop", "publisher/github_actions"):
+    for name in (
+        "runner",
+        "idempotency/keygen",
+        "idempotency/ledger",
+        "publisher/base",
+        "publisher/noop",
+        "publisher/github_actions",
+    ):
         assert load(name).__all__, name  # type: ignore[attr-defined]

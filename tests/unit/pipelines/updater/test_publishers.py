@@ -1,4 +1,6 @@
-"""Each publisher method, on each publisher; the trace is ordered; a dry run cannot be wired with one that writes."""
+"""Each publisher method, on each publisher; the trace is ordered; a dry run cannot be wired with
+one that writes.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,10 @@ def zone(tmp_path: Path) -> LocalZone:
 
 
 def writers(zone: LocalZone, tmp_path: Path) -> dict[str, Any]:
-    return {"local": LocalPublisher(zone, zone), "github": GithubActionsPublisher(zone, zone, tmp_path / "outputs")}
+    return {
+        "local": LocalPublisher(zone, zone),
+        "github": GithubActionsPublisher(zone, zone, tmp_path / "outputs"),
+    }
 
 
 @pytest.mark.parametrize("name", ["local", "github"])
@@ -32,7 +37,9 @@ def test_a_real_publisher_writes(zone: LocalZone, tmp_path: Path, name: str) -> 
     publisher.update_metadata("p", b"2")
     assert zone.read("p") == b"2"
     assert publisher.publish_release("d/00000001", {"x": "sha256:0"})
-    assert not publisher.publish_release("d/00000001", {"x": "sha256:0"}), "the marker says it has happened"
+    assert not publisher.publish_release("d/00000001", {"x": "sha256:0"}), (
+        "the marker says it has happened"
+    )
     publisher.emit_event("updater.run", {"run_id": "r"})
     with pytest.raises(AssertionError):
         publisher.noop_guard()
@@ -65,6 +72,12 @@ def test_a_trace_lists_every_call_in_order_before_it_happens(zone: LocalZone) ->
     publisher.publish_release("d/1", {})
     with pytest.raises(AssertionError):
         publisher.noop_guard()
-    assert [line["call"] for line in lines] == ["write_file", "update_metadata", "emit_event", "publish_release", "noop_guard"]
+    assert [line["call"] for line in lines] == [
+        "write_file",
+        "update_metadata",
+        "emit_event",
+        "publish_release",
+        "noop_guard",
+    ]
     assert all(line["dry_run"] for line in lines)
     json.dumps(lines)
