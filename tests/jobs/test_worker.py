@@ -68,7 +68,7 @@ def test_the_second_signal_stops_at_once_and_gives_the_jobs_back(workers: Worker
     # two of one kind are one to a process that had no turn in between
     worker.send_signal(signal.SIGINT)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(180) == 143
+    assert worker.wait(180) in (130, 143), "of two at once either may be heard last"
     job = workers.job(job_id)
     assert (job.state, job.owner, job.attempts) == ("queued", None, 0)
     assert all(gone(pid) for pid in workers.pids())

@@ -4,6 +4,8 @@ is for and what it offers.
 
 import ast
 import importlib
+import io
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ SRC = Path(__file__).parents[2] / "src" / "kfm"
 LOOSE = {"__init__.py", "__main__.py", "connect.py", "testing.py"}
 # what one must hold in the head
 ENGINE = ("model", "zones", "store", "channel", "evidence", "judge", "run")
-MOST_ENGINE_LINES = 14_000
+MOST_ENGINE_LINES = 11_500
 
 # room -> the rooms it may import, hidden imports and imports for types counted
 SEAMS = {"model", "zones", "store", "sandbox", "fetch", "keys", "policy", "catalog", "connectors"}
@@ -58,6 +60,7 @@ def imports(path: Path) -> set[str]:
     """Every kfm module that `path` imports, also inside functions and for types."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
+        assert getattr(node, "level", 0) == 0, f"{path.name}: an import names the whole way"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "kfm":
             found |= {
                 full if (full := f"{node.module}.{a.name}") in NAMES else node.module
@@ -137,27 +140,22 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
 
 
 def test_the_engine_fits_in_a_head() -> None:
-    """Lines of code alone: blank lines, comments and docstrings cost nothing."""
+    """Blank lines, comments, docstrings and the width of a page cost nothing."""
     count = sum(lines_of_code(p) for p in MODULES if own(p) in ENGINE)
     assert count < MOST_ENGINE_LINES, f"{count:,} lines: give what is new a room of its own"
 
 
 def lines_of_code(path: Path) -> int:
-    text = path.read_text()
-    told: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            told |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    lines = enumerate(text.splitlines(), 1)
-    return sum(
-        1
-        for number, line in lines
-        if line.strip() and not line.strip().startswith("#") and number not in told
-    )
+    """Lines as the parser counts them: one over five rows is one."""
+    apart = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT)
+    count, line = 0, []
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.NEWLINE:
+            count += line != [tokenize.STRING]  # a docstring
+            line = []
+        elif token.type not in apart:
+            line.append(token.type)
+    return count
 
 
 @pytest.mark.parametrize("path", MODULES, **ids)
@@ -218,8 +216,20 @@ def test_no_other_code_writes(path: Path) -> None:
     """The engine writes through zones, store and publisher only; who judges and who plans writes
     nothing.
     """
-    writes = ("channel", "world", "evidence", "diff", "judge", "run", "upkeep", "jobs", "catalog")
-    if own(path) not in writes or path.parent.name == "publisher" or path.name == "job_log.py":
+    writes = [
+        "channel",
+        "world",
+        "evidence",
+        "diff",
+        "judge",
+        "run",
+        "upkeep",
+        "jobs",
+        "catalog",
+        "keys",
+    ]
+    apart = path.name in ("job_log.py", "attest.py", "commitments.py")  # keys lie in a folder
+    if own(path) not in writes or path.parent.name == "publisher" or apart:
         return
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call):
@@ -231,6 +241,8 @@ def test_no_other_code_writes(path: Path) -> None:
             continue
         assert name not in WRITERS, f"{path.name}:{node.lineno} calls {name}"
         assert name != "open", f"{path.name}:{node.lineno} opens a file"
+        moves = ast.unparse(node.func) in ("os.replace", "os.link")
+        assert not moves, f"{path.name}:{node.lineno} moves a file"
         starts = name in ("Popen", "system") or ast.unparse(node.func) == "subprocess.run"
         assert not starts or path.name == "worker.py", f"{path.name}:{node.lineno} starts a process"
 
