@@ -10,7 +10,10 @@ import orjson
 
 from kfm.model.errors import UsageError
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "NotIJson", "dumps", "loads"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "Json", "NotIJson", "dumps", "loads"]
+
+# an object of somebody else's, or one that is only passed on: what is our own is a struct
+Json = dict[str, Any]
 
 # a fixed bound: whether a document is accepted may not depend on who calls, from how deep a stack
 MAX_DEPTH = 200
