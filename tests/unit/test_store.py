@@ -610,6 +610,37 @@ def test_a_batch_waits_for_the_disk_when_one_of_it_must(store: Any) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_was_to_follow_a_transaction_that_sqlite_took_back_never_happens(
+    store: Any, before: int, swallows: bool
+) -> None:
+    """On some errors SQLite does not wait to be asked for a rollback, and takes the batch along."""
+    ran: list[str] = []
+    insert = "insert or rollback into meta (key, value) values ('k', 'v')"
+    store.transaction(lambda tx: tx.runs._db.execute(insert))
+
+    def good(tx: Any) -> None:
+        tx.runs.insert(row("r1"))
+        store.after_commit(lambda: ran.append("good"))
+        store.on_rollback(lambda: ran.append("undone"))
+
+    def bad(tx: Any) -> None:
+        store.after_commit(lambda: ran.append("bad"))
+        store.on_rollback(lambda: ran.append("undone"))
+        with contextlib.suppress(sqlite3.IntegrityError if swallows else ()):
+            tx.runs._db.execute(insert)
+
+    batch = [Ticket(work, True) for work in (*[good] * before, bad)]
+    with pytest.raises(KfmError, match="took a transaction back" if swallows else "UNIQUE"):
+        store._commit(batch)
+    assert ran == ["undone"] * len(batch)
+    store.transaction(lambda tx: tx.jobs.put("d", "", ""))
+    assert ran == ["undone"] * len(batch), "nor with the next one"
+    assert store.read(lambda tx: tx.runs.recent()) == []
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_after_tidying_up_the_file_alone_holds_everything(
     store: Any, place: Place, tmp_path: Path
 ) -> None:

@@ -157,7 +157,8 @@ class SqliteStore:
                 try:
                     return work(Tx(self, self._reader))
                 finally:
-                    self._reader.execute("rollback")
+                    if self._reader.in_transaction:  # else SQLite has ended it, and said why
+                        self._reader.execute("rollback")
             except sqlite3.DatabaseError as error:
                 raise _damaged(self.path, error) from error
 
@@ -237,7 +238,6 @@ class SqliteStore:
                     if self._one(ticket, alone=len(batch) == 1):
                         kept.append(self._after)
                         undo += self._undo
-                    self._after = []
                 if kept:
                     db.execute("commit")
                     undo.clear()
@@ -266,10 +266,14 @@ class SqliteStore:
             )
 
     def _one(self, ticket: Ticket, alone: bool) -> bool:
-        """Run one ticket; a failing one is dropped from the batch, the others commit."""
+        """Run one ticket; a failing one is dropped from the batch, the others commit.
+
+        Some errors make SQLite take back the whole transaction by itself. Then there is no batch
+        any more, and the first error is that of all of it.
+        """
+        self._after, self._undo = [], []
         if not alone:
             self._db.execute("savepoint ticket")
-        self._undo = []
         try:
             ticket.result = ticket.work(self._tx)
         except BaseException as error:
@@ -278,15 +282,17 @@ class SqliteStore:
                 if isinstance(error, sqlite3.DatabaseError)
                 else error
             )
+        taken_back = not self._db.in_transaction
+        if ticket.error is not None or taken_back:
             for call in reversed(self._undo):
                 call()
-            if not alone:
+        if taken_back:
+            raise ticket.error or _taken_back(self.path)
+        if not alone:
+            if ticket.error is not None:
                 self._db.execute("rollback to ticket")
-            return False
-        finally:
-            if not alone:
-                self._db.execute("release ticket")
-        return True
+            self._db.execute("release ticket")
+        return ticket.error is None
 
     def check(self) -> str:
         """'ok', or what SQLite finds wrong with the file."""
@@ -444,6 +450,14 @@ def _store_error(path: Path, error: BaseException) -> KfmError:
             remedy="Free space or make it writable, then run again: nothing is lost.",
         )
     return _damaged(path, error)
+
+
+def _taken_back(path: Path) -> StepFailed:
+    return StepFailed(
+        f"The store {path.name} took a transaction back before it was done.",
+        expected="a transaction that is committed whole",
+        remedy="Run again: nothing of it was stored.",
+    )
 
 
 def _damaged(path: Path, error: BaseException) -> IntegrityError:
