@@ -170,6 +170,17 @@ def test_two_runs_at_once_make_one_version(kfm: Kfm, ws: Path, sample: SampleUps
     assert states(ws) == ["COMMITTED"]
 
 
+def test_what_the_system_refuses_before_a_run_begins_is_its_outcome_too(kfm: Kfm, ws: Path) -> None:
+    """One dataset answers as many do: with its run, whatever it was that failed."""
+    (ws / "ledger" / "turnstile.lock").mkdir(parents=True)
+    for names in ([QUAKES], ["--all"]):
+        said = kfm("run", *names, "--json")
+        assert said.code == 1, said
+        (run,) = (r for r in said.json["runs"] if r["dataset_id"] == QUAKES)
+        assert (run["state"], run["exit_code"]) == ("FAILED", 1)
+        assert "The system refused an operation" in run["reason"]
+
+
 def test_a_run_that_may_not_wait_is_fenced_at_once(
     kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:

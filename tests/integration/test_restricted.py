@@ -273,8 +273,8 @@ def test_a_planted_leak_is_caught_by_name(kfm: Kfm, ws: Path, up: Upstream, leak
         f"def transform(ctx, rows):\n    {code}\n    yield from rows\n"
     )
     said = kfm("run", SITES, "--json")
-    reasons = said.json["runs"][0]["reasons"]
     assert said.code == 3, said
+    reasons = said.json["runs"][0]["reasons"]
     assert any(r["code"].startswith("leak.") and where in r["message"] for r in reasons), reasons
     assert not (ws / "data" / "processed").exists() and not (ws / "data" / "catalog").exists()
 

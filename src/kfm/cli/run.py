@@ -238,14 +238,17 @@ def run_dataset(
                 if outcome.exit_code == 7 and accepts:
                     outcome = _accepted(world, target, outcome, seen, args.reason, wait)
                 outcome = _noted(world, outcome)
-        except KfmError as error:
+        except BrokenPipeError:
+            raise  # whoever listened to us went away
+        except (KfmError, OSError) as error:
+            failure = understood(error)
             outcome = Outcome(
                 dataset_id=name,
                 run_id="",
-                state="FENCED" if error.exit_code == 5 else "FAILED",
-                reason=error.happened,
-                exit_code=error.exit_code,
-                remedy=error.remedy,
+                state="FENCED" if failure.exit_code == 5 else "FAILED",
+                reason=failure.happened,
+                exit_code=failure.exit_code,
+                remedy=failure.remedy,
                 partition=target.partition,
                 window=win,
             )
