@@ -4,12 +4,12 @@ renderers share.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.origin import worded
 
 __all__ = [
@@ -42,7 +42,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     digest: str  # "sha256:" and 64 hex digits
     size: int
     media_type: str
-    columns: tuple[dict[str, Any], ...] = ()  # {name, type, …}
+    columns: tuple[Json, ...] = ()  # {name, type, …}
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,18 +71,18 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     # west, south, east, north; west > east: across the antimeridian
     bbox: tuple[float, float, float, float] | None = None
     interval: tuple[str, str] | None = None  # RFC 3339, of the data
-    steps: tuple[dict[str, Any], ...] = ()  # governed transforms: {kind, discharges, …settings}
+    steps: tuple[Json, ...] = ()  # governed transforms: {kind, discharges, …settings}
     h3_resolution: int | None = None
     modified: str | None = None  # RFC 3339
     origin: tuple[str, ...] = ()  # how the data were obtained, unless live
 
 
-def rendered(record: Mapping[str, Any]) -> bytes:
+def rendered(record: Mapping[str, object]) -> bytes:
     """The bytes of a record: the same record, the same bytes."""
     return canonical.dumps(dict(record)) + b"\n"
 
 
-def known(members: Mapping[str, Any]) -> dict[str, Any]:
+def known(members: Mapping[str, object]) -> Json:
     """`members` without those of which nothing is known."""
     return {name: value for name, value in members.items() if value is not None}
 
@@ -122,7 +122,7 @@ def _named(who: str) -> tuple[str, str | None]:
     return (found["name"] or found["address"], found["address"]) if found else (who, None)
 
 
-def lineage(steps: Sequence[Mapping[str, Any]]) -> str:
+def lineage(steps: Sequence[Json]) -> str:
     """The governed transforms in one paragraph."""
     if not steps:
         return "Read, checked and converted; no governed transform was applied."
@@ -131,7 +131,7 @@ def lineage(steps: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def step_words(step: Mapping[str, Any]) -> str:
+def step_words(step: Json) -> str:
     """One governed transform: what it did, which obligation it discharged, with which settings."""
     settings = {name: value for name, value in step.items() if name not in _STEP} | (
         step.get("settings") or {}
@@ -144,7 +144,7 @@ def step_words(step: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(said)})" if said else name
 
 
-def geometry(bbox: Sequence[float]) -> dict[str, Any]:
+def geometry(bbox: Sequence[float]) -> Json:
     """The box as GeoJSON: a point or a line when it has no area, in two parts when it crosses the
     antimeridian (RFC 7946, 3.1.9).
     """

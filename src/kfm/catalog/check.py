@@ -4,7 +4,7 @@ at.
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -13,6 +13,7 @@ from kfm.catalog.base import Described, geometry, href, licence_iri
 from kfm.catalog.prov import prov_load, undeclared
 from kfm.catalog.stac import stac_licence
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.paths import (
     collection_path,
@@ -78,7 +79,7 @@ class Dcat(
         "records": "kfm:record",
     },
 ):
-    context: dict[str, Any]
+    context: Json
     id: str
     type: Literal["dcat:Dataset"]
     identifier: str
@@ -91,7 +92,7 @@ class Dcat(
     generation: int
     version: str | None = None
     previous: str | None = None
-    included: list[dict[str, Any]] = []
+    included: list[Json] = []
     records: list[About] = []
     spatial: Location | None = None
 
@@ -120,7 +121,7 @@ class Item(msgspec.Struct):
     type: Literal["Feature"]
     stac_version: Literal["1.0.0", "1.1.0"]
     id: str
-    geometry: dict[str, Any]
+    geometry: Json
     bbox: list[float]
     properties: Properties
     links: list[Link]
@@ -283,7 +284,7 @@ def _provenance(files: Mapping[str, bytes], d: Described) -> Iterator[Finding]:
         )
 
 
-Fact = tuple[str, Any, Any]  # of what, as the record has it, as the version has it
+Fact = tuple[str, object, object]  # of what, as the record has it, as the version has it
 
 
 def _disagreements(path: str, facts: Iterator[Fact]) -> Iterator[Finding]:
@@ -351,7 +352,7 @@ def _collection_facts(record: Collection, d: Described) -> Iterator[Fact]:
     yield "bounding box", record.extent.spatial.bbox[:1], [list(d.bbox or ())]
 
 
-def _prov_facts(entities: Mapping[str, Any], version: str, d: Described) -> Iterator[Fact]:
+def _prov_facts(entities: Mapping[str, Json], version: str, d: Described) -> Iterator[Fact]:
     yield "version digest", entities[version]["kfm:versionDigest"], d.version_digest
     said = {
         name: entity.get("kfm:digest")
@@ -363,7 +364,7 @@ def _prov_facts(entities: Mapping[str, Any], version: str, d: Described) -> Iter
         yield f"digest of {name}", said.get(name), true.get(name)
 
 
-def _artifact_facts(said: Mapping[str, Any], d: Described) -> Iterator[Fact]:
+def _artifact_facts(said: Mapping[str, object], d: Described) -> Iterator[Fact]:
     true = {
         f"{version_folder(d.dataset_id, d.version_id)}/{artifact.path}": (
             artifact.digest,

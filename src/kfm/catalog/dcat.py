@@ -4,7 +4,6 @@ version.
 
 import re
 from itertools import pairwise
-from typing import Any
 from urllib.parse import quote
 
 from kfm.catalog.base import (
@@ -20,11 +19,12 @@ from kfm.catalog.base import (
     rendered,
 )
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.paths import version_folder
 
 __all__ = ["dcat", "version_dcat"]
 
-CONTEXT: dict[str, Any] = {  # inline, so that reading a record never needs the network
+CONTEXT: Json = {  # inline, so that reading a record never needs the network
     "dcat": "http://www.w3.org/ns/dcat#",
     "dcterms": "http://purl.org/dc/terms/",
     "foaf": "http://xmlns.com/foaf/0.1/",
@@ -113,7 +113,7 @@ def _iri(described: Described) -> str:
     return f"kfm://dataset/{described.dataset_id}"
 
 
-def _record(d: Described, me: str, folder: str, more: list[dict[str, Any]]) -> dict[str, Any]:
+def _record(d: Described, me: str, folder: str, more: list[Json]) -> Json:
     """What both forms say. Names are those of DCAT-US; what its JSON has no RDF form for is written
     with a prefix.
     """
@@ -190,7 +190,7 @@ def _record(d: Described, me: str, folder: str, more: list[dict[str, Any]]) -> d
     }
 
 
-def _distribution(d: Described, artifact: Artifact, url: str) -> dict[str, Any]:
+def _distribution(d: Described, artifact: Artifact, url: str) -> Json:
     return {
         "@id": f"{_iri(d)}@{d.version_id}/{href(artifact.path)}",
         "@type": "dcat:Distribution",

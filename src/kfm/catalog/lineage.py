@@ -3,16 +3,23 @@ event.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.ledger import LedgerRow
 from kfm.model.schedule import without_emitter
 
-__all__ = ["LineageRecord", "cypher", "edges", "labels_told", "openlineage", "record_of"]
+__all__ = ["LineageRecord", "Used", "cypher", "edges", "labels_told", "openlineage", "record_of"]
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """An input as it may be told: its address, and its digest or a commitment to it."""
+
+    uri: str
+    hash: str
 
 
 class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,15 +35,15 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
     version_id: str
     version_digest: str
     base_version: str | None
-    inputs: tuple[dict[str, Any], ...]  # {uri, hash}
-    outputs: tuple[dict[str, Any], ...]  # {key, path, hash}
+    inputs: tuple[Used, ...]
+    outputs: tuple[str, ...]  # paths below the version's folder
     labels: dict[str, str] = {}  # sensitivity, policy_label, care_label, licence: those there are
 
 
 def record_of(
     public: Callable[[str, str], str],
     row: LedgerRow,
-    artifacts: Mapping[str, Mapping[str, Any]],
+    artifacts: Iterable[str],
     labels: Mapping[str, str | None],
 ) -> LineageRecord:
     """The lineage of a promoted run; promote and reindex both make it here, so that they say the
@@ -58,17 +65,15 @@ def record_of(
         version_digest=str(row.version_digest),
         base_version=row.base_version,
         inputs=tuple(
-            {"uri": s["source_url"], "hash": public(d, s["digest"])}
+            Used(uri=s["source_url"], hash=public(d, s["digest"]))
             for s in msgspec.json.decode(row.source_metadata)
         ),
-        outputs=tuple(
-            {"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()
-        ),
+        outputs=tuple(artifacts),
         labels={name: value for name, value in labels.items() if value},
     )
 
 
-def labels_told(spec: Mapping[str, Any] | None) -> dict[str, str | None]:
+def labels_told(spec: Json | None) -> dict[str, str | None]:
     """The labels a run was made under, from the spec in its journaled PLAN or its record: whoever
     tells them later says the same.
     """
@@ -82,7 +87,7 @@ def labels_told(spec: Mapping[str, Any] | None) -> dict[str, str | None]:
 def edges(record: LineageRecord) -> list[tuple[str, str, str]]:
     """(source, kind, target) rows for recursive queries."""
     run, version = f"run:{record.run_id}", f"version:{record.dataset_id}@{record.version_id}"
-    found = [(f"asset:{i['uri']}#{i['hash']}", "USED_IN", run) for i in record.inputs]
+    found = [(f"asset:{i.uri}#{i.hash}", "USED_IN", run) for i in record.inputs]
     found.append((run, "GENERATED", version))
     if record.base_version and record.base_version != record.version_id:
         found.append((version, "SUPERSEDES", f"version:{record.dataset_id}@{record.base_version}"))
@@ -118,11 +123,11 @@ def cypher(record: LineageRecord) -> str:
     ]
     for asset in record.inputs:
         lines.append(
-            f"MERGE (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}) ON CREATE SET"
+            f"MERGE (a:Asset {{uri: {q(asset.uri)}, hash: {q(asset.hash)}}}) ON CREATE SET"
             f" a.first_seen_at = {q(record.started_at)};"
         )
         lines.append(
-            f"MATCH (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}), (r:Run {{id:"
+            f"MATCH (a:Asset {{uri: {q(asset.uri)}, hash: {q(asset.hash)}}}), (r:Run {{id:"
             f" {q(record.run_id)}}}) MERGE (a)-[:USED_IN]->(r);"
         )
     return "\n".join(lines) + "\n"
@@ -134,7 +139,7 @@ SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 
 def openlineage(record: LineageRecord) -> bytes:
     """A COMPLETE event: what the run used, by address, and the version it made."""
-    event: dict[str, Any] = {
+    event: Json = {
         "eventType": "COMPLETE",
         "eventTime": record.started_at,
         "producer": PRODUCER,
@@ -143,22 +148,22 @@ def openlineage(record: LineageRecord) -> bytes:
         "job": {"namespace": "kfm", "name": record.updater_id},
         "inputs": [
             {
-                "namespace": _namespace(i["uri"]),
-                "name": i["uri"],
-                "facets": {"version": _version(i["hash"])},
+                "namespace": _namespace(i.uri),
+                "name": i.uri,
+                "facets": {"version": _version(i.hash)},
             }
             for i in record.inputs
         ],
         "outputs": [
             {
                 "namespace": "kfm",
-                "name": f"{record.dataset_id}/{o['path']}",
+                "name": f"{record.dataset_id}/{path}",
                 "facets": {
                     "version": _version(record.version_id),
                     **({"tags": _tags(record.labels)} if record.labels else {}),
                 },
             }
-            for o in record.outputs
+            for path in record.outputs
         ],
     }
     return canonical.dumps(event) + b"\n"
@@ -177,7 +182,7 @@ def _version(value: str) -> dict[str, str]:
     }
 
 
-def _tags(labels: Mapping[str, str]) -> dict[str, Any]:
+def _tags(labels: Mapping[str, str]) -> Json:
     return {
         "_producer": PRODUCER,
         "_schemaURL": "https://openlineage.io/spec/facets/1-0-0/TagsDatasetFacet.json",

@@ -2,13 +2,13 @@
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from kfm.catalog.base import href, known, rendered, step_words
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 
 __all__ = ["ProvRun", "prov", "prov_load", "undeclared"]
@@ -57,9 +57,9 @@ class ProvRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: str | None = None
     agent: str  # the key id of the builder
     approvals: tuple[str, ...] = ()  # the people who approved
-    inputs: tuple[dict[str, Any], ...]  # {uri, digest, commitment}
-    outputs: tuple[dict[str, Any], ...]  # {path, digest}
-    steps: tuple[dict[str, Any], ...] = ()  # {id, kind, discharges, settings}
+    inputs: tuple[Json, ...]  # {uri, digest, commitment}
+    outputs: tuple[dict[str, str], ...]  # {path, digest}
+    steps: tuple[Json, ...] = ()  # {id, kind, discharges, settings}
     base_version: str | None = None
     care_label: str | None = None
     sensitivity: str | None = None
@@ -183,12 +183,12 @@ class _Document:
     """
 
     def __init__(self) -> None:
-        self.records: dict[str, dict[str, dict[str, Any]]] = {}
+        self.records: dict[str, dict[str, Json]] = {}
 
-    def add(self, kind: str, identifier: str, members: Mapping[str, Any]) -> None:
+    def add(self, kind: str, identifier: str, members: Mapping[str, object]) -> None:
         self.records.setdefault(kind, {})[identifier] = known(members)
 
-    def relate(self, kind: str, **members: Any) -> None:
+    def relate(self, kind: str, **members: object) -> None:
         number = len(self.records.setdefault(kind, {}))
         self.add(
             kind, f"_:{kind}{number}", {f"prov:{name}": value for name, value in members.items()}
@@ -199,17 +199,16 @@ def _name(qualified: str) -> dict[str, str]:
     return {"$": qualified, "type": "prov:QUALIFIED_NAME"}
 
 
-def prov_load(text: str | bytes, *, whole: bool = False) -> dict[str, Any]:
+def prov_load(text: str | bytes, *, whole: bool = False) -> Json:
     """The document, if it is PROV-JSON; `whole` also asks that no relation leaves an end open.
     Raises `UsageError` naming the member.
     """
-    document = canonical.loads(text.encode() if isinstance(text, str) else text)
+    document = _object(canonical.loads(text.encode() if isinstance(text, str) else text), "$")
     _check(document, "$", {"prov", "xsd", "xsi"}, whole=whole)
-    checked: dict[str, Any] = document
-    return checked
+    return document
 
 
-def undeclared(document: Mapping[str, Any]) -> set[str]:
+def undeclared(document: Json) -> set[str]:
     """Entities, activities and agents that a relation speaks of and nothing describes."""
     declared = {name for kind in ELEMENTS for name in document.get(kind, {})}
     relations = [
@@ -220,10 +219,13 @@ def undeclared(document: Mapping[str, Any]) -> set[str]:
         for record in relations
         for end in REFERENCES & record.keys()
         for name in _each(record[end])
+        if isinstance(name, str)
     } - declared
 
 
-def _check(document: Any, path: str, prefixes: set[str], *, whole: bool, top: bool = True) -> None:
+def _check(
+    document: object, path: str, prefixes: set[str], *, whole: bool, top: bool = True
+) -> None:
     members = _object(document, path)
     own = _object(members.get("prefix", {}), f"{path}.prefix")
     _need(
@@ -247,7 +249,7 @@ def _check(document: Any, path: str, prefixes: set[str], *, whole: bool, top: bo
                 _check_record(kind, record, place, prefixes, whole=whole)
 
 
-def _records(content: Any, where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _records(content: object, where: str) -> Iterator[tuple[str, Json, str]]:
     """(name, record, path): PROV-JSON allows several records of one name as an array."""
     for name, found in _object(content, where).items():
         for record in _each(found):
@@ -255,7 +257,7 @@ def _records(content: Any, where: str) -> Iterator[tuple[str, dict[str, Any], st
 
 
 def _check_record(
-    kind: str, record: Mapping[str, Any], path: str, prefixes: set[str], *, whole: bool
+    kind: str, record: Mapping[str, object], path: str, prefixes: set[str], *, whole: bool
 ) -> None:
     ends = RELATIONS.get(kind, ())
     open_ends = [end for end in ends if end not in record]
@@ -278,13 +280,14 @@ def _check_record(
             )
 
 
-def _check_name(name: Any, path: str, prefixes: set[str]) -> None:
-    _need(isinstance(name, str) and bool(name), path, "a qualified name")
+def _check_name(name: object, path: str, prefixes: set[str]) -> None:
+    if not isinstance(name, str) or not name:
+        raise _not_prov(path, "a qualified name")
     prefix, colon, _ = name.partition(":")
     _need(not colon or prefix == "_" or prefix in prefixes, path, "a name whose prefix is declared")
 
 
-def _is_value(value: Any) -> bool:
+def _is_value(value: object) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, str | int | float)
     return (
@@ -294,27 +297,31 @@ def _is_value(value: Any) -> bool:
     )
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: object) -> bool:
     try:
-        return bool(dt.datetime.fromisoformat(value))
-    except (TypeError, ValueError):
+        return isinstance(value, str) and bool(dt.datetime.fromisoformat(value))
+    except ValueError:
         return False
 
 
-def _each(value: Any) -> list[Any]:
+def _each(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _object(value: Any, path: str) -> dict[str, Any]:
-    _need(isinstance(value, dict), path, "an object")
-    found: dict[str, Any] = value
-    return found
+def _object(value: object, path: str) -> Json:
+    if not isinstance(value, dict):
+        raise _not_prov(path, "an object")
+    return value
 
 
 def _need(right: bool, path: str, expected: str) -> None:
     if not right:
-        raise UsageError(
-            f"Not PROV-JSON at {path}.",
-            expected=expected,
-            remedy="Ask whoever wrote the document for a valid one.",
-        )
+        raise _not_prov(path, expected)
+
+
+def _not_prov(path: str, expected: str) -> UsageError:
+    return UsageError(
+        f"Not PROV-JSON at {path}.",
+        expected=expected,
+        remedy="Ask whoever wrote the document for a valid one.",
+    )

@@ -3,7 +3,6 @@ keeps of itself.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from kfm.catalog.base import (
     Artifact,
@@ -16,6 +15,7 @@ from kfm.catalog.base import (
     publisher,
     rendered,
 )
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.paths import version_folder
 
@@ -97,9 +97,7 @@ def stac_collection(described: Described, item_versions: Sequence[str]) -> bytes
     return rendered(known(collection))
 
 
-def _item(
-    d: Described, folder: str, links: list[dict[str, str]], modified: str | None
-) -> dict[str, Any]:
+def _item(d: Described, folder: str, links: list[dict[str, str]], modified: str | None) -> Json:
     return {
         "type": "Feature",
         "stac_version": STAC_VERSION,
@@ -136,7 +134,7 @@ def _times(d: Described, modified: str | None) -> dict[str, str | None]:
     return {"datetime": None, "start_datetime": start, "end_datetime": end}
 
 
-def _asset(folder: str, artifact: Artifact) -> dict[str, Any]:
+def _asset(folder: str, artifact: Artifact) -> Json:
     asset = {
         "href": f"{folder}/{href(artifact.path)}",
         "title": artifact.path,
@@ -155,7 +153,7 @@ def _asset(folder: str, artifact: Artifact) -> dict[str, Any]:
     return known(asset)
 
 
-def _record_asset(folder: str, path: str, digest: str) -> dict[str, Any]:
+def _record_asset(folder: str, path: str, digest: str) -> Json:
     return {
         "href": f"{folder}/{href(path)}",
         "type": "application/json",
@@ -168,7 +166,7 @@ def _multihash(digest: str) -> str:
     return "1220" + digest.removeprefix("sha256:")  # sha2-256, 32 bytes
 
 
-def _labels(d: Described) -> dict[str, Any]:
+def _labels(d: Described) -> Json:
     labels = {
         "kfm:sensitivity": d.sensitivity,
         "kfm:policy_label": d.policy_label,

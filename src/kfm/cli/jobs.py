@@ -355,13 +355,13 @@ def _pools(store: Store, workspace: Workspace, args: Any) -> int:
 
     rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))
     if args.json:
-        emit({"pools": rows})
+        emit({"pools": msgspec.to_builtins(rows)})
         return 0
     for row in rows:
-        slots = f"{row['running']} of {row['slots']}" if row["slots"] else f"{row['running']}"
-        waits = f", the oldest for {row['wait_ms'] / 1000:.0f} s" if row["queued"] else ""
+        slots = f"{row.running} of {row.slots}" if row.slots else f"{row.running}"
+        waits = f", the oldest for {row.wait_ms / 1000:.0f} s" if row.queued else ""
         show(
-            f"  {sign('RUNNING' if row['running'] else 'NOOP')} {row['name']:<16} {slots} running,"
-            f" {row['queued']} wait{waits} {row['paused']}"
+            f"  {sign('RUNNING' if row.running else 'NOOP')} {row.name:<16} {slots} running,"
+            f" {row.queued} wait{waits} {row.paused}"
         )
     return 0

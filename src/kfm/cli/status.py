@@ -78,7 +78,7 @@ def main(args: Any) -> int:
             {
                 "datasets": rows,
                 "attention": [msgspec.to_builtins(a) for a in needs],
-                "pools": pools,
+                "pools": msgspec.to_builtins(pools),
                 "freshness": late,
             }
         )

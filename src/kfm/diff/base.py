@@ -1,8 +1,10 @@
 """What a comparison of two versions says, and how its values are written."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+
+from kfm.model.canonical import Json
 
 __all__ = [
     "Change",
@@ -10,6 +12,7 @@ __all__ = [
     "Diff",
     "Measure",
     "Place",
+    "Value",
     "number",
     "plain",
     "shown",
@@ -18,14 +21,16 @@ __all__ = [
 ]
 
 Place = tuple[float, float]  # longitude, latitude
+Value = int | float | str | None  # of a profile
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One row that differs."""
 
     kind: Literal["added", "removed", "changed"]
-    key: dict[str, Any] = {}  # empty when rows were compared whole
-    cells: dict[str, tuple[Any, Any]] = {}  # column -> old, new; of a changed row only what changed
+    key: Json = {}  # empty when rows were compared whole
+    # column -> old, new; of a changed row only what changed
+    cells: dict[str, tuple[object, object]] = {}
     # great-circle metres between the two centroids, when the geometry changed
     moved_m: float | None = None
     old_at: Place | None = None
@@ -39,8 +44,8 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
     measure: str  # rows, missing, lowest, highest, earliest, latest, west, south, east, north
     column: str = ""
-    before: Any = None
-    after: Any = None
+    before: Value = None
+    after: Value = None
     change: int | float | None = None
 
 
@@ -109,9 +114,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         return [m for m in self.profile if m.before != m.after and m.column not in gone]
 
 
-def to_json(diff: Diff) -> dict[str, Any]:
+def to_json(diff: Diff) -> Json:
     """The comparison as plain JSON values."""
-    found: dict[str, Any] = msgspec.to_builtins(diff)
+    found: Json = msgspec.to_builtins(diff)
     return found
 
 
@@ -120,7 +125,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as people read it."""
     return (
         "null"
@@ -137,7 +142,7 @@ def title(measure: Measure) -> str:
     return f"{plain(measure.column)} {measure.measure}{edge}".strip()
 
 
-def number(measure: Measure, value: Any, *, signed: bool = False) -> str:
+def number(measure: Measure, value: Value, *, signed: bool = False) -> str:
     """A value of the profile: grouped by comma, a share in per cent, a change with its sign."""
     if value is None or isinstance(value, str):
         return shown(value) if value else ""

@@ -3,8 +3,8 @@ fetch.
 """
 
 import math
+from collections.abc import Callable
 from html import escape
-from typing import Any
 
 from kfm.diff.base import Change, Diff, Place, shown
 
@@ -67,19 +67,18 @@ def draw(diff: Diff) -> str:
     )
 
 
-def _mark(change: Change, xy: Any) -> str:
-    if (
-        change.kind == "changed"
-        and change.old_at
-        and change.new_at
-        and change.old_at != change.new_at
-    ):
-        (x0, y0), (x1, y1) = xy(change.old_at), xy(change.new_at)
+def _mark(change: Change, xy: Callable[[Place], Place]) -> str:
+    old, new = change.old_at, change.new_at
+    if change.kind == "changed" and old and new and old != new:
+        (x0, y0), (x1, y1) = xy(old), xy(new)
         return (
             f'<circle class="mm" cx="{x0:.1f}" cy="{y0:.1f}" r="3.5"/><path class="mm"'
             f' marker-end="url(#tip)" d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"/>'
         )
-    x, y = xy(change.new_at or change.old_at)
+    at = new or old
+    if at is None:
+        return ""
+    x, y = xy(at)
     return f'<g transform="translate({x:.1f} {y:.1f})">{_MARKS[change.kind]}</g>'
 
 

@@ -4,7 +4,6 @@ elsewhere.
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
 from kfm.diff.base import Change, Diff, number, shown, title
 from kfm.diff.map import draw
@@ -62,7 +61,7 @@ def html(diff: Diff) -> str:
     return f"{_HEAD}<title>{name}</title><style>{_CSS}</style></head>\n<body><main>{body}{foot}</main></body></html>\n"
 
 
-def _e(value: Any) -> str:
+def _e(value: object) -> str:
     """Whatever the data says, as text and nothing else."""
     return escape(shown(value), quote=True)
 

@@ -10,18 +10,19 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.model.canonical import Json
 from kfm.model.errors import IntegrityError
 
 __all__ = ["Rows", "Side", "aligned", "same"]
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
+Rows = npt.NDArray[np.int64]
 _EXACT = 1 << 53  # beyond it a float does not hold every integer
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,400})(?:\.\d{1,400})?(?:[eE][+-]?\d{1,6})?", re.ASCII)
 
@@ -93,10 +94,10 @@ def _damaged(error: Exception) -> IntegrityError:
     )
 
 
-def _geo(file: "pq.ParquetFile") -> dict[str, Any]:
+def _geo(file: "pq.ParquetFile") -> Json:
     """The GeoParquet metadata of a file; nothing when it has none."""
     with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
-        found: dict[str, Any] = json.loads((file.metadata.metadata or {})[b"geo"])
+        found: Json = json.loads((file.metadata.metadata or {})[b"geo"])
         return found if found["columns"][found["primary_column"]]["encoding"] == "WKB" else {}
     return {}
 
@@ -168,7 +169,7 @@ def aligned(a: "pa.Array", b: "pa.Array") -> tuple["pa.Array", "pa.Array"]:
     return a, b
 
 
-def _reading(a: "pa.Array", b: "pa.Array") -> Callable[[Any], str] | None:
+def _reading(a: "pa.Array", b: "pa.Array") -> Callable[[object], str] | None:
     """How cells of two types are spelled alike; None where Arrow has a type that holds the values
     of both exactly.
     """
@@ -199,7 +200,7 @@ def _kind(kind: "pa.DataType") -> str:
     return next((name for name, test in named.items() if test(kind)), "other")
 
 
-def _spelled(array: "pa.Array", how: Callable[[Any], str]) -> "pa.Array":
+def _spelled(array: "pa.Array", how: Callable[[object], str]) -> "pa.Array":
     """Every cell by its value; each distinct one is spelled once."""
     encoded = array.dictionary_encode()
     values = (
@@ -212,7 +213,7 @@ def _spelled(array: "pa.Array", how: Callable[[Any], str]) -> "pa.Array":
     )
 
 
-def _number(cell: Any) -> str:
+def _number(cell: object) -> str:
     """A number by its digits and exponent, so that nothing is rounded; other text, such as an id
     with leading zeros, as it is.
     """
@@ -225,20 +226,21 @@ def _number(cell: Any) -> str:
     return f"{'-' * sign}{kept}e{int(exponent) + shift}" if kept else "0"
 
 
-def _moment(cell: str) -> str:
+def _moment(cell: object) -> str:
     """A moment in UTC; a day is its midnight, and text that is no moment stays as it is."""
+    text = str(cell)
     try:
-        found = dt.datetime.fromisoformat(cell.strip())
+        found = dt.datetime.fromisoformat(text.strip())
         return (
             (found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC))
             .astimezone(dt.UTC)
             .isoformat()
         )
     except (ValueError, OverflowError):
-        return cell
+        return text
 
 
-def same(a: "pa.Array", b: "pa.Array") -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def same(a: "pa.Array", b: "pa.Array") -> "npt.NDArray[np.bool_]":
     """Where two aligned columns agree: null is null, NaN is NaN."""
     found = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(pc.is_null(a), pc.is_null(b)))
     if pa.types.is_floating(a.type):

@@ -8,15 +8,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kfm.diff.base import Change, Columns, Diff, Measure, Place
+from kfm.diff.base import Change, Columns, Diff, Measure, Place, Value
 from kfm.diff.side import Rows, Side, aligned, same
+from kfm.model.canonical import Json
 
 __all__ = ["diff_files"]
 
@@ -214,7 +214,7 @@ def _bounds(left: Side, right: Side) -> list[Measure]:
     ]
 
 
-def _measure(measure: str, column: str, before: Any, after: Any) -> Measure:
+def _measure(measure: str, column: str, before: Value, after: Value) -> Measure:
     change = None
     if isinstance(before, int | float) and isinstance(after, int | float):
         change = (
@@ -225,7 +225,7 @@ def _measure(measure: str, column: str, before: Any, after: Any) -> Measure:
     return Measure(measure=measure, column=column, before=before, after=after, change=change)
 
 
-def _values(array: "pa.Array") -> list[Any]:
+def _values(array: "pa.Array") -> list[object]:
     """The cells of an array as JSON has them; times exactly, without zeros that say nothing."""
     if pa.types.is_timestamp(array.type):
         texts = array.cast(pa.string()).to_pylist()
@@ -301,7 +301,7 @@ def _shares(kinds: Sequence[Rows], limit: int | None) -> list[Rows]:
 
 def _cells(
     picked: Mapping[str, "pa.Array"], size: int, geometry: str
-) -> tuple[list[dict[str, Any]], list[Place | None]]:
+) -> tuple[list[Json], list[Place | None]]:
     """Rows as plain values, and where each is."""
     places: list[Place | None] = [None] * size
     columns = {}
@@ -313,7 +313,7 @@ def _cells(
     return [{n: values[i] for n, values in columns.items()} for i in range(size)], places
 
 
-def _shapes(array: "pa.Array") -> tuple[list[Any], list[Place | None]]:
+def _shapes(array: "pa.Array") -> tuple[list[object], list[Place | None]]:
     """Geometries as text, long ones by kind and size, and their centroids."""
     import shapely
 

@@ -4,7 +4,6 @@ import hashlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -91,7 +90,7 @@ class Recordings:
 
     def __init__(self, folder: Path, entries: Iterable[Recording], origin: str = "") -> None:
         self.folder, self.origin = folder, origin
-        self._entries: dict[Any, list[Recording]] = {}
+        self._entries: dict[tuple[object, ...], list[Recording]] = {}
         for entry in entries:
             self._entries.setdefault((entry.method, *_asked(entry.url)), []).append(entry)
 
@@ -223,7 +222,7 @@ def _asked(url: str, *, credentials: bool = True) -> tuple[str, str, tuple[tuple
     )
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     """The value of a body, or the text itself when it is no JSON."""
     try:
         return msgspec.json.decode(text)

@@ -32,6 +32,7 @@ from kfm.model.backfill import (
     grid_of,
     resolved,
 )
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.model.job import Request
@@ -335,7 +336,7 @@ def _put(tx: Tx, row: BackfillRow, plan: BackfillPlan, first: int, amount: int) 
     tx.backfill.put_out(row.backfill_id, first, amount, job.job_id)
 
 
-def _request(row: BackfillRow, plan: BackfillPlan, parameters: dict[str, Any]) -> Request:
+def _request(row: BackfillRow, plan: BackfillPlan, parameters: Json) -> Request:
     by = (
         row.put_by
         if row.put_by == "system" or row.put_by.startswith("user:")
@@ -736,7 +737,7 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
     return found
 
 
-def _made(tx: Tx, row: BackfillRow, outcome: Outcome | None) -> dict[str, Any]:
+def _made(tx: Tx, row: BackfillRow, outcome: Outcome | None) -> Json:
     """The run, version and generation that came of it; after a crash the channel's head knows."""
     head = tx.index.last_generation(row.dataset_id)
     run = tx.runs.get(head.run_id) if head is not None and head.run_id else None
@@ -896,7 +897,7 @@ def audit_path(row: BackfillRow) -> str:
     return backfill_path(row.dataset_id, row.backfill_id, "audit.jsonl")
 
 
-def _audit(world: World, row: BackfillRow, event: str, **facts: Any) -> None:
+def _audit(world: World, row: BackfillRow, event: str, **facts: object) -> None:
     """One line of the backfill's own trail; lines are only ever added."""
     line = {
         "ts": rfc3339(world.clock.now()),

@@ -166,7 +166,7 @@ def job_type(name: str) -> JobType:
     return found
 
 
-def parameters_of(kind: JobType, given: Mapping[str, Any]) -> Any:
+def parameters_of(kind: JobType, given: Mapping[str, object]) -> Any:
     """The parameters of a job as its type declares them."""
     try:
         return msgspec.convert(dict(given), kind.parameters, strict=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock, rfc3339
 from kfm.model.job import JobLine, Signal
 from kfm.model.ledger import JobRow
@@ -74,7 +75,7 @@ class JobLog:
     def signals(self, found: Iterable[Signal]) -> None:
         self._append("signals", found)
 
-    def _append(self, name: str, lines: Iterable[Any]) -> None:
+    def _append(self, name: str, lines: Iterable[object]) -> None:
         data = b"".join(
             masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines
         )
@@ -92,9 +93,7 @@ class JobLog:
                 os.close(fd)
 
 
-def metrics(
-    tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[str, Any]], now_ms: int
-) -> str:
+def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Json], now_ms: int) -> str:
     """Counts and depths as Prometheus text."""
     found: dict[str, dict[str, int]] = {}
     for job_type, name, value in tallies:

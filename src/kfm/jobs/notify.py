@@ -3,7 +3,6 @@ waits for approval.
 """
 
 import os
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from kfm.fetch.base import FetchRequest
 from kfm.fetch.url import host_of
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import denial_codes
@@ -140,7 +140,7 @@ def _webhook(ctx: JobContext) -> str:
     """
     import yaml
 
-    config: Any = yaml.safe_load(ctx.world.root.read("kfm.yml")) or {}
+    config: Json = yaml.safe_load(ctx.world.root.read("kfm.yml")) or {}
     reference = str((config.get("notify") or {}).get("webhook") or "")
     if not reference:
         return ""

@@ -16,17 +16,19 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import msgspec
 
 from kfm.jobs import JOB_MODULES, LIGHT_POOL
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock
 from kfm.model.errors import Fenced, KfmError, StoreUnavailable
 from kfm.model.job import Request
 from kfm.model.ledger import JobRow, Token
-from kfm.store.base import Store, Tx
+from kfm.store.base import Bell, Store, Tx
 from kfm.store.heartbeat import Heartbeat
 
 __all__ = ["Ended", "Limits", "Worker"]
@@ -112,7 +114,7 @@ class Worker:
         limits: Callable[[JobRow], Limits] = lambda job: Limits(),
         died: Callable[[JobRow, str, str], None] = lambda *a: None,
         pools: Sequence[str] = (),
-        order: dict[str, Any] | None = None,
+        order: Json | None = None,
         beat: Callable[[], None] = lambda: None,
         grace_s: float = 3600.0,
     ) -> None:
@@ -141,7 +143,7 @@ class Worker:
         self._held: Token | None = None  # while it has a name
         self._heart = Heartbeat(store, self._seconds)
         self._selector = selectors.DefaultSelector()
-        self._bell: Any = None
+        self._bell: Bell
         self._wake = socket.socketpair()
 
     # ---- life ------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class Worker:
 
     _bell_fd = -1
 
-    def _on_signal(self, number: int, frame: Any) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stop(number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:

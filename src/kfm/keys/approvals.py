@@ -5,7 +5,6 @@ counted before ★, and by anybody afterwards.
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -352,11 +351,11 @@ def missing(
 
 
 def _agreed(
-    envelope: Mapping[str, Any],
+    envelope: Mapping[str, object],
     trust: Trust,
     role: str,
     verdict: str,
-    said: Mapping[str, Any],
+    said: Mapping[str, object],
     at: dt.datetime,
 ) -> TrustedKey | None:
     """Who signed this word, if it is one on exactly what is recorded."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from kfm.keys.trust import (
     Enrolled,
     Envelope,
     Head,
+    Past,
     Revocation,
     Root,
     RootKey,
@@ -37,15 +38,20 @@ from kfm.keys.trust import (
     ed25519_verify,
     keyid_of,
     load_root,
+    nothing_leads,
     pae,
     statement,
     strict_b64,
     unwrap,
 )  # fmt: skip
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.zones.durable import create_durably, sync_folder
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
     "PAYLOAD_TYPE",
@@ -83,7 +89,7 @@ class Verifier(Protocol):
 
     def verified_by(
         self, raw: bytes, role: str = "builder", *, named: Container[str | None] = ()
-    ) -> tuple[dict[str, Any], TrustedKey]: ...
+    ) -> tuple[Json, TrustedKey]: ...
 
 
 # ---- private halves ------------------------------------------------------------------------------
@@ -94,14 +100,14 @@ class PersonKey:
     keyid: str
     name: str
     public: bytes
-    key: Any
+    key: "Ed25519PrivateKey"
 
-    def sign(self, document: Mapping[str, Any]) -> bytes:
+    def sign(self, document: Mapping[str, object]) -> bytes:
         """The envelope around a statement, as the bytes of its file."""
         return _envelope(document, [self])
 
 
-def _envelope(document: Mapping[str, Any], signers: Sequence[PersonKey]) -> bytes:
+def _envelope(document: Mapping[str, object], signers: Sequence[PersonKey]) -> bytes:
     body = canonical.dumps(dict(document))
     sigs = tuple(
         Signature(keyid=s.keyid, sig=base64.b64encode(s.key.sign(pae(PAYLOAD_TYPE, body))).decode())
@@ -134,6 +140,7 @@ def new_private(path: Path, name: str) -> PersonKey:
 
 
 def _private(path: Path) -> PersonKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         PublicFormat,
@@ -143,14 +150,16 @@ def _private(path: Path) -> PersonKey:
 
     try:
         raw = path.read_bytes()
-        key: Any = (
+        key = (
             load_ssh_private_key(raw, None)
             if raw.startswith(b"-----BEGIN OPENSSH")
             else load_pem_private_key(raw, None)
         )
-        public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError) as error:
         raise _damaged_key() from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _damaged_key()
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return PersonKey(keyid_of(public), path.stem, public, key)
 
 
@@ -292,19 +301,26 @@ class TrustFolder:
             )
         return self._older
 
-    def verify(self, raw: bytes, role: str = "builder", **excuse: Any) -> dict[str, Any]:
+    def verify(
+        self,
+        raw: bytes,
+        role: str = "builder",
+        *,
+        past: Past = nothing_leads,
+        named: Container[str | None] = (),
+    ) -> Json:
         """The statement inside `raw`, once enough keys with `role` have signed exactly those bytes.
         An ended root still verifies.
         """
-        return self._known().verified_by(raw, role, **excuse)[0]
+        return self._known().verified_by(raw, role, past, named)[0]
 
     def verified_by(
-        self, raw: bytes, role: str = "builder", **excuse: Any
-    ) -> tuple[dict[str, Any], TrustedKey]:
-        """`verify`, and who signed; `excuse` is what `Trust.verified_by` takes for keys that are
+        self, raw: bytes, role: str = "builder", *, named: Container[str | None] = ()
+    ) -> tuple[Json, TrustedKey]:
+        """`verify`, and who signed; `named` is what `Trust.verified_by` takes for keys that are
         out of use.
         """
-        return self._known().verified_by(raw, role, **excuse)
+        return self._known().verified_by(raw, role, named=named)
 
     # ---- signing ---------------------------------------------------------------------------------
     def _load(self) -> PersonKey:
@@ -344,7 +360,7 @@ class TrustFolder:
         self._signing = None
         self._load()
 
-    def sign(self, document: Mapping[str, Any]) -> bytes:
+    def sign(self, document: Mapping[str, object]) -> bytes:
         """The envelope around a statement, as the bytes of its file."""
         return self._load().sign(document)
 
@@ -661,7 +677,7 @@ class KeyFolder(TrustFolder):
         return made.keyid
 
     def revoke(
-        self, keyid: str, reason: str, heads: Heads | Mapping[str, Mapping[str, Any]]
+        self, keyid: str, reason: str, heads: Heads | Mapping[str, Mapping[str, object]]
     ) -> None:
         """Take a key out of use; generations up to `heads` stay good. A retired key keeps the heads
         it was retired with.
@@ -757,10 +773,10 @@ def _no_signer(files: Mapping[str, Path], trust: Trust) -> KfmError:
 def provenance(
     subjects: Mapping[str, str],
     *,
-    parameters: Mapping[str, Any],
-    dependencies: Sequence[Mapping[str, Any]],
-    builder: Mapping[str, Any],
-) -> dict[str, Any]:
+    parameters: Mapping[str, object],
+    dependencies: Sequence[Mapping[str, object]],
+    builder: Mapping[str, object],
+) -> Json:
     """SLSA provenance of a version: what was asked, of what, by whom; the same for every run that
     makes the same version.
     """
@@ -782,7 +798,7 @@ def provenance(
     }
 
 
-def _dependency(found: Mapping[str, Any]) -> dict[str, Any]:
+def _dependency(found: Mapping[str, object]) -> Json:
     """A resource descriptor: {uri, digest} by its digest, {uri, commitment} by what stands for it
     in public; and how it was obtained.
     """
@@ -799,7 +815,7 @@ def _dependency(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_attestation(
     raw: bytes, keys: Verifier, expected: Mapping[str, str], named: Container[str | None] = ()
-) -> dict[str, Any]:
+) -> Json:
     """The provenance inside `raw`: signed by the builder it names, about exactly the files
     `expected` (path -> digest).
 
@@ -846,9 +862,7 @@ def _attested(why: str) -> IntegrityError:
 
 
 # ---- witnesses -----------------------------------------------------------------------------------
-def witness_statement(
-    dataset_id: str, generation: int, digest: str, fingerprint: str
-) -> dict[str, Any]:
+def witness_statement(dataset_id: str, generation: int, digest: str, fingerprint: str) -> Json:
     """What a witness signs: this generation of this channel, under this root, was these bytes."""
     seen = {
         "dataset_id": dataset_id,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 from kfm.model.errors import Denied, IntegrityError
 from kfm.zones.durable import create_durably, sync_folder
@@ -173,7 +173,7 @@ class Vaults:
 
         # a key of its own: bytes of one form cannot be passed off as the other
         purpose = b"seal" if form == _AS_LONG else form
-        work: Callable[[bytes, bytes, bytes], Any] = getattr(
+        work: Callable[[bytes, bytes, bytes], bytes] = getattr(
             AESGCMSIV(hmac.new(key, purpose, hashlib.sha256).digest()), verb
         )
         for number in range(count):
@@ -224,7 +224,7 @@ class _Reads(Protocol):
 
 
 class _Writes(Protocol):
-    def write(self, data: bytes, /) -> Any: ...
+    def write(self, data: bytes, /) -> object: ...
 
 
 class _Padded:

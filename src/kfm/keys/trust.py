@@ -8,14 +8,18 @@ import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.channel import RootAt
 from kfm.model.errors import Denied, IntegrityError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 __all__ = [
     "PAYLOAD_TYPE",
@@ -41,6 +45,7 @@ __all__ = [
     "led_to",
     "load_root",
     "named_signers",
+    "nothing_leads",
     "out_of_step",
     "pae",
     "statement",
@@ -85,7 +90,7 @@ def pae(payload_type: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(body), body)
 
 
-def statement(kind: str, name: str, sha256: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
+def statement(kind: str, name: str, sha256: str, predicate: Mapping[str, object]) -> Json:
     """An in-toto Statement v1 of one of kfm's predicates."""
     return {
         "_type": STATEMENT_TYPE,
@@ -124,7 +129,7 @@ def _opened(raw: bytes) -> tuple[Envelope, bytes]:
     return envelope, strict_b64(envelope.payload)
 
 
-def _statement(body: bytes) -> dict[str, Any]:
+def _statement(body: bytes) -> Json:
     try:
         document = canonical.loads(body)
     except canonical.NotIJson as error:
@@ -138,7 +143,7 @@ def _statement(body: bytes) -> dict[str, Any]:
     return document
 
 
-def unwrap(raw: bytes) -> dict[str, Any]:
+def unwrap(raw: bytes) -> Json:
     """The statement inside an envelope, not verified: only for bytes whose digest is already known
     to be good.
     """
@@ -156,7 +161,7 @@ def keyid_of(public: bytes) -> str:
 
 
 @lru_cache(512)
-def _key(public: bytes) -> Any:
+def _key(public: bytes) -> "Ed25519PublicKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     return Ed25519PublicKey.from_public_bytes(public)
@@ -258,7 +263,7 @@ class TrustedKey:
         return role in self.roles or (role == "builder" and RETIRED in self.roles)
 
     def excused(
-        self, raw: bytes, document: Mapping[str, Any], past: "Past", named: Container[str | None]
+        self, raw: bytes, document: Json, past: "Past", named: Container[str | None]
     ) -> bool:
         """Whether `raw` was there before this key was taken out of use: a number is no proof of
         that, only its digest is.
@@ -277,7 +282,7 @@ class TrustedKey:
 Past = Callable[[Head], Container[str]]  # the digests of the generations that lead to a pinned head
 
 
-def _nothing_leads(head: Head) -> Container[str]:
+def nothing_leads(head: Head) -> Container[str]:
     return ()
 
 
@@ -355,9 +360,9 @@ class Trust:
         self,
         raw: bytes,
         role: str = "builder",
-        past: Past = _nothing_leads,
+        past: Past = nothing_leads,
         named: Container[str | None] = (),
-    ) -> tuple[dict[str, Any], TrustedKey]:
+    ) -> tuple[Json, TrustedKey]:
         """The statement inside `raw` and its first signer, once enough keys with `role` have signed
         exactly those bytes.
 

@@ -5,7 +5,7 @@ all goes wrong.
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Evaluator(Protocol):
     """Decides by the rules it was made with. One evaluator may be asked from several threads."""
 
-    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+    def decide(self, package: str, document: Mapping[str, object]) -> Decision:
         """Ask `package` about `document`. Never raises: an error, a time-out or an odd answer is a
         denial with a `policy.` code.
         """

@@ -5,7 +5,7 @@ passed on.
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -46,10 +46,10 @@ class Careful(ABC):
         self._findings = scan(self.sources)
 
     @abstractmethod
-    def ask(self, package: str, question: bytes) -> Any:
+    def ask(self, package: str, question: bytes) -> object:
         """`{"allow": …, "deny": […]}` as `package` answers. Raises `Trouble`."""
 
-    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+    def decide(self, package: str, document: Mapping[str, object]) -> Decision:
         """See `Evaluator`."""
         digest = ""
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import regorus
 
+from kfm.model.canonical import Json
 from kfm.sandbox import confine
 
 __all__ = ["main"]
@@ -40,7 +41,7 @@ def main() -> None:
         try:
             if "files" in question:
                 engine = _loaded(question["files"])
-            answer: dict[str, Any] = {"values": _values(engine, question)}
+            answer: Json = {"values": _values(engine, question)}
         except SyntaxError as error:
             answer = {"kind": "syntax", "error": str(error)}
         except Exception as error:
@@ -61,7 +62,7 @@ def _limit_time(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 2, hard))
 
 
-def _loaded(files: dict[str, str]) -> Any:
+def _loaded(files: dict[str, str]) -> regorus.Engine:
     engine = regorus.Engine()
     for name, text in files.items():
         try:
@@ -71,7 +72,7 @@ def _loaded(files: dict[str, str]) -> Any:
     return engine
 
 
-def _values(engine: Any, question: dict[str, Any]) -> list[str]:
+def _values(engine: Any, question: Json) -> list[str]:  # its stubs do not know `clone`
     """Each query's result; a clone per question, so that none sees what another left."""
     one = engine.clone()
     if question.get("data") is not None:

@@ -5,8 +5,9 @@ nothing to start.
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from kfm.model.canonical import Json
 from kfm.policy.base import Trouble, is_test
 from kfm.policy.careful import Careful
 from kfm.policy.process import Child, place_of
@@ -38,7 +39,7 @@ class Embedded(Careful):
             if self.child is None and self._starting is None:
                 self._starting = Child()
 
-    def ask(self, package: str, question: bytes) -> Any:
+    def ask(self, package: str, question: bytes) -> object:
         query = f'{{"allow": data.{package}.allow, "deny": data.{package}.deny}}'
         with self._lock:
             answer = self._started().exchange(
@@ -109,10 +110,10 @@ def _tested(child: Child, name: str, seconds: float) -> Tested:
 
 
 def rego_eval(
-    modules: Sequence[str], data: Any, input: Any, query: str, *, child: Child | None = None
-) -> list[dict[str, Any]]:
+    modules: Sequence[str], data: object, input: object, query: str, *, child: Child | None = None
+) -> list[Json]:
     """The bindings of `query`, with no regard to the subset. Raises `Trouble`."""
-    question: dict[str, Any] = {
+    question: Json = {
         "files": {f"m{index}.rego": text for index, text in enumerate(modules)},
         "queries": [query],
     }
@@ -155,7 +156,7 @@ def _loaded(sources: Mapping[str, bytes], child: Child | None = None) -> Child:
     return child
 
 
-def _values(answer: dict[str, Any]) -> list[str]:
+def _values(answer: Json) -> list[str]:
     if "values" not in answer:
         file, line, words = place_of(str(answer.get("error")))
         raise Trouble(

@@ -10,11 +10,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.policy.base import Trouble
 from kfm.policy.careful import Careful
@@ -36,7 +36,7 @@ class OpaBinary(Careful):
         for name, source in self.sources.items():
             Path(self._folder.name, name).write_bytes(source)
 
-    def ask(self, package: str, question: bytes) -> Any:
+    def ask(self, package: str, question: bytes) -> object:
         query = f'{{"allow": data.{package}.allow, "deny": data.{package}.deny}}'
         # Without strict errors a rule whose builtin fails is passed over in silence, and it may
         # have been the one that denies.
@@ -115,7 +115,7 @@ class OpaServer(Careful):
         }
         self._lock = threading.Lock()
 
-    def ask(self, package: str, question: bytes) -> Any:
+    def ask(self, package: str, question: bytes) -> object:
         with self._lock:
             try:
                 if self._held() != self._texts:
@@ -199,7 +199,7 @@ class OpaServer(Careful):
         self._wire.close()
 
 
-def _trouble(errors: list[dict[str, Any]], otherwise: str) -> Trouble:
+def _trouble(errors: list[Json], otherwise: str) -> Trouble:
     code = (
         "policy.syntax"
         if any(error.get("code") == "rego_parse_error" for error in errors)

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from kfm.model.canonical import Json
 from kfm.policy.base import Trouble
 
 __all__ = ["Child", "place_of"]
@@ -57,7 +57,7 @@ class Child:
         """Whether it can be asked."""
         return self._process.poll() is None
 
-    def exchange(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def exchange(self, question: Json, seconds: float) -> Json:
         """One question, one answer. Raises `Trouble` when none comes in time."""
         if not self.alive():  # its pipes may be closed, and their numbers another's
             raise Trouble("policy.error", "The evaluator is not running.")
@@ -66,7 +66,7 @@ class Child:
             self._send(
                 memoryview(json.dumps({**question, "seconds": seconds}).encode() + b"\n"), deadline
             )
-            answer: dict[str, Any] = json.loads(self._line(deadline))
+            answer: Json = json.loads(self._line(deadline))
         except (OSError, ValueError) as error:
             self.close()
             raise Trouble(

@@ -3,18 +3,19 @@ the next command.
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Iterable
+from typing import Literal
 
 import msgspec
 
 from kfm.evidence.run_end import workers_alive
 from kfm.evidence.version_records import read_facts
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
 from kfm.model.freshness import delta_minutes
 from kfm.model.ledger import Generation, JobRow
 from kfm.store.base import Tx
-from kfm.upkeep.pools import pool_rows
+from kfm.upkeep.pools import Pool, pool_rows
 from kfm.world.world import World
 
 __all__ = ["Attention", "attention", "freshness"]
@@ -53,9 +54,7 @@ def freshness(world: World, dataset_id: str) -> int | None:
     )
 
 
-def attention(
-    world: World, rows: Iterable[Mapping[str, Any]], only: Collection[str] = ()
-) -> list[Attention]:
+def attention(world: World, rows: Iterable[Json], only: Collection[str] = ()) -> list[Attention]:
     """Everything that needs a person, the worst first; with `only`, of these datasets and nothing
     else.
     """
@@ -71,9 +70,7 @@ def attention(
         )
         found += off
         found += [
-            _pool(pool, alive)
-            for pool in pools
-            if pool["queued"] and pool["wait_ms"] > STUCK_S * 1000
+            _pool(pool, alive) for pool in pools if pool.queued and pool.wait_ms > STUCK_S * 1000
         ]
     order = ("stuck", "dead", "failed", "denied", "failing", "waiting", "stale", "off")
     return sorted(found, key=lambda a: (order.index(a.kind), a.what))
@@ -136,7 +133,7 @@ def _jobs(world: World, dataset_id: str | None, alive: bool) -> list[Attention]:
     ]
 
 
-def _dataset(row: Mapping[str, Any]) -> Attention | None:
+def _dataset(row: Json) -> Attention | None:
     kind = {
         "denied": "denied",
         "failed": "failed",
@@ -196,30 +193,26 @@ def _deferred(job: JobRow) -> Attention:
     )
 
 
-def _pool(pool: Mapping[str, Any], alive: bool) -> Attention:
-    many = "1 job waits" if pool["queued"] == 1 else f"{pool['queued']} jobs wait, the oldest"
-    waits = f"{many} for {pool['wait_ms'] / 1000:.0f} s"
-    if pool["paused"]:
+def _pool(pool: Pool, alive: bool) -> Attention:
+    many = "1 job waits" if pool.queued == 1 else f"{pool.queued} jobs wait, the oldest"
+    waits = f"{many} for {pool.wait_ms / 1000:.0f} s"
+    if pool.paused:
         return Attention(
             kind="waiting",
-            what=f"pool {pool['name']}",
-            why=f"{waits}; it is paused: {pool['paused']}",
+            what=f"pool {pool.name}",
+            why=f"{waits}; it is paused: {pool.paused}",
             next="kfm jobs pools",
         )
     if not alive:  # nothing is wrong: whoever wants them done starts a worker
         return Attention(
             kind="waiting",
-            what=f"pool {pool['name']}",
+            what=f"pool {pool.name}",
             why=f"{waits}; no worker runs, and `kfm up` starts one",
             next="kfm up",
         )
-    full = pool["slots"] is not None and pool["running"] >= pool["slots"]
-    why = (
-        f"{waits}; all {pool['slots']} slots are taken"
-        if full
-        else f"{waits}; the workers are busy"
-    )
-    return Attention(kind="waiting", what=f"pool {pool['name']}", why=why, next="kfm jobs pools")
+    full = pool.slots is not None and pool.running >= pool.slots
+    why = f"{waits}; all {pool.slots} slots are taken" if full else f"{waits}; the workers are busy"
+    return Attention(kind="waiting", what=f"pool {pool.name}", why=why, next="kfm jobs pools")
 
 
 def _name(job: JobRow) -> str:

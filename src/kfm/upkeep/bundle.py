@@ -4,13 +4,14 @@ neither workspace nor network to verify.
 
 import datetime as dt
 import hashlib
+import mmap
 import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -33,6 +34,7 @@ from kfm.keys.trust import (
     out_of_step,
 )
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.origin import origins_of
@@ -40,7 +42,7 @@ from kfm.model.paths import approvals_path, prov_path, version_folder
 from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.verify import verify_left
 from kfm.world.world import World
-from kfm.zones.base import check_path
+from kfm.zones.base import Zone, check_path
 
 __all__ = ["About", "BundleReport", "bundle", "verify_bundle"]
 
@@ -290,8 +292,8 @@ def _about_channel(
     }
 
 
-def _of(zone: Any, path: str) -> Callable[[], bytes]:
-    return lambda: bytes(zone.read(path))
+def _of(zone: Zone, path: str) -> Callable[[], bytes]:
+    return lambda: zone.read(path)
 
 
 def _maker(
@@ -355,7 +357,7 @@ class BundleReport(Verified):
 
 
 def verify_bundle(
-    data: Any, now: dt.datetime, witness: Mapping[str, bytes] | None = None
+    data: bytes | mmap.mmap, now: dt.datetime, witness: Mapping[str, bytes] | None = None
 ) -> BundleReport:
     """Check every byte of a bundle (`data` is any buffer): structure, root, channel, version,
     attestation, receipt, lineage, witnesses.
@@ -647,7 +649,7 @@ def _version(
         report.wrong("version", "its contents are not those the generation was signed for")
 
 
-def _origin(attestation: Mapping[str, Any], facts: memoryview | None) -> list[str]:
+def _origin(attestation: Json, facts: memoryview | None) -> list[str]:
     """How the data were obtained, by what the version says and what was signed about its inputs: a
     version keeps what it goes on with.
     """

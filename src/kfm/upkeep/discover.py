@@ -4,7 +4,7 @@ person, never a publication.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from kfm.connectors.base import plain
 from kfm.fetch.url import canonical_url, find_inline_secret, is_reference, parse_url
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.dataset import Catalogue, DatasetEntry
 from kfm.model.errors import KfmError, UsageError
 from kfm.run.ask import offered
@@ -33,7 +34,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     description: str = ""
     licence: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9.+-]{0,40}$")] = ""
     modified: str = ""
-    options: dict[str, Any] = {}
+    options: Json = {}
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +139,7 @@ def _is_another(world: World, folder: str | None, offer: Offer, url: str) -> boo
 
 def _draft(world: World, catalogue: Catalogue, offer: Offer, url: str, dataset_id: str) -> Draft:
     title, description = plain(offer.title), plain(offer.description)
-    source: dict[str, Any] = {"kind": offer.kind, "url": url, "format": offer.format} | (
+    source: Json = {"kind": offer.kind, "url": url, "format": offer.format} | (
         {"options": offer.options} if offer.options else {}
     )
     entry = {"dataset_id": dataset_id, "title": title, "description": description, "source": source}
@@ -191,15 +192,15 @@ def drafts_in(world: World) -> dict[str, str]:
     return found
 
 
-def read_draft(world: World, dataset_id: str) -> dict[str, Any] | None:
+def read_draft(world: World, dataset_id: str) -> Json | None:
     """The registry entry that was drafted for `dataset_id`."""
     folder = drafts_in(world).get(dataset_id)
     return None if folder is None else _entry(world, folder)
 
 
-def _entry(world: World, folder: str) -> dict[str, Any] | None:
+def _entry(world: World, folder: str) -> Json | None:
     try:
-        entry: dict[str, Any] = canonical.loads(world.data.read(f"{folder}/registry.json"))
+        entry: Json = canonical.loads(world.data.read(f"{folder}/registry.json"))
     except (KfmError, OSError):
         return None
     return entry

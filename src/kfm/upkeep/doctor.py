@@ -3,7 +3,6 @@ aside.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,7 @@ from kfm.evidence.journal import check_chain
 from kfm.evidence.projection import stale_records, tick
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import pack_noops
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
@@ -35,7 +35,7 @@ NEWEST = 64  # rows looked at before every run; `examine` looks at all
 
 class _Findings:
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Json] = []
 
     def add(self, code: str, where: str, what: str, remedy: str, fixed: bool = False) -> None:
         self.rows.append(
@@ -43,7 +43,7 @@ class _Findings:
         )
 
 
-def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[dict[str, Any]]:
+def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[Json]:
     """Every finding; with `fix`, those that could be mended are marked so."""
     found = _Findings()
     _store(world, found)
@@ -111,7 +111,7 @@ def mend_ledger(world: World, dataset_id: str) -> list[str]:
     return [str(raw["run_id"]) for raw in bad]
 
 
-def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: str) -> None:
+def _set_aside_row(world: World, raw: Json, run_id: str, dataset_id: str) -> None:
     """Keep the damaged row in ledger/quarantine, then put in its place what the evidence says.
 
     A run that is in no channel may have named the next generation, and its row can no longer say
@@ -142,7 +142,7 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
     world.store.transaction(swap)
 
 
-def _keep_journal(world: World, name: str, records: Sequence[dict[str, Any]]) -> None:
+def _keep_journal(world: World, name: str, records: Sequence[Json]) -> None:
     if records:
         lines = b"".join(
             msgspec.json.encode({k: str(v) for k, v in r.items()}) + b"\n" for r in records

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,6 +20,7 @@ from kfm.evidence.acts import Act, after, drop, erasing, intend, meant, planned_
 from kfm.evidence.captures import render_raw
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import pretty
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import KfmError
@@ -400,7 +400,7 @@ def _forget(tx: Tx, world: World, dataset_id: str, tokens: list[Token]) -> None:
             {**s, "digest": "", "etag": "", "size": 0}
             for s in msgspec.json.decode(row.source_metadata)
         ]
-        changes: dict[str, Any] = {
+        changes: Json = {
             "source_metadata": msgspec.json.encode(sources).decode(),
             "archived": 1,
             "key": "",

@@ -3,7 +3,6 @@ official version.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -38,6 +37,7 @@ from kfm.judge.intact import check_files
 from kfm.judge.release import candidate_of
 from kfm.model import ids
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import SAID_NO, Generation, LedgerRow, denial_codes
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
@@ -205,7 +205,7 @@ def check_version(
         )
 
 
-def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
+def may_show(world: World, head: Generation, facts: Json) -> bool:
     """Whether what a withdrawal leaves of `head` may be shown: its catalogs and its signature are
     made here, and again when it is.
 
@@ -248,7 +248,7 @@ def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
     )
 
 
-def policy_input(world: World, dataset_id: str) -> dict[str, Any] | None:
+def policy_input(world: World, dataset_id: str) -> Json | None:
     """What the policy is asked about the version that is official now; None when there is none."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if head.version_id is None:
@@ -327,7 +327,7 @@ def _code(where: str, kind: Kind) -> str:
     return f"{of}.{kind}"
 
 
-def _with(verdict: Verdict, more: Sequence[Any]) -> Verdict:
+def _with(verdict: Verdict, more: Sequence[Reason]) -> Verdict:
     return msgspec.structs.replace(verdict, reasons=(*verdict.reasons, *more))
 
 

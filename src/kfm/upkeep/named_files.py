@@ -5,7 +5,6 @@ still make is not missed.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from kfm.evidence.receipts import find_receipt, outcome_of
 from kfm.evidence.removed import removed_files, removed_versions
 from kfm.evidence.run_files import Packed, load_packs, read_run_file
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.journal import Assembled
@@ -236,7 +236,7 @@ def _was(raw: bytes, rendered: bytes | None) -> bool:
         return False
 
 
-def _within(old: Any, new: Any) -> bool:
+def _within(old: object, new: object) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return all(name in new and _within(value, new[name]) for name, value in old.items())
     return bool(old == new)
@@ -335,7 +335,7 @@ def _can_show(world: World, source: str) -> bool:
         return False
 
 
-def _receipt(world: World, run_id: str) -> dict[str, Any] | None:
+def _receipt(world: World, run_id: str) -> Json | None:
     path = find_receipt(world.root, run_id)
     return decoded(world.root.read(path)) if path is not None else None
 
@@ -426,7 +426,7 @@ def _raw(world: World, dataset_id: str, found: "Verified") -> None:
             found.wrong(path, "it does not match the captures; `kfm doctor --fix` renders it again")
 
 
-def decoded(raw: bytes) -> dict[str, Any] | None:
+def decoded(raw: bytes) -> Json | None:
     """A JSON object, None when it is none."""
     try:
         found = msgspec.json.decode(raw)

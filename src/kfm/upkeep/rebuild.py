@@ -4,7 +4,6 @@ byte.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.paths import run_path, version_path
 from kfm.model.receipt import Receipt
@@ -33,7 +33,7 @@ from kfm.zones.base import hash_file, room
 __all__ = ["rebuild", "record_of_receipt"]
 
 
-def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
+def record_of_receipt(world: World, receipt: Receipt) -> Json:
     """The run record a receipt sealed."""
     raw = read_run_file(world.data, receipt.dataset_id, receipt.run_id, "run_record.json")
     if raw is None:
@@ -42,13 +42,11 @@ def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
             expected=f"data/{run_path(receipt.dataset_id, receipt.run_id, 'run_record.json')}",
             remedy="Rebuild where the run was made.",
         )
-    found: dict[str, Any] = msgspec.json.decode(raw)
+    found: Json = msgspec.json.decode(raw)
     return found
 
 
-def rebuild(
-    world: World, receipt: Receipt, record: dict[str, Any], target: Target
-) -> dict[str, Any]:
+def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Json:
     """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
     target = replace(target, captured_at=record["started_at"])
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
@@ -95,7 +93,7 @@ def rebuild(
 
 
 def _inputs(
-    world: World, record: dict[str, Any], target: Target, scratch: Path
+    world: World, record: Json, target: Target, scratch: Path
 ) -> dict[str, tuple[Path, str]]:
     sources = record["sources"]
     names = {f"{s['source_id']}.{target.entry.source.format}": s for s in sources}
@@ -123,7 +121,7 @@ def _inputs(
 
 def _merged(
     world: World,
-    record: dict[str, Any],
+    record: Json,
     target: Target,
     part: Path,
     result: TransformResult,

@@ -4,7 +4,6 @@ can write into.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from kfm.evidence.projection import project
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.judge.release import candidate_of
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.channel import RootAt
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow, head_key_of
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
@@ -34,7 +34,7 @@ def datasets_with_evidence(world: World) -> list[str]:
     return sorted(found)
 
 
-def reindex(world: World, new: Rebuild, ledger: Path, damaged: list[str]) -> dict[str, Any]:
+def reindex(world: World, new: Rebuild, ledger: Path, damaged: list[str]) -> Json:
     """Void every channel's next number, fill the new store, which is that of `world`, then let it
     take the place of the old one.
     """
@@ -141,14 +141,14 @@ def _json(
     name: str,
     packed: Packed | None = None,
     damaged: list[str] | None = None,
-) -> dict[str, Any] | None:
+) -> Json | None:
     """A file of a run as JSON; a damaged one counts as missing and is named."""
     damaged = damaged if damaged is not None else []
     raw = read_run_file(world.data, dataset_id, run_id, name, packed)
     if raw is None:
         return None
     try:
-        found: dict[str, Any] = msgspec.json.decode(raw)
+        found: Json = msgspec.json.decode(raw)
     except msgspec.DecodeError:
         damaged.append(run_path(dataset_id, run_id, name))
         return None
@@ -157,7 +157,7 @@ def _json(
 
 def assembled(
     world: World, dataset_id: str, made: dict[str, int], packed: Packed | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Json]:
     """Run id of a part -> the record of the assembling run that made it official."""
     found = {}
     for run_id in made:
@@ -180,7 +180,7 @@ def ledger_row(
     made: dict[str, int],
     packed: Packed | None = None,
     damaged: list[str] | None = None,
-    parts: Mapping[str, dict[str, Any]] | None = None,
+    parts: Mapping[str, Json] | None = None,
 ) -> LedgerRow | None:
     """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no
     record.
@@ -264,14 +264,14 @@ def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: l
     return 1
 
 
-def _noop_code(ended: Mapping[str, Any]) -> str:
+def _noop_code(ended: Mapping[str, object]) -> str:
     """The code of a look that made no run; logs of an earlier kfm have only the reason, and but one
     of those is known.
     """
     return str(ended.get("code") or (UNCHANGED if ended.get("reason") == "unchanged" else ""))
 
 
-def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> dict[str, Any]:
+def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> Json:
     """How a run said that it ended; nothing when its log is gone or cut."""
     raw = read_run_file(world.data, dataset_id, run_id, "artifacts/run.jsonl", packed) or b""
     for line in reversed(raw.splitlines()):

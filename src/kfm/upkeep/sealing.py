@@ -2,13 +2,12 @@
 text is sealed as it would be now.
 """
 
-from typing import Any
-
 import msgspec
 
 from kfm.evidence.journal import covered, record_hash
 from kfm.evidence.receipts import finish, manifest_without_values, pretty, report_without_values
 from kfm.keys.commitments import COMMITTED, SEALED
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
 from kfm.model.paths import proposal_path, work_folder
@@ -111,7 +110,7 @@ def _seal_file(world: World, dataset_id: str, path: str, going: set[str]) -> boo
     return True
 
 
-def _told(world: World, dataset_id: str, name: str, document: dict[str, Any]) -> dict[str, Any]:
+def _told(world: World, dataset_id: str, name: str, document: Json) -> Json:
     """A record of a run as it is written of private inputs."""
     if name == "validation_report.json":
         return report_without_values(document)
@@ -131,7 +130,7 @@ def _told(world: World, dataset_id: str, name: str, document: dict[str, Any]) ->
     }
 
 
-def _sources(world: World, dataset_id: str, sources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sources(world: World, dataset_id: str, sources: list[Json]) -> list[Json]:
     """The sources of a run as they are written down; those that are already stay."""
     if (
         not sources
@@ -168,7 +167,7 @@ def _covered_records(world: World, dataset_id: str, records: list[WalRecord]) ->
     if all(record.payload.startswith('{"sealed":') for record in records):
         return records
     for record in records:
-        changes: dict[str, Any] = {"prev": found[-1].hash if found else ""}
+        changes: Json = {"prev": found[-1].hash if found else ""}
         if not record.payload.startswith('{"sealed":'):
             changes |= {
                 "payload": covered(record.payload, veil),
@@ -189,7 +188,7 @@ def _cover_rows(tx: Tx, world: World, dataset_id: str, rows: list[LedgerRow]) ->
         sources = _sources(world, dataset_id, before)
         if sources == before:
             continue
-        told: dict[str, Any] = {
+        told: Json = {
             "source_metadata": msgspec.json.encode(sources).decode(),
             "input_hash": _commit(world, dataset_id, row.input_hash),
             "key": _commit(world, dataset_id, row.key),

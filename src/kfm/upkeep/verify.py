@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,6 +29,7 @@ from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.attest import check_attestation
 from kfm.keys.trust import out_of_step
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, KfmError
 from kfm.model.ledger import WalRecord
@@ -316,7 +316,7 @@ def _verify_receipt(
     sealed_files(world, dataset_id, predicate.run_id, files, found, gone=3)
 
 
-def _decoded(raw: bytes) -> dict[str, Any] | None:
+def _decoded(raw: bytes) -> Json | None:
     try:
         found = msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -337,7 +337,7 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     except KfmError as error:
         found.wrong(withdrawals_folder(dataset_id), error.happened)
     precise = precise_path(dataset_id, head.version_id if head is not None else None)
-    records: dict[str, Any] = {}
+    records: Json = {}
     if (
         world.data.exists(world.lies(precise))
         and world.vaults is not None

@@ -6,10 +6,10 @@ import datetime as dt
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kfm.jobs.schedule.cron import check_cron, is_cron, next_after
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import UsageError
@@ -56,7 +56,7 @@ class Timetable:
     dataset: str = ""
     partitions: tuple[str, ...] = ("",)
     job_type: str = INGEST
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Json = field(default_factory=dict)
     window_s: int | None = None
     start: dt.datetime = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     revisit_s: tuple[int, ...] = ()

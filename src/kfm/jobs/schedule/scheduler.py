@@ -6,7 +6,6 @@ import datetime as dt
 import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -14,8 +13,9 @@ from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import BATCH, FAR, Decision, decide, settled, visited
 from kfm.model.errors import Fenced, StoreUnavailable
 from kfm.model.job import Request
+from kfm.model.ledger import JobRow
 from kfm.model.schedule import VisitRow
-from kfm.store.base import Token, Tx
+from kfm.store.base import Bell, Token, Tx
 from kfm.world.world import World
 
 __all__ = ["LEASE", "Scheduler", "Ticked", "asked_for", "on_event", "pause", "paused"]
@@ -197,7 +197,7 @@ class Scheduler:
             bell.close()
             self.release()
 
-    def _rest(self, bell: Any, done: Ticked, now: dt.datetime, until: dt.datetime | None) -> None:
+    def _rest(self, bell: Bell, done: Ticked, now: dt.datetime, until: dt.datetime | None) -> None:
         longest = LONGEST_S if done.leads else min(LONGEST_S, self._world.lease_seconds / 3)
         moments = [m for m in (done.next_at, until) if m is not None]
         left = min([longest, *((m - now).total_seconds() for m in moments)])
@@ -231,7 +231,7 @@ def _floor(tx: Tx, table: Timetable, now: dt.datetime) -> int:
     )
 
 
-def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> Any:
+def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> JobRow:
     """Put the job of a visit and write the row, in the caller's transaction."""
     about = (
         f"{table.name}, revisit {row.n} of {len(table.revisit_s)}"
