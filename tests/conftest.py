@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.connectors.process import kept_cold, kept_warm
+from kfm.connectors.child.process import kept_cold, kept_warm
 from kfm.samples.upstream import SampleUpstream
 from tests.brought import NotHad, go_tool, machines
 

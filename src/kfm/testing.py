@@ -17,9 +17,9 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
-from kfm.connectors.code import hooks_in
+from kfm.connectors.child.code import hooks_in
+from kfm.connectors.child.process import printed, run_transform
 from kfm.connectors.operations import Acquire, Discover, Join, Read
-from kfm.connectors.process import printed, run_transform
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, UsageError

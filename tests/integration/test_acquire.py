@@ -288,7 +288,7 @@ def test_forged_numbers_and_paths_in_the_answer_of_the_child_are_not_believed(
 ) -> None:
     up.files["/1.csv"] = b"id,v\na,1\nb,2\n"
     connector(
-        "import gc, os\nfrom kfm.connectors.child import _Wire\n\ndef validate(ctx, rows):\n    list(rows)\n"
+        "import gc, os\nfrom kfm.connectors.child.inside import _Wire\n\ndef validate(ctx, rows):\n    list(rows)\n"
         "    wire = next(o for o in gc.get_objects() if isinstance(o, _Wire))\n"
         "    books = {'read': 1000, 'written': 1000}\n"
         "    wire.send({'op': 'done', 'result': {'artifact': 'x', 'books': books, 'schema': [{'name': 'id', 'type': 'string'},"

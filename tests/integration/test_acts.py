@@ -101,7 +101,7 @@ def test_a_run_whose_child_is_killed_goes_on_when_it_is_resumed(
     kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One ledger row, whoever ended the child; one that is ended every time fails in the end."""
-    from kfm.connectors.process import _Child
+    from kfm.connectors.child.process import _Child
 
     real, kills = _Child.converse, [1]
 

@@ -19,8 +19,8 @@ import pytest
 
 import kfm
 from kfm.connectors.base import InputFile
+from kfm.connectors.child.process import run_transform
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_transform
 from tests.conftest import tree
 from tests.integration import hostile_connector
 from tests.integration.hostile import Stand, answer

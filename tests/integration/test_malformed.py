@@ -26,8 +26,8 @@ import pytest
 import rasterio
 
 from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.child.process import run_transform
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_transform
 from kfm.samples.kansas import answer as sample
 from tests.integration.hostile import Speaker, Stand, answer
 

@@ -22,8 +22,8 @@ import pytest
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.connectors.base import ConnectorFailed, InputFile
+from kfm.connectors.child.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.connectors.operations import Read
-from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.jobs.drive import drive, run_target
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Govern
-from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, Location, Release
 
 STAMP = pa.timestamp("us", tz="UTC")

@@ -9,8 +9,8 @@ import pytest
 import shapely
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Join
-from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Column
 
 SITES = pa.table(

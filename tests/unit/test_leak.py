@@ -18,8 +18,8 @@ import pytest
 import shapely
 
 from kfm.connectors.base import ConnectorFailed, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Merge, TransformJob, code_of
-from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, DatasetEntry, Release, Source
 from kfm.model.ids import digest
 from kfm.run.leak import look_for_leaks, search_job

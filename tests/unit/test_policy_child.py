@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.connectors.process import held_here
+from kfm.connectors.child.process import held_here
 from kfm.policy import process
 
 HOSTILE = """

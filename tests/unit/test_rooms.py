@@ -132,9 +132,9 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
     back_ends |= {
         "kfm.policy.embedded",
         "kfm.policy.opa",
-        "kfm.connectors.process",
-        "kfm.connectors.child",
-        "kfm.connectors.transform",
+        "kfm.connectors.child.process",
+        "kfm.connectors.child.inside",
+        "kfm.connectors.child.transform",
     }
     assert imports(path) & back_ends == set()
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import EXPLAINED, InputFile
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Govern
-from kfm.connectors.process import run_inline
-from kfm.connectors.thresholds import band
+from kfm.connectors.release.thresholds import band
 from kfm.model.dataset import Aggregate, Release
 
 SCHEMA = pa.schema(

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Govern, Read, Twin
-from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, Column, Location, Release
 
 SEEDS = (1, 2, 3)
@@ -768,7 +768,7 @@ def test_what_a_release_does_not_show_is_varied_and_what_code_renames_is_not(
 )
 def test_a_twin_keeps_the_form_of_its_file(tmp_path: Path, raw: bytes) -> None:
     """Of which a run tells what is odd: a twin without it would look like a leak."""
-    from kfm.connectors.twin import _read_csv
+    from kfm.connectors.release.twin import _read_csv
 
     (tmp_path / "a.csv").write_bytes(raw)
     job = Read(

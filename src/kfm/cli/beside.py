@@ -236,7 +236,8 @@ class _Hand:
 def _serve(
     line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int
 ) -> NoReturn:
-    from kfm.connectors.guard import tie_to_parent  # a NOOP of one dataset starts faster without it
+    # a NOOP of one dataset starts faster without it
+    from kfm.connectors.child.guard import tie_to_parent
 
     code = 1
     try:

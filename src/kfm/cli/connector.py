@@ -443,8 +443,8 @@ class _Table:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean
         "no value".
         """
-        from kfm.connectors.infer import Inferred
         from kfm.connectors.operations import Read  # heavy
+        from kfm.connectors.table.infer import Inferred
 
         there = {c for c in self._cells[header] if c in _NULLS}
         held = [c for c in self._cells[header] if c and c not in there]
@@ -500,7 +500,7 @@ class _Listed:
     def __init__(self, dataset_id: str, form: str, is_all: bool, args: Any) -> None:
         from kfm.connectors.base import InputFile, Refused  # heavy
         from kfm.connectors.operations import Read
-        from kfm.connectors.twin import read_json
+        from kfm.connectors.release.twin import read_json
 
         if not is_all:
             raise UsageError(

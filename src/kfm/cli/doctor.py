@@ -11,7 +11,7 @@ from typing import Any
 from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
-from kfm.connectors.process import held_here
+from kfm.connectors.child.process import held_here
 from kfm.keys.attest import KeyFolder
 from kfm.model.backfill import grid_of, plan_from, resolved
 from kfm.model.errors import KfmError, UsageError

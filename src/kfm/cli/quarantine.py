@@ -342,7 +342,7 @@ def _sets(
     world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]
 ) -> dict[str, str | None]:
     """The corrections, each judged by its column where the columns are known."""
-    from kfm.connectors.rejects import check_value
+    from kfm.connectors.table.rejects import check_value
 
     entry = world.registry(row.dataset_id)
     columns = {c.name: c for c in (entry.schema if entry and entry.schema else desk.columns(row))}

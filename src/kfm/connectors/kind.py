@@ -14,7 +14,7 @@ import msgspec
 
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.operations import Acquire
-from kfm.connectors.rows import Batch, Loose, batch_of
+from kfm.connectors.read.rows import Batch, Loose, batch_of
 from kfm.model.clock import rfc3339
 from kfm.model.meant import meant
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kfm.connectors.operations import Read
-from kfm.connectors.sanity import Sane
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["Loaded", "load", "module_of"]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from kfm.connectors.process import kept_cold
+from kfm.connectors.child.process import kept_cold
 from kfm.jobs.drive import run_target
 from kfm.store.base import Store
 from kfm.store.heartbeat import Heartbeat

@@ -16,9 +16,11 @@ import numpy as np
 import shapely
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.crs import Bounds, ToWgs84, fits, to_wgs84
-from kfm.connectors.geojson import duplicate
-from kfm.connectors.geometry import (
+from kfm.connectors.kind import Ask, RowReader, options_of
+from kfm.connectors.operations import Read
+from kfm.connectors.read.crs import Bounds, ToWgs84, fits, to_wgs84
+from kfm.connectors.read.geojson import duplicate
+from kfm.connectors.read.geometry import (
     LineString,
     MultiLineString,
     MultiPoint,
@@ -27,11 +29,9 @@ from kfm.connectors.geometry import (
     Polygon,
     Problem,
 )
-from kfm.connectors.kind import Ask, RowReader, options_of
-from kfm.connectors.members import Twice, decode_once, twice_around
-from kfm.connectors.operations import Read
-from kfm.connectors.rows import Loose
-from kfm.connectors.sanity import Sane
+from kfm.connectors.read.members import Twice, decode_once, twice_around
+from kfm.connectors.read.rows import Loose
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
 

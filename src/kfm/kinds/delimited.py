@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.code import hooks_in
-from kfm.connectors.crs import ToWgs84, to_wgs84
-from kfm.connectors.geometry import Point, Problem
+from kfm.connectors.child.code import hooks_in
 from kfm.connectors.operations import Read
-from kfm.connectors.rows import Batch, Loose
-from kfm.connectors.tabular import CsvReader
-from kfm.connectors.values import cells_text, type_cells
+from kfm.connectors.read.crs import ToWgs84, to_wgs84
+from kfm.connectors.read.geometry import Point, Problem
+from kfm.connectors.read.rows import Batch, Loose
+from kfm.connectors.read.tabular import CsvReader
+from kfm.connectors.table.values import cells_text, type_cells
 from kfm.model.dataset import Column
 from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
 from kfm.model.meant import meant

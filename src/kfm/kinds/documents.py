@@ -36,9 +36,9 @@ import pyarrow.parquet as pq
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
-from kfm.connectors.rows import Loose
-from kfm.connectors.sanity import Sane
-from kfm.connectors.text import text_blocks
+from kfm.connectors.read.rows import Loose
+from kfm.connectors.read.text import text_blocks
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "About", "Options", "companions", "readers"]

@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kind import Ask, NotFetched, RowReader, options_of
 from kfm.connectors.operations import Read
-from kfm.connectors.rows import Batch, Loose
-from kfm.connectors.sanity import Sane, limits_for
-from kfm.connectors.tabular import CsvReader
-from kfm.connectors.text import text_blocks, utf8_blocks
-from kfm.connectors.values import ARROW
+from kfm.connectors.read.geometry import Point, Problem
+from kfm.connectors.read.rows import Batch, Loose
+from kfm.connectors.read.tabular import CsvReader
+from kfm.connectors.read.text import text_blocks, utf8_blocks
+from kfm.connectors.table.sanity import Sane, limits_for
+from kfm.connectors.table.values import ARROW
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 

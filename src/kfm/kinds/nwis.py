@@ -12,14 +12,14 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geojson import JsonReader
-from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kind import RowReader, options_of, utc
 from kfm.connectors.operations import Read
-from kfm.connectors.records import Records
-from kfm.connectors.rows import Loose, Row
-from kfm.connectors.sanity import Sane
-from kfm.connectors.text import text_blocks
+from kfm.connectors.read.geojson import JsonReader
+from kfm.connectors.read.geometry import Point, Problem
+from kfm.connectors.read.records import Records
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.read.text import text_blocks
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "columns", "key", "readers"]

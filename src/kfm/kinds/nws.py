@@ -14,15 +14,15 @@ import shapely
 from shapely.geometry import mapping, shape
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
-from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import Ask, RowReader, near, options_of, utc
-from kfm.connectors.members import Twice, decode_once
 from kfm.connectors.operations import Read
-from kfm.connectors.records import Records
-from kfm.connectors.rows import Loose, Row
-from kfm.connectors.sanity import Sane
-from kfm.connectors.values import moment
+from kfm.connectors.read.geojson import FEATURE_ID, GeoJsonReader
+from kfm.connectors.read.geometry import Problem
+from kfm.connectors.read.members import Twice, decode_once
+from kfm.connectors.read.records import Records
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.table.sanity import Sane
+from kfm.connectors.table.values import moment
 from kfm.model.dataset import Column
 
 __all__ = ["SANITY", "Options", "acquire", "columns", "key", "readers"]

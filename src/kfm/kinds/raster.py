@@ -31,13 +31,20 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.crs import fits, to_wgs84
-from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
-from kfm.connectors.raster_sniff import BLOCK_BYTES, MAX_SAMPLES, Sniffed, damaged, sniff, too_large
-from kfm.connectors.rows import Loose, Row
-from kfm.connectors.sanity import Sane
+from kfm.connectors.read.crs import fits, to_wgs84
+from kfm.connectors.read.geometry import Problem
+from kfm.connectors.read.raster_sniff import (
+    BLOCK_BYTES,
+    MAX_SAMPLES,
+    Sniffed,
+    damaged,
+    sniff,
+    too_large,
+)
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "companions", "readers"]

@@ -18,13 +18,13 @@ import pyogrio.raw
 import shapely
 from pyogrio.errors import DataSourceError, FeatureError
 
-from kfm.connectors.archive import MAX_BYTES, unpack
 from kfm.connectors.base import DECODED, InputFile, Refused, refuse_record
-from kfm.connectors.crs import Bounds, ToWgs84, to_wgs84
-from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
-from kfm.connectors.rows import Loose
+from kfm.connectors.read.archive import MAX_BYTES, unpack
+from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
+from kfm.connectors.read.geometry import Problem
+from kfm.connectors.read.rows import Loose
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
 

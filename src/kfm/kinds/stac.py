@@ -14,16 +14,16 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geojson import duplicate
-from kfm.connectors.geometry import Geometry, Problem, encode
-from kfm.connectors.json_text import refuse_depth
 from kfm.connectors.kind import Ask, RowReader, near, options_of
-from kfm.connectors.members import Twice, decode_once, twice_around
 from kfm.connectors.operations import Read
-from kfm.connectors.rows import Loose, Row
-from kfm.connectors.sanity import Sane
-from kfm.connectors.text import utf8_blocks
-from kfm.connectors.values import moment
+from kfm.connectors.read.geojson import duplicate
+from kfm.connectors.read.geometry import Geometry, Problem, encode
+from kfm.connectors.read.json_text import refuse_depth
+from kfm.connectors.read.members import Twice, decode_once, twice_around
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.read.text import utf8_blocks
+from kfm.connectors.table.sanity import Sane
+from kfm.connectors.table.values import moment
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "readers"]

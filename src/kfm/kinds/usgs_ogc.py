@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geojson import GeoJsonReader
 from kfm.connectors.kind import Ask, near, options_of, utc
 from kfm.connectors.operations import Read
-from kfm.connectors.records import Records
-from kfm.connectors.rows import Batch, Loose, Row, batch_of
-from kfm.connectors.sanity import Sane
+from kfm.connectors.read.geojson import GeoJsonReader
+from kfm.connectors.read.records import Records
+from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
+from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "columns", "key", "readers"]

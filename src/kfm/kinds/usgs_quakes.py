@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused
-from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
-from kfm.connectors.geometry import Point
 from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
-from kfm.connectors.records import Records
-from kfm.connectors.rows import Loose, Row
-from kfm.connectors.sanity import Sane
-from kfm.connectors.tabular import CsvReader
+from kfm.connectors.read.geojson import FEATURE_ID, GeoJsonReader
+from kfm.connectors.read.geometry import Point
+from kfm.connectors.read.records import Records
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.read.tabular import CsvReader
+from kfm.connectors.table.sanity import Sane
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.connectors.code import hooks_of
+from kfm.connectors.child.code import hooks_of
 from kfm.evidence.journal import done_of
 from kfm.evidence.quarantine import corrections
 from kfm.fetch.url import expand_url, parse_url

@@ -198,7 +198,7 @@ class _Steps:
             self._children.enter_context(_warm(private))
 
     def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
-        from kfm.connectors.process import run_transform  # a NOOP starts no child
+        from kfm.connectors.child.process import run_transform  # a NOOP starts no child
 
         return run_transform(
             job,
@@ -215,7 +215,7 @@ class _Steps:
         fetch: Callable[[dict[str, Any]], dict[str, Any]],
         heard: Echo,
     ) -> TransformResult:
-        from kfm.connectors.process import run_transform
+        from kfm.connectors.child.process import run_transform
 
         limit, entries = self._seconds(job), self._family(job.dataset_id)
         return run_transform(
@@ -237,7 +237,7 @@ class _Steps:
 
 @contextmanager
 def _warm(private: bool = True) -> Iterator[None]:
-    from kfm.connectors.process import kept_warm
+    from kfm.connectors.child.process import kept_warm
 
     with kept_warm(private):
         yield

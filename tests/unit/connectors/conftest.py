@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kfm.connectors.base import InputFile, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import SHARED, tree
 
-from kfm.connectors import archive
-from kfm.connectors.archive import unpack
 from kfm.connectors.base import Refused
+from kfm.connectors.read import archive
+from kfm.connectors.read.archive import unpack
 
 
 def zipped(

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, toolchain
+from kfm.connectors.child.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.connectors.operations import Read
-from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.model.errors import MissingExtra
 
 pytestmark = pytest.mark.usefixtures("started_children")
@@ -100,7 +100,7 @@ def test_no_child_of_ours_loads_pandas(tmp_path, how):
 import pathlib, sys
 from kfm.connectors.base import InputFile
 from kfm.connectors.operations import Read
-from kfm.connectors.process import {how.__name__}, run_transform
+from kfm.connectors.child.process import {how.__name__}, run_transform
 pids, seen, (source, out) = [], set(), sys.argv[1:]
 def heard(event):
     if event.get("event") == "child.start":
@@ -359,7 +359,7 @@ assert pyarrow.OSFile(ws + '/data/raw.csv').read(1) == b'k'
 
 
 FORGED = """
-import kfm.connectors.transform as inner, msgspec
+import kfm.connectors.child.transform as inner, msgspec
 made = inner._transform
 def forged(*args, **named):
     return msgspec.structs.replace(made(*args, **named), steps=({'step': 'aggregate', 'discharges': 'aggregate'},), files=('x',), artifact='../x')
@@ -382,7 +382,7 @@ def run_inline_in_child(job, folder):
     it runs in.
     """
     code = (
-        "import sys, msgspec; from pathlib import Path; from kfm.connectors.operations import TransformJob; from kfm.connectors.process import run_inline;"
+        "import sys, msgspec; from pathlib import Path; from kfm.connectors.operations import TransformJob; from kfm.connectors.child.process import run_inline;"
         "print(run_inline(msgspec.json.decode(sys.argv[1], type=TransformJob), Path(sys.argv[2])).steps[0]['step'])"
     )
     order = [sys.executable, "-c", code, msgspec.json.encode(job).decode(), str(folder)]
@@ -439,7 +439,7 @@ import sys
 from pathlib import Path
 from kfm.connectors.base import InputFile
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_transform
+from kfm.connectors.child.process import run_transform
 job = Read(dataset_id="d", format="csv", inputs=(InputFile(source_id="s", path=sys.argv[1], digest=""),), connector=sys.argv[2], artifact="d.parquet")
 def on_event(event):
     if event.get("event") in ("child.start", "ready"):

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from kfm.connectors.code import check_module, hooks_in, hooks_of
+from kfm.connectors.child.code import check_module, hooks_in, hooks_of
 from kfm.model.errors import UsageError
 
 T = "def transform(ctx, rows):\n    yield from rows\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors import process
+from kfm.connectors.child import process
 from kfm.connectors.operations import Read
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.sandbox import confine

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import Books, InputFile, Refused
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Acquire, Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import arcgis, nws, usgs_ogc
 
 CSV = "k,v,at\na,1,2020-01-01\nb,2,2020-01-01\nb,2,2020-01-01\na,9,2020-01-03\nx,x,x\na,5,2020-01-02\nc,3,2020-01-01\na,9,2020-01-03\n"

@@ -11,9 +11,9 @@ import pytest
 import shapely
 from pyproj import CRS, Geod
 
-from kfm.connectors import crs as module
 from kfm.connectors.base import Refused
-from kfm.connectors.crs import to_wgs84
+from kfm.connectors.read import crs as module
+from kfm.connectors.read.crs import to_wgs84
 
 KANSAS = (-102.1, 36.9, -94.5, 40.1)
 NAD27_PLANE = CRS.from_epsg(26714).to_wkt("WKT1_ESRI")

@@ -89,7 +89,7 @@ def test_each_row_rule_names_the_line_where_its_record_begins(made):
 
 
 def test_lines_are_right_across_blocks(made, monkeypatch):
-    monkeypatch.setattr("kfm.connectors.text.BLOCK", 37)
+    monkeypatch.setattr("kfm.connectors.read.text.BLOCK", 37)
     body = (
         "".join(f'{i},"a\nb, {i}"\n' if i % 3 else f"{i},plain\n" for i in range(200))
         + "bad,x\n"
@@ -209,7 +209,7 @@ def test_a_declared_encoding_is_decoded(made, encoding):
 
 
 def test_a_utf8_mark_is_skipped_and_characters_may_straddle_blocks(made, monkeypatch):
-    monkeypatch.setattr("kfm.connectors.text.BLOCK", 7)
+    monkeypatch.setattr("kfm.connectors.read.text.BLOCK", 7)
     table = made(
         "csv", b"\xef\xbb\xbf" + ("a,b\n" + "".join(f"{i},né€𝄞\n" for i in range(9))).encode()
     )

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.unit.connectors.conftest import columns
 
-from kfm.connectors.infer import Census, settle
+from kfm.connectors.table.infer import Census, settle
 
 
 def csv(*cells, name="height_m", key="site"):

@@ -61,7 +61,7 @@ def test_where_blocks_end_does_not_matter(made, monkeypatch, block, indent):
         ensure_ascii=False,
     )
     whole = made("json", text, records="rows")
-    monkeypatch.setattr("kfm.connectors.text.BLOCK", block)
+    monkeypatch.setattr("kfm.connectors.read.text.BLOCK", block)
     pieces = made("json", text, records="rows")
     assert pieces.data == whole.data
     assert [(r["i"], r["s"], json.loads(r["n"]), r["é"]) for r in pieces.rows] == [

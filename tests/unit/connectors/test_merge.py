@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Merge
-from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Column
 from kfm.model.ids import digest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.connectors.json_text import structure
+from kfm.connectors.read.json_text import structure
 
 M = 1 << 20
 LONG = "x" * 5000
@@ -78,7 +78,7 @@ import resource, sys, tempfile
 from pathlib import Path
 from kfm.connectors.base import CaptureRefused, InputFile
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_transform
+from kfm.connectors.child.process import run_transform
 job = Read(dataset_id="d", format=sys.argv[1], inputs=(InputFile(source_id="s", path=sys.argv[2], digest=""),), artifact="d.parquet")
 try:
     said = f"{run_transform(job, Path(tempfile.mkdtemp(dir=Path(sys.argv[2]).parent))).rows} rows"

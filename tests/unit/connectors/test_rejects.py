@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors import text
 from kfm.connectors.base import InputFile
-from kfm.connectors.feed import Context, Feed
+from kfm.connectors.child.feed import Context, Feed
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import RowReader
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
-from kfm.connectors.rejects import check_value, record_digest
-from kfm.connectors.rows import Loose, batch_of
-from kfm.connectors.values import cells_text, type_cells
+from kfm.connectors.read import text
+from kfm.connectors.read.rows import Loose, batch_of
+from kfm.connectors.table.rejects import check_value, record_digest
+from kfm.connectors.table.values import cells_text, type_cells
 from kfm.model.dataset import Column
 
 Made = Callable[..., Any]
@@ -279,7 +279,7 @@ def test_connector_code_is_given_typed_corrections_and_what_was_held(tmp_path: P
 def test_rows_beyond_what_people_can_decide_are_counted_only(
     job_of: Callable[..., Read], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfm.connectors.rejects._MOST", 5)
+    monkeypatch.setattr("kfm.connectors.table.rejects._MOST", 5)
     result = run_inline(job_of("csv", csv(*range(1, 10)), schema=SCHEMA), tmp_path)
     assert result.books.quarantined == 9
     assert len((tmp_path / str(result.quarantine)).read_text().splitlines()) == 5

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
-from kfm.connectors import writer
-from kfm.connectors.process import run_inline
+from kfm.connectors.child.process import run_inline
+from kfm.connectors.table import writer
 from kfm.model.dataset import Column
 from kfm.model.limits import wrong_limits
 from kfm.run import part

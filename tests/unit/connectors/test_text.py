@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.connectors import text as texts_of
 from kfm.connectors.base import InputFile
-from kfm.connectors.characters import check_texts
-from kfm.connectors.merge import merge
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Merge, Read
-from kfm.connectors.process import run_inline
+from kfm.connectors.read import text as texts_of
+from kfm.connectors.read.characters import check_texts
+from kfm.connectors.table.merge import merge
 from kfm.model.dataset import Column
 
 NFC, NFD = "Peñasco", "Pen\u0303asco"

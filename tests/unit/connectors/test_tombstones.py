@@ -12,8 +12,8 @@ from msgspec import UNSET
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Merge, Read
-from kfm.connectors.process import run_inline
 
 RULES = {
     "aliases": "ids",

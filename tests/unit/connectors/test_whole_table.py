@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kfm.connectors import writer
 from kfm.connectors.base import Books, ColumnProfile
-from kfm.connectors.hashing import mixed
-from kfm.connectors.keys import KeyFile, _changes
+from kfm.connectors.table import writer
+from kfm.connectors.table.hashing import mixed
+from kfm.connectors.table.keys import KeyFile, _changes
 from kfm.model.dataset import Column
 
 SETTINGS = settings(
@@ -63,7 +63,7 @@ def test_how_the_reader_cuts_its_blocks_leaves_no_trace(made, monkeypatch):
     text = document(points(2000))
     monkeypatch.setattr(writer, "GROUP_ROWS", 300)
     whole = made("geojson", text)
-    monkeypatch.setattr("kfm.connectors.text.BLOCK", 3001)
+    monkeypatch.setattr("kfm.connectors.read.text.BLOCK", 3001)
     pieces = made("geojson", text)
     assert pieces.data == whole.data
     assert pieces.result.content_id == whole.result.content_id
@@ -76,7 +76,7 @@ def test_row_groups_also_end_by_size(made, monkeypatch):
     whole = made("csv", text)
     groups = pq.ParquetFile(whole.scratch / "ks_test.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [10] * 9 + [6, 1]
-    monkeypatch.setattr("kfm.connectors.text.BLOCK", 501)
+    monkeypatch.setattr("kfm.connectors.read.text.BLOCK", 501)
     assert made("csv", text).data == whole.data
 
 
@@ -220,11 +220,11 @@ def test_duplicates_are_found_in_many_buckets_and_colliding_hashes_harm_nothing(
     text = "k,v\n" + "\n".join(rows + rows[::3]) + "\n"
     expected = made("csv", text, business_key=("k",))
     assert expected.result.books.dropped == {"duplicate": 167}
-    monkeypatch.setattr("kfm.connectors.keys._BUCKET", 50)
-    monkeypatch.setattr("kfm.connectors.keys._KEPT", 50)
+    monkeypatch.setattr("kfm.connectors.table.keys._BUCKET", 50)
+    monkeypatch.setattr("kfm.connectors.table.keys._KEPT", 50)
     assert made("csv", text, business_key=("k",)).data == expected.data
     monkeypatch.setattr(
-        "kfm.connectors.keys.mixed", lambda arrays: np.full(len(arrays[0]), 7, np.uint64)
+        "kfm.connectors.table.keys.mixed", lambda arrays: np.full(len(arrays[0]), 7, np.uint64)
     )
     assert made("csv", text, business_key=("k",)).data == expected.data
 
@@ -334,7 +334,7 @@ def test_every_feature_is_accounted_for(made, features, block, typed):
         for f in features
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kfm.connectors.text.BLOCK", block)
+        patch.setattr("kfm.connectors.read.text.BLOCK", block)
         table = made(
             "geojson",
             f'{{"features":[{text}]}}',
@@ -372,8 +372,9 @@ _ORDERS = {
 def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(
     tmp_path, monkeypatch, order, trial
 ):
-    monkeypatch.setattr("kfm.connectors.keys._TRIAL", trial)
-    monkeypatch.setattr("kfm.connectors.keys._SHORTEST", 40)  # 64 rows may stand alone, no more
+    monkeypatch.setattr("kfm.connectors.table.keys._TRIAL", trial)
+    # 64 rows may stand alone, no more
+    monkeypatch.setattr("kfm.connectors.table.keys._SHORTEST", 40)
     rows = _ORDERS[order]
     table = pa.table(
         {

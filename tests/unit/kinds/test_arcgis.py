@@ -16,9 +16,9 @@ from pyproj import Transformer
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Acquire, Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import arcgis
 
 needs_shared = [

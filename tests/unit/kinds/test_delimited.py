@@ -13,8 +13,8 @@ import shapely
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import delimited
 from kfm.model.dataset import Column
 from kfm.model.errors import UsageError

@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import documents
 from kfm.samples import kansas as sample_kansas
 from kfm.workspace.config import parse

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
 
-from kfm.connectors import text
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.operations import Acquire, Read
-from kfm.connectors.process import run_inline
+from kfm.connectors.read import text
 from kfm.kinds import ghcnd
 
 LARNED, TREE = "USC00144530", "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"

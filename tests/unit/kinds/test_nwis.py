@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Merge, Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import nwis
 
 RECORDED = SHARED / "data" / "usgs-nwis"

@@ -13,9 +13,9 @@ import shapely
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Acquire, Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import nws
 
 needs_shared = [

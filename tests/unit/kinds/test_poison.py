@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import InputFile, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import shapefile
 from kfm.model.dataset import Column
 

@@ -24,8 +24,8 @@ from rasterio.warp import transform_bounds
 from tests.conftest import SHARED, tree
 
 from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline, run_transform
 from kfm.kinds import raster
 
 DATA = SHARED / "data/raster"

@@ -19,8 +19,8 @@ from pyproj import CRS
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import shapefile
 
 needs_shared = [

@@ -14,9 +14,9 @@ import shapely
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
+from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.operations import Acquire, Merge, Read
-from kfm.connectors.process import run_inline
 from kfm.kinds import usgs_ogc
 
 RECORDED = SHARED / "data" / "usgs-ogc"
