@@ -11,26 +11,35 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.model.explore import DATASET, PARTS, Explorer, Files
 
+import kfm.run.assemble_parts
+import kfm.run.update
+import kfm.run.work
 import kfm.store.committer
 import kfm.store.sqlite
 from kfm.model.clock import SystemClock
 from kfm.model.interrupts import finishing, stop_on_signals
+from kfm.run.work import Reached, Steps
 from kfm.store.committer import Committer
 from kfm.store.sqlite import SqliteStore
+from kfm.world.world import World
 
 FILES = {kfm.store.committer.__file__, kfm.store.sqlite.__file__}
+TAKING = FILES | {
+    module.__file__ for module in (kfm.run.assemble_parts, kfm.run.update, kfm.run.work)
+}
 LINES = 90  # more than one transaction or look has
 
 
 class Cut:
-    """Sends a signal to ourselves when the n-th line of the store is reached."""
+    """Sends a signal to ourselves when the n-th line of these files is reached."""
 
-    def __init__(self, number: int, at: int) -> None:
-        self._number, self._left = number, at
+    def __init__(self, number: int, at: int, files: set[str]) -> None:
+        self._number, self._left, self._files = number, at, files
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename not in FILES:
+        if frame.f_code.co_filename not in self._files:
             return None
         if event == "line":
             self._left -= 1
@@ -51,9 +60,9 @@ def handlers() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def cut(work: Any, number: int, at: int) -> BaseException | None:
+def cut(work: Any, number: int, at: int, files: set[str] = FILES) -> BaseException | None:
     before = sys.gettrace()
-    sys.settrace(Cut(number, at))
+    sys.settrace(Cut(number, at, files))
     try:
         work()
     except (SystemExit, KeyboardInterrupt) as end:
@@ -144,3 +153,48 @@ def test_a_leader_that_is_ended_lets_the_next_one_lead() -> None:
     with pytest.raises(KeyboardInterrupt):
         committer.submit(lambda tx: None)
     in_time(lambda: committer.submit(lambda tx: None))
+
+
+class Renewing(list[Any]):
+    """The leases somebody renews."""
+
+    add = list.append
+
+    def drop(self, *tokens: Any) -> None:
+        self[:] = [held for held in self if held not in tokens]
+
+
+def _update(world: World, explorer: Explorer) -> Steps:
+    return kfm.run.update.update(world, explorer.target(PARTS[0]))
+
+
+def _assembly(world: World, explorer: Explorer) -> Steps:
+    return kfm.run.assemble_parts.assemble_staged(world, explorer.target(PARTS[0]), "bf")
+
+
+@pytest.mark.parametrize(
+    ("begin", "lease", "taken"),
+    [
+        (_update, f"{DATASET}/{PARTS[0]}", Reached.JOB_TAKEN),
+        (_assembly, DATASET, Reached.ASSEMBLE_TAKEN),
+    ],
+)
+def test_a_signal_at_any_line_of_taking_a_lease_leaves_it_free(
+    tmp_path: Path, handlers: None, begin: Any, lease: str, taken: Reached
+) -> None:
+    explorer = Explorer(tmp_path, {}, 0, Files())
+    world, hit, at = explorer.open_world(), 0, 0
+    world.heart = Renewing()
+    while True:
+        explorer.put(PARTS[0])
+        steps, at, reached = begin(world, explorer), at + 1, list[Any]()
+        ended = cut(lambda: reached.append(next(steps)), signal.SIGTERM, at, TAKING)
+        if ended is None:
+            break
+        hit += 1
+        assert world.store.read(lambda tx: tx.leases.is_free(lease)), f"line {at}"
+        assert world.heart == [], f"line {at}"
+    assert reached == [taken] and hit > 30, "it was cut at every line until it had its lease"
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+    assert world.store.read(lambda tx: tx.leases.is_free(lease)) and world.heart == []

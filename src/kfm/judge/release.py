@@ -28,6 +28,7 @@ from kfm.zones.base import hash_file, room
 
 __all__ = [
     "Released",
+    "base_tables",
     "candidate_of",
     "check_shown",
     "digest_of",
@@ -241,7 +242,7 @@ def keep_precise(world: World, dataset_id: str, version_id: str, records: Stored
         world.data.remove(path)  # of an earlier kfm
 
 
-def _kept(
+def base_tables(
     world: World, dataset_id: str, base: str | None, sealed: Stored | None = None
 ) -> tuple[Stored, Stored]:
     """The tables of the base version, and the records they were released from; a table nothing was

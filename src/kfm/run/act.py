@@ -11,7 +11,7 @@ from kfm.evidence.append_times import check_clock
 from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.projection import project
 from kfm.model import ids
-from kfm.model.channel import GenerationPredicate, Lift
+from kfm.model.channel import GenerationPredicate, Kind, Lift
 from kfm.model.errors import IntegrityError
 from kfm.model.ledger import Generation
 from kfm.model.paths import version_folder
@@ -50,7 +50,7 @@ def void(world: World, dataset_id: str, number: int, token: str, reason: str) ->
 def append_act(
     world: World,
     dataset_id: str,
-    kind: Any,
+    kind: Kind,
     choose: Callable[[Generation], Choice],
     reason: str,
     lifts: Lift | None = None,

@@ -49,7 +49,7 @@ from kfm.run.claim import keep_head_key
 from kfm.run.look import captured_file
 from kfm.run.noop import older_told
 from kfm.run.tables import Tables, measured, merge_tables, says_newer, tables_of
-from kfm.run.work import Reached, Steps, Work
+from kfm.run.work import Reached, Steps, Taken, Work
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome, table_rows
 from kfm.world.run_log import RunLog
@@ -137,19 +137,15 @@ def _restricted(world: World, candidate: Candidate) -> dict[str, dict[str, int]]
 def _dataset_lease(work: Work) -> Generator[Reached, None, Token]:
     world, target = work.world, work.target
 
-    def take(tx: Tx) -> Token | None:
+    def lease(tx: Tx) -> Taken | None:
         tx.leases.check(work.token)
-        token: Token | None = tx.leases.take(target.dataset_id, world.holder, world.lease_seconds)
-        return token
+        token = tx.leases.take(target.dataset_id, world.holder, world.lease_seconds)
+        return Taken(token) if token is not None else None
 
-    token: Token | None = None
-    while token is None:
-        token = world.store.transaction(take)
-        if token is None:
-            yield Reached.WAIT
-    work.tokens.append(world.hold(token))
+    while (taken := work.take(lease)) is None:
+        yield Reached.WAIT
     yield Reached.DATASET_TAKEN
-    return token
+    return taken.token
 
 
 def _pin(work: Work, wal: Journal) -> Generation:
@@ -544,13 +540,14 @@ def _propose(
                 keep_head_key(tx, target, work.captured, str(head.version_id), now)
             end_parts(tx, world.data, row, state="NOOP", reason=again[0], known=again[1])
         elif reasons:
-            facts.update(error_count=len(reasons), latency_ms=work.elapsed_ms())
             page.move(
                 tx,
                 "CLAIMED",
                 state="REJECTED",
                 reason="; ".join(dict.fromkeys(r.code for r in reasons)),
                 ended_at=now,
+                error_count=len(reasons),
+                latency_ms=work.elapsed_ms(),
                 **facts,
             )
         else:
@@ -568,13 +565,14 @@ def _propose(
 
     wal.commit(close)
     row = wal.run
-    work.log.say(
-        "transform.metadata",
-        stage="transform",
-        input=candidate.content_id,
-        output=candidate.version_digest,
-        version_id=row.version_id,
-    )
+    with world.ended():
+        work.log.say(
+            "transform.metadata",
+            stage="transform",
+            input=candidate.content_id,
+            output=candidate.version_digest,
+            version_id=row.version_id,
+        )
     return _told(work, row, verdicts, tables, candidate.proposal or 0, waits)
 
 
@@ -690,9 +688,10 @@ def _told(
             "quarantined": tables.books.quarantined,
         }
     if row.state == "PROPOSED":
-        work.log.say(
-            "version.proposed", stage="publish", version_id=row.version_id, proposal=proposal
-        )
+        with work.world.ended():
+            work.log.say(
+                "version.proposed", stage="publish", version_id=row.version_id, proposal=proposal
+            )
         if not waits:
             code = 7 if work.world.propose_only else 0
             return work.outcome(
@@ -703,14 +702,15 @@ def _told(
                 **numbers,
             )
         asked = [r for v in verdicts for r in v.review]
-        if asked:
-            work.log.say(
-                "review.requested",
-                stage="publish",
-                level="warning",
-                proposal=proposal,
-                reasons=[r.code for r in asked],
-            )
+        with work.world.ended():
+            if asked:
+                work.log.say(
+                    "review.requested",
+                    stage="publish",
+                    level="warning",
+                    proposal=proposal,
+                    reasons=[r.code for r in asked],
+                )
         why = (
             "; ".join(r.message for r in asked)
             or f"{waits} approval{' is' if waits == 1 else 's are'} needed"

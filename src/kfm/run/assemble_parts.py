@@ -24,7 +24,7 @@ from kfm.model.dataset import Column
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
 from kfm.model.journal import AssemblyPlanned, PartDone, Pinned, Stored
 from kfm.model.journal import Captured as CaptureKept
-from kfm.model.ledger import Generation, LedgerRow, Token, WalRecord
+from kfm.model.ledger import Generation, LedgerRow, WalRecord
 from kfm.model.paths import (
     channel_folder,
     part_folder,
@@ -43,7 +43,7 @@ from kfm.run.look import Captured
 from kfm.run.noop import Noop, approved, denied_before
 from kfm.run.promote import promote
 from kfm.run.tables import base_table, staged_tables
-from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, guarded
 from kfm.store.base import Tx
 from kfm.world.target import Target, specify
 from kfm.world.world import PartsGone, World
@@ -67,9 +67,6 @@ def assemble_staged(
     whole = replace(target, partition="", win="", staged="", again=None, trigger=ASSEMBLE)
     whole = specify(whole, world.policy_digest)
     work = _Assembly(world, whole, backfill, frozenset(run_ids))
-    while not work.take():
-        yield Reached.WAIT
-    yield Reached.ASSEMBLE_TAKEN
     return (yield from guarded(work, work.steps()))
 
 
@@ -90,21 +87,16 @@ class _Assembly(Work):
         super().__init__(world, target, has_job=False)
         self.backfill, self.run_ids = backfill, run_ids
 
-    def take(self) -> bool:
-        world, name = self.world, self.target.dataset_id
-
-        def lease(tx: Tx) -> Token | None:
-            check_switch(tx, name, JOB_TYPE)
-            found: Token | None = tx.leases.take(name, world.holder, world.lease_seconds)
-            return found
-
-        token = world.store.transaction(lease)
-        if token is not None:
-            self.tokens = [world.hold(token)]
-        return token is not None
+    def _lease(self, tx: Tx) -> Taken | None:
+        check_switch(tx, self.target.dataset_id, JOB_TYPE)
+        token = tx.leases.take(self.target.dataset_id, self.world.holder, self.world.lease_seconds)
+        return Taken(token) if token is not None else None
 
     # ---- the work --------------------------------------------------------------------------------
     def steps(self) -> Steps:
+        while self.take(self._lease) is None:
+            yield Reached.WAIT
+        yield Reached.ASSEMBLE_TAKEN
         while True:
             rows: list[LedgerRow] = self.world.store.read(
                 lambda tx: tx.runs.staged_for(self.target.dataset_id, self.backfill)
@@ -130,7 +122,7 @@ class _Assembly(Work):
                     self.world.let_go(*self.tokens)
                     yield MustSettle(row.run_id)
                     yield from promote(self.world, self.target.dataset_id, row.run_id, wait=True)
-                    while not self.take():
+                    while self.take(self._lease) is None:
                         yield Reached.WAIT
                 case LookAgain():
                     continue
@@ -201,9 +193,9 @@ class _Assembly(Work):
             ]
             close_runs(tx, world, [*rows.values(), *mine], "a part is missing or damaged")
 
+        world.store.transaction(close)  # the lease is ours, so the bytes are
         for row, path in bad:
             self.set_aside(path, row.run_id)
-        world.store.transaction(close)
 
     def _decide(self, rows: Sequence[LedgerRow], digest: str) -> Answer:
         captured = _captured(rows)

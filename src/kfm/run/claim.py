@@ -209,7 +209,8 @@ def _ack_noop(
     run_id: str,
 ) -> Noop:
     now = rfc3339(world.clock.now())
-    close_runs(tx, world, mine, "upstream went back to what is official")
+    stale = [r for r in mine if r.run_id not in noop.stays]
+    close_runs(tx, world, stale, "upstream went back to what is official")
     tx.looks.put_noop(
         NoopRow(
             run_id=run_id,

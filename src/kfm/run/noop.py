@@ -2,6 +2,7 @@
 staged.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,6 +28,8 @@ class Noop:
     names: str = ""
     exit_code: int = 0
     head: Generation | None = None
+    # run ids: of what is open in its place, what goes on all the same
+    stays: frozenset[str] = frozenset()
 
 
 def is_noop(
@@ -35,7 +38,7 @@ def is_noop(
     target: Target,
     captured: Captured,
     head: Generation,
-    mine: list[LedgerRow],
+    mine: Sequence[LedgerRow],
 ) -> Noop | None:
     """Whether there is nothing to do."""
     # what was kept of it may equal the head, and still it was refused
@@ -57,8 +60,12 @@ def is_noop(
         official_stamp(tx, target, head),
     )
     if is_older(said, official) and target.again is None and not target.staged:
-        mine.clear()  # what waits there is newer than this answer, too
-        return Noop("older", older_told(said, official), f"generation {head.generation}")
+        return Noop(
+            "older",
+            older_told(said, official),
+            f"generation {head.generation}",
+            stays=_run_ids(mine),  # what waits there is newer than this answer, too
+        )
     same = [
         r
         for r in mine
@@ -67,12 +74,12 @@ def is_noop(
     ]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
-        mine.remove(waiting)
-        number = tx.proposals.number(waiting.run_id)
+        names, stays = f"proposal {tx.proposals.number(waiting.run_id)}", _run_ids([waiting])
         if not approved(world, waiting):
-            return Noop("proposed", "already proposed, waits for a person", f"proposal {number}", 7)
+            why = "already proposed, waits for a person"
+            return Noop("proposed", why, names, 7, stays=stays)
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
-        return Noop("proposed", "already proposed", f"proposal {number}")
+        return Noop("proposed", "already proposed", names, stays=stays)
     rejected = denied_before(tx, target, captured.input_hash, head)
     if rejected is not None:
         return Noop("denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3)
@@ -83,9 +90,13 @@ def is_noop(
         if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part
     ]
     if target.staged and kept:
-        mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
-        return Noop("staged", "already staged", f"run {kept[-1].run_id}")
+        stays = _run_ids([*kept, *(r for r in mine if is_assembly(r))])
+        return Noop("staged", "already staged", f"run {kept[-1].run_id}", stays=stays)
     return None
+
+
+def _run_ids(rows: Sequence[LedgerRow]) -> frozenset[str]:
+    return frozenset(r.run_id for r in rows)
 
 
 def approved(world: World, row: LedgerRow) -> bool:

@@ -16,7 +16,7 @@ from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import read_facts
 from kfm.judge.release import (
-    _kept,
+    base_tables,
     is_withheld,
     open_table,
     release,
@@ -81,7 +81,7 @@ def tables_of(
     )
     part, pinned = wal.require("transform", PartDone), wal.require("pin", Pinned).records or None
     own = {name: _own_part(work, part, result)}
-    kept, kept_precise = _kept(world, dataset_id, base, pinned)
+    kept, kept_precise = base_tables(world, dataset_id, base, pinned)
     last = kept_precise.get(name)
     books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
     with world.data.scratch() as scratch:
@@ -223,7 +223,7 @@ def _rows(artifacts: Mapping[str, Any]) -> int:
 
 def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:
     """The table of the base that parts are merged into."""
-    kept, precise = _kept(world, target.dataset_id, base)
+    kept, precise = base_tables(world, target.dataset_id, base)
     return (
         _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
     )
@@ -241,7 +241,7 @@ def staged_tables(
     partitions; then the release.
     """
     world, entry = work.world, work.target.entry
-    kept, precise = _kept(world, entry.dataset_id, base)
+    kept, precise = base_tables(world, entry.dataset_id, base)
     if entry.merge != "partition" and entry.source.kind in KINDS and KINDS[entry.source.kind].names:
         kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
     rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)

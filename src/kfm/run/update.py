@@ -13,7 +13,7 @@ from kfm.evidence.receipts import JOB_TYPE, finish
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.journal import PartDone
-from kfm.model.ledger import LedgerRow, Token
+from kfm.model.ledger import LedgerRow
 from kfm.model.paths import (
     captures_folder,
     channel_folder,
@@ -27,7 +27,7 @@ from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, clai
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
 from kfm.run.noop import Noop, is_noop
 from kfm.run.part import make_part, part_fields
-from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, guarded
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
@@ -90,7 +90,7 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
 
 
 # ---- take ----------------------------------------------------------------------------------------
-def _take(tx: Tx, world: World, target: Target) -> tuple[Token, int] | None:
+def _take(tx: Tx, world: World, target: Target) -> Taken | None:
     """Take the job and the lease of its partition in one transaction; what is switched off does not
     begin.
     """
@@ -103,7 +103,7 @@ def _take(tx: Tx, world: World, target: Target) -> tuple[Token, int] | None:
     if token is None:
         return None
     tx.jobs.start(job)
-    return token, job.forced
+    return Taken(token, job.forced)
 
 
 def update(world: World, target: Target, replay: LedgerRow | None = None) -> Steps:
@@ -119,22 +119,19 @@ def update(world: World, target: Target, replay: LedgerRow | None = None) -> Ste
             expected="a public dataset",
             remedy=f"`kfm run {target.dataset_id} --window …` runs one window after the other.",
         )
-    taken = world.store.transaction(lambda tx: _take(tx, world, target))
-    if taken is None:
-        return None
-    work = Work(world, target, world.hold(taken[0]), forced=taken[1])
-    work.log.say(
-        "run.triggered",
-        stage="watch",
-        trigger=without_emitter(target.trigger),
-        forced=bool(taken[1]),
-    )
-    yield Reached.JOB_TAKEN
+    work = Work(world, target)
     return (yield from guarded(work, _steps(work, replay)))
 
 
 def _steps(work: Work, replay: LedgerRow | None) -> Steps:
-    """Look, claim, make the part, assemble."""
+    """Take the job; look, claim, make the part, assemble."""
+    taken = work.take(lambda tx: _take(tx, work.world, work.target))
+    if taken is None:
+        return None
+    work.forced = taken.forced
+    trigger = without_emitter(work.target.trigger)
+    work.log.say("run.triggered", stage="watch", trigger=trigger, forced=bool(taken.forced))
+    yield Reached.JOB_TAKEN
     conditional = True
     while True:
         with work.world.data.scratch() as scratch:

@@ -2,9 +2,9 @@
 assembles shares it.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kfm.evidence.run_end import close_log, idempotency_state
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
+from kfm.model.interrupts import finishing
 from kfm.model.journal import Replays, Stopped
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.paths import aside_path
@@ -28,7 +29,7 @@ from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["MustSettle", "Reached", "Steps", "Work", "guarded"]
+__all__ = ["MustSettle", "Reached", "Steps", "Taken", "Work", "guarded"]
 
 
 class Reached(StrEnum):
@@ -82,30 +83,44 @@ _MOST_KILLED = 3  # a machine without the memory for a step ends it every time
 
 
 def guarded(work: "Work", steps: Steps) -> Steps:
-    """`steps` of `work`; whatever goes wrong ends in an outcome, and no lease stays behind."""
-    world = work.world
+    """`steps` of `work`, which begin by taking a lease; whatever goes wrong from there on ends in
+    an outcome, and no lease stays behind.
+    """
     try:
         return (yield from steps)
-    except Fenced as error:
-        work.release()
-        return work.outcome("FENCED", str(error), exit_code=5)
     except (KeyboardInterrupt, SystemExit, StoreUnavailable):
         work.release()  # the run stays CLAIMED and is resumed
         raise
-    except ConnectorKilled as error:
-        return work.interrupted(error)
-    except KfmError as error:
-        return work.fail(error)
-    except OSError as error:
-        failure = StepFailed(
-            f"The system refused an operation: {error.strerror or error}.",
-            expected="working disks and descriptors",
-            remedy="Mend that, then run again: the official version is unchanged.",
-        )
-        failure.__cause__ = error
-        return work.fail(failure)
+    except (KfmError, OSError) as error:
+        if not work.tokens:
+            raise  # nothing has begun
+        return _ended_by(work, error)
     finally:
-        world.let_go(*work.tokens)
+        work.world.let_go(*work.tokens)
+
+
+def _ended_by(work: "Work", error: KfmError | OSError) -> Outcome:
+    if isinstance(error, Fenced):
+        work.release()
+        return work.outcome("FENCED", str(error), exit_code=5)
+    if isinstance(error, ConnectorKilled):
+        return work.interrupted(error)
+    if isinstance(error, KfmError):
+        return work.fail(error)
+    failure = StepFailed(
+        f"The system refused an operation: {error.strerror or error}.",
+        expected="working disks and descriptors",
+        remedy="Mend that, then run again: the official version is unchanged.",
+    )
+    failure.__cause__ = error
+    return work.fail(failure)
+
+
+class Taken(NamedTuple):
+    """What the transaction that takes a lease found."""
+
+    token: Token
+    forced: int = 0  # of the job that was taken with it
 
 
 class Work:
@@ -113,12 +128,10 @@ class Work:
     alone.
     """
 
-    def __init__(
-        self, world: World, target: Target, *tokens: Token, forced: int = 0, has_job: bool = True
-    ) -> None:
-        self.world, self.target, self.forced, self.has_job = world, target, forced, has_job
+    def __init__(self, world: World, target: Target, *, has_job: bool = True) -> None:
+        self.world, self.target, self.forced, self.has_job = world, target, 0, has_job
         self.began = world.clock.boot_ns()
-        self.tokens: list[Token] = list(tokens)  # of its leases, in the order they were taken
+        self.tokens: list[Token] = []  # of its leases, in the order they were taken
         self.log: RunLog = world.log(target.dataset_id)
         self._failed: LedgerRow | None = None  # of a run that ended before it had a journal
         self.wal: Journal | None = None
@@ -135,6 +148,17 @@ class Work:
     def token(self) -> Token:
         """Of the lease it was begun under."""
         return self.tokens[0]
+
+    def take(self, taking: Callable[[Tx], Taken | None]) -> Taken | None:
+        """Take a lease, for the first time or again; None: another holds it. A signal waits until
+        the token is known here, where whoever ends gives it back.
+        """
+        with finishing:
+            taken = self.world.store.transaction(taking)
+            if taken is not None:
+                others = [t for t in self.tokens if t.lease != taken.token.lease]
+                self.tokens = [*others, self.world.hold(taken.token)]
+        return taken
 
     # ---- its job ---------------------------------------------------------------------------------
     def ack(self, tx: Tx) -> None:
