@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
-from kfm.cli.beside import inputs_first
+from kfm.cli import main
+from kfm.cli.beside import Gone, inputs_first, side_by_side
 from kfm.cli.init import make_workspace
+from kfm.cli.terminal import Progress
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
+from kfm.world.outcome import Outcome
 
 ENTRY = "dataset_id: {0}\ntitle: T\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
 FILE = ENTRY + "source: {{url: 'file:///inbox/{0}.csv', format: csv}}\nbusiness_key: [id]\n"
@@ -198,6 +201,57 @@ def _talks(pid: int, line: socket.socket) -> bool:
     return any(
         os.readlink(fd) in inodes for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()
     )
+
+
+# ---- an error nobody foresaw ---------------------------------------------------------------------
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_where_an_error_nobody_foresaw_came_from_is_logged_and_shown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    at_once: int,
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError(f"no idea at {tmp_path}/x.parquet")
+
+    ws = made(tmp_path / "ws")
+    monkeypatch.setattr("kfm.cli.run.run_target", breaks)
+    call = ("-w", str(ws), "run", "trees", "kinds", "--all", "--at-once", str(at_once))
+    assert main([*call, "--dry-run"]) == 1
+    assert "in breaks" in capfd.readouterr().err and not (ws / "ledger" / "logs").exists()
+    assert main(call) == 1
+    out, err = capfd.readouterr()
+    assert lines(out) == ["kinds", "trees", "both", "missing"]
+    assert err.count("Traceback") == err.count("in breaks") == 4 and str(tmp_path) not in err, err
+    assert main([*call, "--json"]) == 1
+    assert "Traceback" not in capfd.readouterr().err
+    assert main(("-w", str(ws), "logs", "--json")) == 0
+    logged = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert sorted(name for line in logged for name in line["dataset_ids"]) == sorted(
+        2 * ["both", "kinds", "missing", "trees"]
+    )
+    for line in logged:
+        assert line["status"] == "failed" and "no idea at x.parquet" in line["error"]["message"]
+        assert "in breaks" in line["error"]["stack"] and str(tmp_path) not in line["error"]["stack"]
+
+
+def test_a_process_that_falls_says_where(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(name: str, shown: Progress) -> list[Outcome]:
+        if name == "kinds":
+            raise KeyError(name)
+        return [Outcome(dataset_id=name, run_id="", state="NOOP", reason="", exit_code=0)]
+
+    found: list[tuple[str, Gone]] = []
+
+    def lost(name: str, gone: Gone) -> list[Outcome]:
+        found.append((name, gone))
+        return []
+
+    order: dict[str, list[str]] = {"kinds": [], "trees": []}
+    done = side_by_side(order, work, lost, 2, Progress(verbose=False, as_json=True))
+    assert [len(done[name]) for name in order] == [0, 1]
+    [(name, gone)] = found
+    assert (name, gone.how) == ("kinds", "it met KeyError") and "in work" in gone.stack
 
 
 # ---- the order -----------------------------------------------------------------------------------

@@ -12,19 +12,53 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
 from kfm.cli.call import Parser
 from kfm.cli.terminal import Progress
+from kfm.model.canonical import Json
 from kfm.model.interrupts import finishing
 from kfm.world.outcome import Outcome
 
-__all__ = ["at_once_flag", "cores", "inputs_first", "side_by_side"]
+__all__ = ["Gone", "at_once_flag", "cores", "inputs_first", "side_by_side"]
 
 Work = Callable[[str, Progress], list[Outcome]]  # one dataset, told as it ends
-Lost = Callable[[str, str], list[Outcome]]  # (dataset, how the process ended that worked it), told
+
+
+class Gone(NamedTuple):
+    """A process that ended before the dataset it worked."""
+
+    how: str  # in words
+    stack: str = ""  # of an error nobody foresaw
+
+
+Lost = Callable[[str, Gone], list[Outcome]]  # what is told of a dataset whose process is gone
+
+
+# ---- what a process says, each a line of JSON ----------------------------------------------------
+class _Event(msgspec.Struct, frozen=True, tag=True):
+    event: Json  # of progress
+
+
+class _Said(msgspec.Struct, frozen=True, tag=True):
+    lines: list[tuple[str, str]]  # (out or err, text)
+
+
+class _Done(msgspec.Struct, frozen=True, tag=True):
+    outcomes: list[Outcome]
+
+
+class _Fell(msgspec.Struct, frozen=True, tag=True):
+    how: str
+    stack: str
+
+
+_Message = _Event | _Said | _Done | _Fell
+
+
+# ---- in the process that was called --------------------------------------------------------------
 
 
 def at_once_flag(parser: Parser) -> None:
@@ -99,7 +133,7 @@ class _Crew:
         self._order, self._work, self._lost, self._shown = order, work, lost, shown
         self._left, self._untold = list(order), list(order)
         self._said: dict[str, list[tuple[str, str]]] = {name: [] for name in order}
-        self._ended: dict[str, list[Outcome] | str] = {}  # or how its process ended
+        self._ended: dict[str, list[Outcome] | Gone] = {}
         self._hands: list[_Hand] = []
         self._selector = selectors.DefaultSelector()
 
@@ -152,16 +186,19 @@ class _Crew:
                     self._hands.remove(hand)
                     how = hand.reap()
                     if hand.name and not hand.stopped:
-                        self._ended[hand.name] = how
+                        self._ended[hand.name] = hand.fell or Gone(how)
 
-    def _take(self, hand: "_Hand", message: dict[str, Any]) -> None:
-        if "event" in message:
-            self._shown(message["event"])
-        elif "done" in message:
-            self._ended[hand.name] = msgspec.convert(message["done"], list[Outcome])
-            hand.name = ""
-        else:
-            self._said[hand.name] += [(stream, text) for stream, text in message["said"]]
+    def _take(self, hand: "_Hand", message: _Message) -> None:
+        match message:
+            case _Event(event):
+                self._shown(event)
+            case _Said(lines):
+                self._said[hand.name] += lines
+            case _Done(outcomes):
+                self._ended[hand.name] = outcomes
+                hand.name = ""
+            case _Fell(how, stack):
+                hand.fell = Gone(how, stack)
 
     def _tell(self, everything: bool = False) -> None:
         """Print what is next in the order; `everything`: also what others before it have not ended
@@ -170,7 +207,7 @@ class _Crew:
         while self._untold:
             name = self._untold[0]
             lines, self._said[name] = self._said[name], []
-            if lines or everything or isinstance(self._ended.get(name), str):
+            if lines or everything or isinstance(self._ended.get(name), Gone):
                 self._shown.clear()
             for stream, text in lines:
                 print(text, end="", file=sys.stdout if stream == "out" else sys.stderr, flush=True)
@@ -179,7 +216,7 @@ class _Crew:
             self._untold.pop(0)
             end = self._ended.get(name)
             if end is not None:
-                self.done[name] = self._lost(name, end) if isinstance(end, str) else end
+                self.done[name] = self._lost(name, end) if isinstance(end, Gone) else end
 
 
 class _Hand:
@@ -188,6 +225,7 @@ class _Hand:
     def __init__(self, work: Work, wanted: bool, others: "Sequence[_Hand]") -> None:
         self.name = ""  # of the dataset it works
         self.stopped = False
+        self.fell: Gone | None = None
         self._rest = b""
         self.line, theirs = socket.socketpair()
         # heard here or there, not on the way
@@ -205,14 +243,14 @@ class _Hand:
         with contextlib.suppress(OSError):  # it is gone, and its line says so
             self.line.sendall(msgspec.json.encode(name) + b"\n")
 
-    def heard(self) -> list[dict[str, Any]] | None:
+    def heard(self) -> list[_Message] | None:
         """What it said since; None when it has ended."""
         try:
             data = self.line.recv(1 << 16)
         except ConnectionError:
             data = b""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [msgspec.json.decode(line) for line in lines] if data else None
+        return [msgspec.json.decode(line, type=_Message) for line in lines] if data else None
 
     def stop(self, number: signal.Signals) -> None:
         self.stopped = True
@@ -236,10 +274,11 @@ class _Hand:
 def _serve(
     line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int
 ) -> NoReturn:
-    # a NOOP of one dataset starts faster without it
+    # a NOOP of one dataset starts faster without them
     from kfm.connectors.child.guard import tie_to_parent
+    from kfm.jobs.base import stack_of
 
-    code = 1
+    code, wire = 1, _Wire(line)
     try:
         signal.signal(signal.SIGINT, _leave_to_parent)
         signal.signal(signal.SIGTERM, _stop_once)
@@ -247,7 +286,6 @@ def _serve(
         tie_to_parent(parent)
         for end in inherited:
             end.close()
-        wire = _Wire(line)
         sys.stdout, sys.stderr = (
             _Told(wire, "out", sys.stdout.isatty()),
             _Told(wire, "err", sys.stderr.isatty()),
@@ -255,10 +293,13 @@ def _serve(
         shown = _Relayed(wire, wanted)
         for order in line.makefile("rb"):
             outcomes = work(msgspec.json.decode(order, type=str), shown)
-            wire.send({"done": outcomes})
+            wire.send(_Done(outcomes))
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
+    except Exception as error:
+        with contextlib.suppress(OSError):  # nobody is there any more
+            wire.send(_Fell(f"it met {type(error).__name__}", stack_of(error)))
     finally:
         os._exit(code)  # nothing of the parent is tidied up here
 
@@ -282,7 +323,7 @@ class _Wire:
         self._line, self._lock = line, threading.Lock()
         self.held: list[tuple[str, str]] = []  # said, but not to the end of a line
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: _Message) -> None:
         with finishing, self._lock:
             self._line.sendall(msgspec.json.encode(message) + b"\n")
 
@@ -300,7 +341,7 @@ class _Told(io.TextIOBase):
         self._wire.held.append((self._stream, text))
         if text.endswith("\n"):
             held, self._wire.held = self._wire.held, []
-            self._wire.send({"said": held})
+            self._wire.send(_Said(held))
         return len(text)
 
 
@@ -310,9 +351,9 @@ class _Relayed(Progress):
     def __init__(self, wire: _Wire, wanted: bool) -> None:
         self._wire, self.wanted = wire, wanted
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Json) -> None:
         if self.wanted:
-            self._wire.send({"event": event})
+            self._wire.send(_Event(event))
 
     def clear(self) -> None:
         """What is drawn is the parent's to clear."""

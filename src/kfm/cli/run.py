@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.beside import at_once_flag, cores, inputs_first, side_by_side
+from kfm.cli.beside import Gone, at_once_flag, cores, inputs_first, side_by_side
 from kfm.cli.call import (
     Parser,
     clock_flag,
@@ -21,6 +21,7 @@ from kfm.cli.call import (
     upstream_flag,
 )
 from kfm.cli.terminal import Progress, progress, say, show, sign
+from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import promote_run, run_target
 from kfm.model.change import told
@@ -181,7 +182,21 @@ def run_datasets(
                 raise
             failure = understood(error)
             shown.clear()
+            if failure is not error:
+                from kfm.jobs.base import stack_of  # a NOOP starts faster without it
+
+                # what the system refused is said in words, and they are enough
+                keep(name, failure.happened, stack_of(error), not isinstance(error, OSError))
             return failed(name, failure.happened, failure.remedy, failure.exit_code)
+
+    def keep(name: str, happened: str, stack: str, shown: bool = True) -> None:
+        from kfm.jobs.job_log import JobLog  # a NOOP starts faster without it
+
+        if not args.dry_run:
+            log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
+            log.fell(JOB_TYPE, name, happened, stack)
+        if shown and not args.json:
+            say(stack.rstrip())
 
     def failed(name: str, reason: str, remedy: str, exit_code: int) -> list[Outcome]:
         outcome = Outcome(
@@ -196,13 +211,11 @@ def run_datasets(
             tell(outcome, 0.0)
         return [outcome]
 
-    def lost(name: str, how: str) -> list[Outcome]:
-        return failed(
-            name,
-            f"The process that worked it is gone: {how}.",
-            "`kfm resume` goes on from where it was.",
-            1,
-        )
+    def lost(name: str, gone: Gone) -> list[Outcome]:
+        happened = f"The process that worked it is gone: {gone.how}."
+        if gone.stack:
+            keep(name, happened, gone.stack)
+        return failed(name, happened, "`kfm resume` goes on from where it was.", 1)
 
     def made_from(name: str) -> tuple[str, ...]:
         entry = workspace.readable(name)

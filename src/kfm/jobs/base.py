@@ -44,6 +44,7 @@ __all__ = [
     "catalog_table",
     "job_type",
     "readable",
+    "stack_of",
     "work",
 ]
 
@@ -223,17 +224,24 @@ def _failed(error: KfmError) -> JobResult:
         (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
     )
     cause = error.__cause__ if error.__cause__ is not None else error
-    stack = masked(_placeless("".join(traceback.format_exception(cause))))[-_MOST:]
     return JobResult(
         status="failed",
         reason=_plain(error.happened),
         error=_plain(str(error)),
-        stack=_plain(stack),
+        stack=stack_of(cause),
         decisions=decisions,
         exit_code=error.exit_code,
         retry=not denied,
         until_ms=int(getattr(error, "until", 0) * 1000),
     )
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an error came from, as receipts and logs keep it: its end, without secrets and folders
+    of this machine.
+    """
+    found = "".join(traceback.format_exception(error))
+    return _plain(masked(_placeless(found))[-_MOST:])
 
 
 def _placeless(stack: str) -> str:

@@ -53,6 +53,24 @@ class JobLog:
             self.signal("pool.wait_ms", int(wait or 0), job, run_id)
         self.signal("run.lifecycle", "cancelled" if cancelled else ends, job, run_id)
 
+    def fell(self, job_type: str, dataset_id: str, message: str, stack: str) -> None:
+        """The log line of work that no worker took and that ended in an error nobody foresaw."""
+        line = JobLine(
+            timestamp=rfc3339(self._clock.now()),
+            service="workers",
+            job_type=job_type,
+            job_id="",
+            run_id="",
+            correlation_id="",
+            dataset_ids=(dataset_id,),
+            zone_in="",
+            zone_out="",
+            policy_label="",
+            status="failed",
+            error={"message": message, "stack": stack},
+        )
+        self._append("workers", [line])
+
     def signal(
         self, name: str, value: str | int | float, job: JobRow, run_id: str, **more: Any
     ) -> None:
