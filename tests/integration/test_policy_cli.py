@@ -143,9 +143,9 @@ def official(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         "ks_stream_gauges": changed("promote", dataset__id="ks_stream_gauges"),
     }
-    judgement = types.ModuleType("kfm.upkeep.judge_again")
+    judgement = types.ModuleType("kfm.upkeep.judge_official")
     judgement.policy_input = lambda world, dataset_id: documents[dataset_id]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kfm.upkeep.judge_again", judgement)
+    monkeypatch.setitem(sys.modules, "kfm.upkeep.judge_official", judgement)
     monkeypatch.setattr(
         command,
         "dataset_status",

@@ -106,6 +106,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "evidence/approval_count.py",
             "evidence/withdrawal_check.py",
             "judge/candidate.py",
+            "upkeep/judge_official.py",
             "upkeep/judge_again.py",
             "judge/intact.py",
             "upkeep/attention.py",
@@ -146,6 +147,8 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(
         (
             "upkeep/verify.py",
+            "upkeep/left_check.py",
+            "upkeep/work_check.py",
             "upkeep/named_files.py",
             "evidence/receipts.py",
             "keys/attest.py",

@@ -182,9 +182,9 @@ def _official_input(world: Any, name: str) -> dict[str, Any] | None:
     try:
         if dataset_status(world, name)["version_id"] is None:
             return None
-        document: dict[str, Any] = importlib.import_module("kfm.upkeep.judge_again").policy_input(
-            world, name
-        )
+        document: dict[str, Any] = importlib.import_module(
+            "kfm.upkeep.judge_official"
+        ).policy_input(world, name)
     except (KfmError, OSError) as error:
         why = (
             getattr(error, "happened", None)

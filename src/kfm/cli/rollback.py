@@ -11,7 +11,7 @@ from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.evidence.references import dataset_of, resolve
 from kfm.model.errors import UsageError
 from kfm.run.rollback import rollback
-from kfm.upkeep.judge_again import check_version
+from kfm.upkeep.judge_official import check_version
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -33,7 +33,7 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, UsageError
 from kfm.run.withdraw import lift, withdraw_rule, withdraw_whole
 from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
-from kfm.upkeep.judge_again import check_version, may_show
+from kfm.upkeep.judge_official import check_version, may_show
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
