@@ -20,6 +20,7 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
 from kfm.connectors.child.code import hooks_in
 from kfm.connectors.child.process import printed, run_transform
 from kfm.connectors.operations import Acquire, Discover, Join, Read
+from kfm.model.canonical import Json
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, UsageError
@@ -111,7 +112,7 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
     return [*found, *_mapping(folder), *_fixtures(folder, entry), *_behaviour(folder, target)]
 
 
-def write_golden(workspace: Path, dataset_id: str) -> dict[str, Any]:
+def write_golden(workspace: Path, dataset_id: str) -> Json:
     """Accept what the fixture gives now: `fixtures/expected.json`."""
     folder = workspace / "scripts" / "connectors" / dataset_id
     if (broken := _broken(folder)) is not None:
@@ -329,7 +330,7 @@ def _tree(folder: Path) -> dict[str, str]:
     }
 
 
-def _golden(result: TransformResult) -> dict[str, Any]:
+def _golden(result: TransformResult) -> Json:
     books = msgspec.to_builtins(result.books)
     return {"rows": result.rows, "books": books, "content_id": result.content_id}
 
@@ -352,7 +353,7 @@ class _Suite:
     def discovered(self) -> Iterator[Finding]:
         if "discover" not in self.names:
             return
-        heard: list[dict[str, Any]] = []
+        heard: list[Json] = []
         room = self.room("discover")
         job = Discover(
             dataset_id=self.target.dataset_id,
@@ -427,7 +428,7 @@ class _Suite:
     def _ask(self, files: dict[str, Path], room: str, fail_at: int = 0) -> list[tuple[str, str]]:
         asked: list[tuple[str, str]] = []
 
-        def serve(message: dict[str, Any]) -> dict[str, Any]:
+        def serve(message: Json) -> Json:
             paths = []
             for item in message.get("items") or [message]:
                 asked.append((str(item["url"]), str(item.get("name"))))
@@ -497,7 +498,7 @@ class _Suite:
     def _kill(self, job: Read | Join, room: Path) -> None:
         """Let the child die once it has begun to write."""
 
-        def die(event: dict[str, Any]) -> None:
+        def die(event: Json) -> None:
             if event.get("op") == "progress":
                 raise _Killed
 

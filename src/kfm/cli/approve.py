@@ -5,6 +5,7 @@ people approved, `kfm promote N` makes it official.
 
 import os
 import sys
+from argparse import Namespace
 from typing import Any
 
 from kfm.cli.call import Parser, again, emit
@@ -14,6 +15,7 @@ from kfm.keys.attest import fingerprint_of
 from kfm.model.errors import Denied, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main", "signer_of"]
 
@@ -33,7 +35,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="kept with the signature, public")
 
 
-def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
+def signer_of(world: World, workspace: Workspace, named: str | None) -> Any:
     """The key of the person at the keyboard: one that was named, or the only one here once they say
     that it is theirs.
     """
@@ -67,7 +69,7 @@ def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
     return signer
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     number, workspace = proposal_number(args.number), open_workspace(args.workspace)
     with open_world(workspace) as world:
         row = run_of(world, number)

@@ -9,9 +9,9 @@ cancel  hand out nothing more, change nothing official; list  every backfill
 and list = {backfills: […]}.
 """
 
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -100,7 +100,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action in ("plan", "start") or (args.action in ("resume", "cancel") and not args.what):
         _named(args)
@@ -124,7 +124,7 @@ def main(args: Any) -> int:
         )
 
 
-def _named(args: Any) -> None:
+def _named(args: Namespace) -> None:
     if not args.what:
         raise UsageError(
             "No backfill is named.",
@@ -134,7 +134,7 @@ def _named(args: Any) -> None:
 
 
 # ---- plan, start ---------------------------------------------------------------------------------
-def load_plan(workspace: Workspace, args: Any) -> tuple[str, BackfillPlan]:
+def load_plan(workspace: Workspace, args: Namespace) -> tuple[str, BackfillPlan]:
     """(name, plan): from the workspace's folder, another file, or a dataset and flags."""
     for path in (workspace.path / FOLDER / f"{args.what}.yml", Path(args.what)):
         if path.is_file():
@@ -171,7 +171,7 @@ def load_plan(workspace: Workspace, args: Any) -> tuple[str, BackfillPlan]:
     return args.what, plan_from(given, "the flags")
 
 
-def _plan(workspace: Workspace, world: World, args: Any) -> int:
+def _plan(workspace: Workspace, world: World, args: Namespace) -> int:
     name, plan = load_plan(workspace, args)
     target = targets_of(
         workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
@@ -204,7 +204,7 @@ def _any_window(world: World, workspace: Workspace, plan: BackfillPlan) -> str:
     return grid_of(plan, workspace.require(plan.dataset)).at(0)[0]
 
 
-def _repeat(args: Any) -> str:
+def _repeat(args: Namespace) -> str:
     given = {
         "since": None,
         "until": None,
@@ -252,7 +252,7 @@ def _tell_plan(name: str, plan: BackfillPlan, found: Estimate, about_pool: str) 
     )
 
 
-def _start(workspace: Workspace, world: World, args: Any) -> int:
+def _start(workspace: Workspace, world: World, args: Namespace) -> int:
     name, plan = load_plan(workspace, args)
     target = targets_of(
         workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
@@ -264,7 +264,7 @@ def _start(workspace: Workspace, world: World, args: Any) -> int:
     return _begun(workspace, world, row, word, args)
 
 
-def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args: Any) -> int:
+def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args: Namespace) -> int:
     """Say what was begun; with --inline do it."""
     if args.inline and row.state not in backfill.OVER:
         row, outcome = backfill.work_here(world, row.backfill_id, partial(targets_of, workspace))
@@ -285,7 +285,7 @@ def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args
     return _CODES.get(row.state, 0) if args.inline else 0
 
 
-def _next(args: Any, command: str, of: BackfillRow | Status) -> str:
+def _next(args: Namespace, command: str, of: BackfillRow | Status) -> str:
     """The next command; of what was denied why it was, and how to go on once that is mended."""
     then = (
         f"\n      {again(args, f'backfill resume {of.name}')}   once that is mended"
@@ -300,7 +300,7 @@ def _reasons(outcome: Outcome | None) -> None:
         say(f"      {reason['code']}: {reason['message']}\n        {reason['remedy']}")
 
 
-def _cancel(world: World, row: BackfillRow, args: Any) -> int:
+def _cancel(world: World, row: BackfillRow, args: Namespace) -> int:
     if not args.reason.strip():
         raise UsageError(
             "Cancelling needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
@@ -330,7 +330,7 @@ def _cancel(world: World, row: BackfillRow, args: Any) -> int:
 
 
 # ---- status --------------------------------------------------------------------------------------
-def _status(world: World, args: Any) -> int:
+def _status(world: World, args: Namespace) -> int:
     if args.what:
         rows = [backfill.find(world, args.what)]
     else:
@@ -355,7 +355,7 @@ def _status(world: World, args: Any) -> int:
     return 0
 
 
-def _list(rows: list[BackfillRow], args: Any) -> int:
+def _list(rows: list[BackfillRow], args: Namespace) -> int:
     if args.json:
         emit(
             {

@@ -18,9 +18,9 @@ else that of the dry run.
 
 import shlex
 import shutil
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -61,7 +61,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if args.restore is not None:
         return _restore(args)
     if args.folder is None:
@@ -77,7 +77,9 @@ def main(args: Any) -> int:
     return _tell(args, made, "backed_up", plain_sources(workspace, made))
 
 
-def _tell(args: Any, made: Manifest, status: str, plain: Mapping[str, str] | None = None) -> int:
+def _tell(
+    args: Namespace, made: Manifest, status: str, plain: Mapping[str, str] | None = None
+) -> int:
     if args.json:
         emit(
             {
@@ -114,7 +116,7 @@ def _tell(args: Any, made: Manifest, status: str, plain: Mapping[str, str] | Non
     return 0
 
 
-def _restore(args: Any) -> int:
+def _restore(args: Namespace) -> int:
     if args.workspace is None or args.folder is not None:
         raise UsageError(
             "A restore names one backup and a new workspace.",

@@ -4,6 +4,7 @@ anywhere, without network.
 
 import datetime as dt
 import os
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def mapped(path: Path) -> Any:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if args.output.is_dir():
         raise UsageError(
             f"{args.output} is a folder.", expected="a file", remedy="Name the file to make."

@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         return action
 
 
-def again(args: Any, rest: str) -> str:
+def again(args: Namespace, rest: str) -> str:
     """A next command that works from where this one was called."""
     from kfm.cli.terminal import program
 
@@ -114,7 +115,7 @@ def reader_flag(parser: Parser) -> None:
     )
 
 
-def reader_of(args: Any) -> Any:
+def reader_of(args: Namespace) -> Any:
     """Whom it is handed out to; nobody in particular, unless a person is named."""
     from kfm.judge.boundary import NOBODY, Reader
 
@@ -122,7 +123,7 @@ def reader_of(args: Any) -> Any:
     return Reader(name) if name else NOBODY
 
 
-def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
+def heed_clock(world: Any, args: Namespace, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a
     person vouched for the clock.
     """
@@ -134,7 +135,7 @@ def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
         say(f"{sign('LATE', sys.stderr)} {warning}")
 
 
-def offer(args: Any, world: Any, dataset_id: str) -> None:
+def offer(args: Namespace, world: Any, dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes
     it now; a worker would do it by itself.
     """

@@ -12,6 +12,7 @@ partition, version_id, compared, approvals, needed}]}]}; compare --json = {"comp
 [comparison.json and `new`]}; accept --json = {"dataset_id", "next": [command or what to do]}.
 """
 
+from argparse import Namespace
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from kfm.cli.call import Parser, again, emit, login, reader_flag, reader_of
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.proposal import comparison_of, count
 from kfm.judge.canary import compare, waiting
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -38,7 +40,7 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     action = args.words.pop(0) if args.words[:1] in (["compare"], ["accept"], ["list"]) else "list"
     if len(args.words) > 1 or (action != "list" and not args.words):
@@ -60,12 +62,12 @@ def main(args: Any) -> int:
         return {"compare": _compare, "accept": _accept}[action](workspace, world, name, args)
 
 
-def _list(workspace: Workspace, world: World, args: Any) -> int:
+def _list(workspace: Workspace, world: World, args: Namespace) -> int:
     entries = [
         workspace.require(n) if args.words else workspace.readable(n)
         for n in args.words or workspace.registered()
     ]
-    found: list[dict[str, Any]] = [
+    found: list[Json] = [
         {
             "dataset_id": entry.dataset_id,
             "pipeline_version": entry.canary.pipeline_version,
@@ -105,7 +107,7 @@ def _list(workspace: Workspace, world: World, args: Any) -> int:
     return 0
 
 
-def _proposals(world: World, dataset_id: str) -> list[dict[str, Any]]:
+def _proposals(world: World, dataset_id: str) -> list[Json]:
     found = []
     for number, row in waiting(world, dataset_id):
         valid, wanted = count(world, row)
@@ -131,7 +133,7 @@ def _wanted(world: World, name: str) -> list[Any]:
     return found
 
 
-def _compare(workspace: Workspace, world: World, name: str, args: Any) -> int:
+def _compare(workspace: Workspace, world: World, name: str, args: Namespace) -> int:
     found = [
         compare(world, number, row, login(), reader_of(args))
         for number, row in _wanted(world, name)
@@ -156,7 +158,7 @@ def _compare(workspace: Workspace, world: World, name: str, args: Any) -> int:
     return 0
 
 
-def _accept(workspace: Workspace, world: World, name: str, args: Any) -> int:
+def _accept(workspace: Workspace, world: World, name: str, args: Namespace) -> int:
     """Say what accepting means; people sign, and the registry is a person's to change."""
     rows = _wanted(world, name)
     missing = [number for number, row in rows if comparison_of(world, row) is None]

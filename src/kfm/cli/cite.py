@@ -2,7 +2,7 @@
 them.
 """
 
-from typing import Any
+from argparse import Namespace
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.evidence.references import dataset_of
@@ -21,7 +21,7 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace, asks=True) as world:
         entry = workspace.require(dataset_of(args.ref))

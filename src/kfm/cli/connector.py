@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import sign
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.ids import check_dataset_id, check_id
 from kfm.model.kinds import KINDS
@@ -107,13 +109,13 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     return _new(workspace, args) if args.action == "new" else _check(workspace, args)
 
 
 # ---- check ---------------------------------------------------------------------------------------
-def _check(workspace: Workspace, args: Any) -> int:
+def _check(workspace: Workspace, args: Namespace) -> int:
     from kfm.testing import RULES, check_connector, write_golden  # runs connector code: heavy
 
     folder = workspace.path / "scripts" / "connectors"
@@ -156,7 +158,7 @@ def _check(workspace: Workspace, args: Any) -> int:
 
 
 # ---- new -----------------------------------------------------------------------------------------
-def _new(workspace: Workspace, args: Any) -> int:
+def _new(workspace: Workspace, args: Namespace) -> int:
     if len(args.dataset) != 1:
         raise UsageError(
             "A connector needs one id.",
@@ -185,7 +187,7 @@ def _new(workspace: Workspace, args: Any) -> int:
     return _write(workspace, name, args)
 
 
-def _write(workspace: Workspace, name: str, args: Any) -> int:
+def _write(workspace: Workspace, name: str, args: Namespace) -> int:
     folder = workspace.path / "scripts" / "connectors" / name
     if not args.force and (folder.exists() or workspace.entry(name) is not None):
         raise UsageError(
@@ -283,7 +285,7 @@ def _accept(workspace: Workspace, name: str) -> list[Any]:
     return check_connector(workspace.path, name)
 
 
-def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, Any]]:
+def _drawn(name: str, args: Namespace) -> tuple[dict[Path, bytes | Path], Json]:
     """Every file of the new connector, and its registry entry."""
     folder = Path("scripts", "connectors", name)
     nested = args.format in _NESTED or (
@@ -292,12 +294,12 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, An
     kind = args.kind or (
         "delimited" if args.file and args.sensitivity == "public" and not nested else "http_file"
     )
-    source: dict[str, Any] = {
+    source: Json = {
         "kind": kind,
         "url": args.url or "",
         "format": args.format or _ending(args, kind),
     }
-    entry: dict[str, Any] = {
+    entry: Json = {
         "dataset_id": name,
         "title": args.title or name.replace("_", " ").capitalize(),
     }
@@ -351,7 +353,7 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, An
     return files, entry
 
 
-def _ending(args: Any, kind: str) -> str:
+def _ending(args: Namespace, kind: str) -> str:
     end = str(args.file.name if args.file else args.url.split("?")[0]).rpartition(".")[2].lower()
     if kind in KINDS:
         return end if end in KINDS[kind].formats else KINDS[kind].format
@@ -381,7 +383,7 @@ def _beginning(path: Path) -> tuple[bytes, bool]:
 class _Table:
     """A CSV somebody brings: its columns with the types their values have, and its first rows."""
 
-    def __init__(self, beginning: bytes, is_all: bool, args: Any, kind: str) -> None:
+    def __init__(self, beginning: bytes, is_all: bool, args: Namespace, kind: str) -> None:
         self._encoding = args.encoding
         try:
             text = beginning.decode(args.encoding or "utf-8-sig", "strict" if is_all else "ignore")
@@ -439,7 +441,7 @@ class _Table:
         }
         self.types |= plain
 
-    def _type(self, header: str, args: Any) -> tuple[Any, Any]:
+    def _type(self, header: str, args: Namespace) -> tuple[Any, Any]:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean
         "no value".
         """
@@ -497,7 +499,7 @@ class _Table:
 class _Listed:
     """JSON or GeoJSON somebody brings: its columns and its first records."""
 
-    def __init__(self, dataset_id: str, form: str, is_all: bool, args: Any) -> None:
+    def __init__(self, dataset_id: str, form: str, is_all: bool, args: Namespace) -> None:
         from kfm.connectors.base import InputFile, Refused  # heavy
         from kfm.connectors.operations import Read
         from kfm.connectors.release.twin import read_json

@@ -11,19 +11,20 @@ schema --json = {"dataset_id", "stated": the registry names them, "version_id": 
 version, "schema": [{name, type, …}], "written"}.
 """
 
+from argparse import Namespace
 from shlex import quote
-from typing import Any
 
 import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column, DatasetEntry
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.looks import shown_looks
 from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
-from kfm.workspace.folder import open_workspace
+from kfm.workspace.folder import Workspace, open_workspace
 from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
@@ -81,7 +82,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--encoding", help="of the file, when it is not UTF-8")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action == "new":
         return _new(workspace, args)
@@ -105,7 +106,7 @@ def main(args: Any) -> int:
     return _check(workspace, names, args)
 
 
-def _new(workspace: Any, args: Any) -> int:
+def _new(workspace: Workspace, args: Namespace) -> int:
     if not args.dataset_id or not args.url:
         raise UsageError(
             "A dataset needs an id and an address.",
@@ -122,11 +123,11 @@ def _new(workspace: Any, args: Any) -> int:
             expected="a new id",
             remedy=f"Edit data/registry/{path.name}.",
         )
-    source: dict[str, Any] = {"kind": "http_file", "url": args.url, "format": form}
+    source: Json = {"kind": "http_file", "url": args.url, "format": form}
     source |= {
         k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v
     }
-    plain: dict[str, Any] = {
+    plain: Json = {
         "dataset_id": args.dataset_id,
         "title": args.title or args.dataset_id.replace("_", " ").capitalize(),
     }
@@ -156,7 +157,7 @@ def _new(workspace: Any, args: Any) -> int:
     return 0
 
 
-def _change(workspace: Any, args: Any) -> int:
+def _change(workspace: Workspace, args: Namespace) -> int:
     if not args.dataset_id or (args.action == "rename" and not args.to):
         what, usage = (
             "new id" if args.dataset_id else "dataset",
@@ -214,7 +215,7 @@ def _change(workspace: Any, args: Any) -> int:
     return 0
 
 
-def _schema(workspace: Any, args: Any) -> int:
+def _schema(workspace: Workspace, args: Namespace) -> int:
     """What is official, or what the registry states where it does; written down, types are a
     person's to change.
     """
@@ -291,7 +292,7 @@ def _guess(url: str) -> str:
     return end
 
 
-def _list(workspace: Any, args: Any) -> int:
+def _list(workspace: Workspace, args: Namespace) -> int:
     entries = []
     for name in workspace.registered():
         try:
@@ -320,7 +321,7 @@ def _list(workspace: Any, args: Any) -> int:
     return 0
 
 
-def _check_release(workspace: Any, entry: DatasetEntry) -> list[str]:
+def _check_release(workspace: Workspace, entry: DatasetEntry) -> list[str]:
     """Raise `UsageError` for a release that does not say what it shows; returns what a steward must
     say more about.
     """
@@ -345,7 +346,7 @@ def _check_release(workspace: Any, entry: DatasetEntry) -> list[str]:
     ]
 
 
-def _check(workspace: Any, names: list[str], args: Any) -> int:
+def _check(workspace: Workspace, names: list[str], args: Namespace) -> int:
     found, warned = [], list[dict[str, str]]()
     for name in names:
         try:

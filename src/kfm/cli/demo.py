@@ -2,6 +2,7 @@
 
 import os
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def configure(parser: Parser) -> None:
 SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     folder = args.dir or args.workspace or Path("demo")
     began = time.monotonic()
     # a demo shows the same whatever else this user has running
@@ -90,7 +91,7 @@ def main(args: Any) -> int:
     return code
 
 
-def _silent(args: Any) -> Any:
+def _silent(args: Namespace) -> Any:
     import copy
 
     quiet = copy.copy(args)

@@ -12,8 +12,9 @@ import argparse
 import json
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kfm.cli.call import Parser, again, reader_flag, reader_of
 from kfm.cli.terminal import say
@@ -63,7 +64,7 @@ def _limit(text: str) -> int | None:
     return None if text == "all" else int(text)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace, asks=True) as world:
         for name in {
@@ -156,7 +157,7 @@ def _beside_proposal(world: World, ref: str, reader: Reader) -> Side:
     return _side(world, ref, reader)
 
 
-def _write(args: Any, diff: Diff) -> None:
+def _write(args: Namespace, diff: Diff) -> None:
     form = "json" if args.json else args.format
     page = _render(diff, form, cut=sys.stdout.isatty() and args.output is None)
     if args.output is not None:

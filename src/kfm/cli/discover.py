@@ -8,13 +8,14 @@ and every gate allow it. The same finding twice is one draft.
 
 import argparse
 import time
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
 from kfm.cli.call import Parser, again, emit, upstream_flag
 from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError
 from kfm.workspace.config import entry_path, load_dataset
 from kfm.workspace.folder import Workspace, open_workspace
@@ -42,7 +43,7 @@ def configure(parser: Parser) -> None:
     parser.set_defaults(dry_run=False, spec=None, propose_only=True, force=False, reason="")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.adopt:
         return _adopt(workspace, args)
@@ -70,7 +71,7 @@ def main(args: Any) -> int:
     )
 
 
-def _looked(workspace: Workspace, name: str, args: Any) -> list[Outcome]:
+def _looked(workspace: Workspace, name: str, args: Namespace) -> list[Outcome]:
     """Propose one dataset; a finding is told without the exit code that a run would end with."""
     began = time.monotonic()
     outcomes = run_dataset(
@@ -88,9 +89,7 @@ def _looked(workspace: Workspace, name: str, args: Any) -> list[Outcome]:
     return outcomes
 
 
-def _catalogues(
-    workspace: Workspace, args: Any
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int]]:
+def _catalogues(workspace: Workspace, args: Namespace) -> tuple[list[Json], list[Json], list[int]]:
     from kfm.upkeep.discover import find_drafts
 
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
@@ -125,7 +124,7 @@ def _catalogues(
     return found, omitted, codes
 
 
-def _adopt(workspace: Workspace, args: Any) -> int:
+def _adopt(workspace: Workspace, args: Namespace) -> int:
     from kfm.upkeep.discover import drafts_in, read_draft, usable_address
 
     with open_world(workspace) as world:

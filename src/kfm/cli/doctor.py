@@ -5,6 +5,7 @@
 nothing is left to do, 6 for damage, 1 otherwise.
 """
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from kfm.cli.terminal import say, sign
 from kfm.connectors.child.process import held_here
 from kfm.keys.attest import KeyFolder
 from kfm.model.backfill import grid_of, plan_from, resolved
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError
 from kfm.upkeep.doctor import examine
 from kfm.upkeep.reindex import datasets_with_evidence
@@ -32,9 +34,9 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--fix", action="store_true", help="mend what can be mended")
 
 
-def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]:
+def findings(workspace: Workspace, *, fix: bool = False) -> list[Json]:
     """Everything that is wrong with a workspace, or was and is mended."""
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for name in workspace.registered():
         try:
             workspace.require(name)
@@ -90,7 +92,7 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]
         return found
 
 
-def _bad_plans(workspace: Workspace) -> list[dict[str, Any]]:
+def _bad_plans(workspace: Workspace) -> list[Json]:
     """Backfill plans that could not be started."""
     found: list[tuple[str, KfmError]] = []
     for path in schedule_files(workspace.path, "backfills"):
@@ -114,7 +116,7 @@ def _bad_plans(workspace: Workspace) -> list[dict[str, Any]]:
     ]
 
 
-def _unscheduled(workspace: Workspace) -> list[dict[str, Any]]:
+def _unscheduled(workspace: Workspace) -> list[Json]:
     """Schedules that cannot be read, and datasets that nothing ever asks for."""
     found = [
         {
@@ -152,7 +154,7 @@ def _unscheduled(workspace: Workspace) -> list[dict[str, Any]]:
     return found
 
 
-def _advice(workspace: Workspace) -> list[dict[str, Any]]:
+def _advice(workspace: Workspace) -> list[Json]:
     """Secrets where references belong, and upstreams that are not told who asks."""
     read = [workspace.path / name for name in ("kfm.yml", "data/registry", "scripts", "src")]
     found = [
@@ -238,7 +240,7 @@ def exit_code_of(left: Sequence[Mapping[str, Any]]) -> int:
     return 6 if damaged else 1 if left else 0
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     found, advice = findings(workspace, fix=args.fix), [*_beside(workspace), *_no_floor(workspace)]
     left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]

@@ -2,8 +2,8 @@
 each with its evidence.
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
@@ -26,7 +26,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("dataset", metavar="DATASET")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
     with open_world(workspace) as world:

@@ -8,12 +8,13 @@ kfm drill --command NAME|all [--points 40]   kill a command that changes somethi
 """
 
 import sys
+from argparse import Namespace
 from dataclasses import asdict
-from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import mask_home, say, sign
 from kfm.drill.drill import DEFAULT_POINTS, Failure, Report, drill
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.workspace.folder import open_workspace
 
@@ -58,7 +59,7 @@ def _points(text: str) -> int | str:
     )
 
 
-def _commands(args: Any) -> int:
+def _commands(args: Namespace) -> int:
     """Kill commands instead of a pipeline."""
     from kfm.drill.commands import SCENES, Killed, drill_commands
 
@@ -102,7 +103,7 @@ def _commands(args: Any) -> int:
     return 0 if found.ok else 1
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if args.killed:
         return _commands(args)
     if args.dataset is None:
@@ -140,7 +141,7 @@ def main(args: Any) -> int:
     return 0 if report.ok else 1
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: Report) -> Json:
     """The documented result."""
     groups = {
         name.replace(" ", "_"): {k: v for k, v in asdict(g).items() if k != "name"}

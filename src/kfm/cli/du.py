@@ -7,13 +7,14 @@ Bytes that lie under two names are counted once, where they are published.
 """
 
 import shutil
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show
+from kfm.model.canonical import Json
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.retention import ZONES, Usage, doomed, freed, measured, usage
 from kfm.workspace.folder import Workspace, open_workspace
@@ -40,7 +41,7 @@ def human(size: int) -> str:
     return f"{amount:,.1f} TB"
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
         every = sorted({*workspace.registered(), *datasets_with_evidence(world)})
@@ -67,7 +68,7 @@ def main(args: Any) -> int:
     return 0
 
 
-def _row(workspace: Workspace, world: World, dataset_id: str) -> dict[str, Any]:
+def _row(workspace: Workspace, world: World, dataset_id: str) -> Json:
     zones, items = usage(world, dataset_id), doomed(world, dataset_id)
     entry = workspace.readable(dataset_id)
     return {
@@ -85,7 +86,7 @@ def _below(workspace: Workspace, folder: Path) -> Usage:
     )
 
 
-def _print(rows: list[dict[str, Any]], rest: dict[str, Usage]) -> None:
+def _print(rows: list[Json], rest: dict[str, Usage]) -> None:
     width = max([len(row["dataset_id"]) for row in rows] + [8])
     print(f"  {'':<{width}}" + "".join(f"{name:>11}" for name in (*ZONES, "files", "gc frees")))
     for row in rows:

@@ -5,8 +5,8 @@ kfm explain [run|skip|deny|stale] DATASET | REF | RUN
 """
 
 import re
+from argparse import Namespace
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kfm.evidence.references import dataset_of, proposal_number
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.status import dataset_status
 from kfm.keys.attest import unwrap
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
 from kfm.model.journal import Assembled
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
@@ -38,7 +39,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("words", nargs="+", metavar="[run|skip|deny|stale] REF|RUN")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     kind = args.words[0] if args.words[0] in _KINDS and len(args.words) > 1 else ""
     text = args.words[1] if kind else args.words[0]
     workspace = open_workspace(args.workspace)
@@ -55,7 +56,7 @@ def main(args: Any) -> int:
     return int(found.get("exit_code", 0))
 
 
-def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, Any]:
+def _explain(world: World, names: list[str], kind: str, text: str) -> Json:
     dataset_id, _, which = text.removeprefix("kfm://dataset/").partition("@")
     if text.startswith("proposal/"):
         return _run(world, run_of(world, proposal_number(text)))
@@ -89,7 +90,7 @@ def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, 
     return _deny(world, wanted[0]) if wanted[0].state == "REJECTED" else _run(world, wanted[0])
 
 
-def _stale(status: dict[str, Any]) -> dict[str, Any]:
+def _stale(status: Json) -> Json:
     return {
         "what": f"{status['dataset_id']} is {'fresh' if status['fresh'] else 'not fresh'}.",
         "facts": status,
@@ -98,8 +99,8 @@ def _stale(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of(
-    world: World, head: Generation, rows: list[LedgerRow], status: dict[str, Any], which: str
-) -> dict[str, Any] | None:
+    world: World, head: Generation, rows: list[LedgerRow], status: Json, which: str
+) -> Json | None:
     """What made the generation that is meant: an act of a person, or a run. None: no generation is
     meant.
     """
@@ -139,7 +140,7 @@ def _of(
     )
 
 
-def _looked_since(world: World, row: LedgerRow, told: dict[str, Any]) -> dict[str, Any]:
+def _looked_since(world: World, row: LedgerRow, told: Json) -> Json:
     """The same, with the newest look that found nothing to do."""
     noops = world.store.read(lambda tx: tx.looks.noops(row.dataset_id, 1))
     if not noops or noops[0].timestamp <= (row.ended_at or ""):
@@ -161,7 +162,7 @@ _ACTS = {
 }
 
 
-def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
+def _act(world: World, made: Generation, official: bool) -> Json:
     """A generation that no run made: what a person did to the channel, and why."""
     told = world.channel(made.dataset_id).unverified(made.generation)
     what = _ACTS.get(made.kind, made.kind)
@@ -204,7 +205,7 @@ def _person(act: str) -> str:
     return str(unwrap(act.encode())["predicate"]["person"])
 
 
-def _withdrawn(rules: list[dict[str, Any]]) -> str:
+def _withdrawn(rules: list[Json]) -> str:
     rule = rules[0] if rules else {}
     if "commitment" in rule:
         return {"records": "records", "area": "the records of an area"}.get(
@@ -219,7 +220,7 @@ def _withdrawn(rules: list[dict[str, Any]]) -> str:
     )
 
 
-def _skip(world: World, dataset_id: str) -> dict[str, Any]:
+def _skip(world: World, dataset_id: str) -> Json:
     noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
     if not noops:
         raise UsageError(
@@ -230,7 +231,7 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
     noop = noops[0]
     raw = read_run_file(world.data, dataset_id, noop.run_id, "artifacts/run.jsonl") or b""
     lines = [msgspec.json.decode(line) for line in raw.splitlines()]
-    answered: dict[str, Any] = next((x for x in lines if x["event"] == "source.answered"), {})
+    answered: Json = next((x for x in lines if x["event"] == "source.answered"), {})
     status, etag = answered.get("status"), answered.get("etag")
     return {
         "what": (
@@ -247,7 +248,7 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
     }
 
 
-def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
+def _deny(world: World, row: LedgerRow) -> Json:
     reasons = _reasons(world, row)
     decided = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
     if not reasons and world.data.exists(decided):  # denied when it was to be promoted
@@ -294,11 +295,11 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
     return list(msgspec.json.decode(raw)["reasons"]) if raw else []
 
 
-def _run(world: World, row: LedgerRow) -> dict[str, Any]:
+def _run(world: World, row: LedgerRow) -> Json:
     records = journal_of(world, row)
     source = msgspec.json.decode(row.source_metadata)
     sealed = quarantine_path(row.dataset_id, row.run_id, "report.json.sealed")
-    detail: dict[str, Any] = {}
+    detail: Json = {}
     # the operator asks, on the restricted side
     if world.vaults is not None and world.data.exists(sealed):
         with world.data.scratch() as scratch:
@@ -348,7 +349,7 @@ def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
     return "kfm resume" if row.ended_at is None else f"kfm wal {row.run_id}" if journal else None
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(found: Json) -> None:
     print(f"{sign('REJECTED') + ' ' if found.get('exit_code') == 3 else ''}{found['what']}\n")
     for name, value in found.get("facts", {}).items():
         if value not in (None, ""):

@@ -5,7 +5,7 @@ version), or one version. Exit 0: every gate passes. 3: denied, each reason with
 bytes are damaged. 7: a person must look.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -35,7 +35,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     ref = args.ref
     if ref.startswith("proposal/") or ref.isdigit():
@@ -65,7 +65,7 @@ def main(args: Any) -> int:
     return found.exit_code
 
 
-def tell(found: Judgement, args: Any) -> None:
+def tell(found: Judgement, args: Namespace) -> None:
     """The table of gates, the approvals, the next command."""
     base = f", base generation {found.base_generation}" if found.base_generation is not None else ""
     print(f"{found.dataset_id}, {found.what}, version {(found.version_id or '-')[:9]}…{base}\n")

@@ -9,7 +9,7 @@ own bytes. --hold REF --reason "…" keeps a version whatever its age; --release
 receipt}. Exit 5: a run is at work on the dataset.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -48,7 +48,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="why it is held; recorded")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     seconds(args.grace)
     with open_world(workspace) as world:
@@ -64,7 +64,7 @@ def main(args: Any) -> int:
     return _tell(args, found, sizes, result)
 
 
-def _hold(world: World, args: Any) -> int:
+def _hold(world: World, args: Namespace) -> int:
     if args.release:
         ended = release(world, args.release)
         if args.json:
@@ -89,7 +89,7 @@ def _hold(world: World, args: Any) -> int:
     return 0
 
 
-def _applied(workspace: Workspace, world: World, args: Any) -> JobResult:
+def _applied(workspace: Workspace, world: World, args: Namespace) -> JobResult:
     """The job, worked here and now."""
     kind, dataset_id = job_type(TYPE), args.dataset or ""
     world.store.read(lambda tx: check_switch(tx, dataset_id, TYPE))
@@ -113,7 +113,7 @@ def _applied(workspace: Workspace, world: World, args: Any) -> JobResult:
 
 
 def _tell(
-    args: Any, found: dict[str, list[Doomed]], sizes: dict[str, int], result: JobResult | None
+    args: Namespace, found: dict[str, list[Doomed]], sizes: dict[str, int], result: JobResult | None
 ) -> int:
     code = result.exit_code or int(result.status == "failed") if result is not None else 0
     rows = [

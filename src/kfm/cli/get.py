@@ -1,8 +1,8 @@
 """Hand out the files of a version, checked against their digests on the way."""
 
 import shutil
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.evidence.captures import checksums
@@ -29,7 +29,7 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace, asks=True) as world:
         if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):

@@ -9,7 +9,7 @@ withheld were found in it. What WHAT is, the denial says.
 """
 
 import datetime as dt
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 from msgspec import UNSET
@@ -44,7 +44,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--key", metavar="NAME|FILE", help="the steward's key")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     entry = workspace.require(args.dataset)
     with open_world(workspace) as world:
@@ -92,7 +92,7 @@ def main(args: Any) -> int:
     return 0
 
 
-def _show(world: World, workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
+def _show(world: World, workspace: Workspace, entry: DatasetEntry, args: Namespace) -> int:
     """A steward's word that a column is shown, with the reason; what waited for it is judged
     again.
     """

@@ -2,8 +2,8 @@
 
 import os
 import shlex
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import program
@@ -136,7 +136,7 @@ def _copy(source: Path, target: Path) -> None:
         target.write_bytes(source.read_bytes())
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     folder = (args.dir or args.workspace or Path()).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError(

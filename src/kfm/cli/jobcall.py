@@ -3,6 +3,7 @@ worked here.
 """
 
 import re
+from argparse import Namespace
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ def dataset_id_of(text: str) -> str:
     return found["id"] or found["plain"]
 
 
-def request_of(args: Any, **more: Any) -> Request:
+def request_of(args: Namespace, **more: Any) -> Request:
     """What run-job was asked for, as a request."""
     parameters = dict(pair.partition("=")[::2] for pair in args.set)
     if any(not name for name in parameters):

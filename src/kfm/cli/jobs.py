@@ -13,7 +13,7 @@ kfm jobs pools
 import contextlib
 import datetime as dt
 import re
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kfm.cli.call import Parser, again, emit
 from kfm.cli.jobcall import dataset_id_of, request_of, store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.jobs.job_log import JobLog
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import UsageError
 from kfm.model.ids import ID_PATTERN
@@ -88,7 +89,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--dead", action="store_true", help="retry: every job that was put aside")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action == "types":
         return _types(args)
@@ -102,7 +103,7 @@ def main(args: Any) -> int:
         return _one(store, workspace, args)
 
 
-def _plain(job: JobRow) -> dict[str, Any]:
+def _plain(job: JobRow) -> Json:
     found = {
         k: v
         for k, v in msgspec.to_builtins(job).items()
@@ -125,7 +126,7 @@ def _word(job: JobRow) -> str:
     return job.outcome if job.state == "ended" else job.state
 
 
-def _list(store: Store, args: Any) -> int:
+def _list(store: Store, args: Namespace) -> int:
     dead = args.action == "dead"
     if not 1 <= args.limit <= 1_000_000:
         raise UsageError(
@@ -199,7 +200,7 @@ def _find(store: Store, text: str) -> JobRow:
     return near[0]
 
 
-def _one(store: Store, workspace: Workspace, args: Any) -> int:
+def _one(store: Store, workspace: Workspace, args: Namespace) -> int:
     if args.action == "retry" and args.dead:
         jobs = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=100_000))
         for job in jobs:
@@ -255,7 +256,7 @@ def _one(store: Store, workspace: Workspace, args: Any) -> int:
     return 0
 
 
-def _put(store: Store, workspace: Workspace, args: Any) -> int:
+def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
     from kfm.jobs.base import job_type, parameters_of
 
     args.type = args.what
@@ -310,7 +311,7 @@ def _milliseconds(text: str) -> int:
     )
 
 
-def _types(args: Any) -> int:
+def _types(args: Namespace) -> int:
     from kfm.jobs import JOB_MODULES
     from kfm.jobs.base import job_type
 
@@ -350,7 +351,7 @@ def _types(args: Any) -> int:
     return 0
 
 
-def _pools(store: Store, workspace: Workspace, args: Any) -> int:
+def _pools(store: Store, workspace: Workspace, args: Namespace) -> int:
     from kfm.upkeep.pools import pool_rows
 
     rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))

@@ -27,6 +27,7 @@ import datetime as dt
 import io
 import os
 import tarfile
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
 from kfm.keys.attest import KeyFolder, channel_heads, fingerprint_of, new_private, slug
 from kfm.keys.trust import ROLES
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -93,7 +95,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     try:
         workspace = open_workspace(args.workspace)
     except UsageError:
@@ -158,7 +160,7 @@ def _needed(value: Any, usage: str) -> Any:
     return value
 
 
-def _new(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _new(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     name = _needed(args.name, "new --name NAME")
     path = _free(args.out or workspace.path / "keys" / "people" / f"{slug(name)}.key")
     keys.check()  # before a key is made that could not be enrolled
@@ -189,7 +191,7 @@ def _free(path: Path) -> Path:
     return path
 
 
-def _new_elsewhere(args: Any) -> int:
+def _new_elsewhere(args: Namespace) -> int:
     """A key of somebody who has no workspace: its public half is enrolled by whoever holds the root
     key of one.
     """
@@ -217,7 +219,7 @@ def _new_elsewhere(args: Any) -> int:
     return 0
 
 
-def _enrolled(keys: KeyFolder, keyid: str) -> dict[str, Any]:
+def _enrolled(keys: KeyFolder, keyid: str) -> Json:
     """What is told of a key that was let in."""
     key = keys.require_trust().keys[keyid]
     told = {
@@ -249,7 +251,7 @@ def _by_whom(keys: KeyFolder, keyid: str) -> str:
     return f"by {names or 'nobody'} at {listed.enrolled.at}"
 
 
-def _enrol(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _enrol(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     file, name = (
         Path(_needed(args.what, "enrol FILE.pub --name NAME")),
         _needed(args.name, "enrol FILE.pub --name NAME"),
@@ -291,7 +293,7 @@ def _public(raw: bytes) -> bytes:
     return found
 
 
-def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _rotate(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     old = (
         [k.keyid for k in keys.require_trust().holders("builder") if k.name == "workspace"]
         if keys.trust()
@@ -301,7 +303,7 @@ def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     return {"keyid": new, "retired": old, "private": f"keys/{new}.key"}
 
 
-def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _revoke(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     who, reason = (
         _needed(args.what, "revoke KEYID|NAME --reason WHY"),
         _needed(args.reason, "revoke KEYID|NAME --reason WHY"),
@@ -319,7 +321,7 @@ def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     return {"name": found[0].name, "keyid": found[0].keyid, "revoked": reason}
 
 
-def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _renew(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     if not 0 < args.years <= 50:  # nan is neither
         raise UsageError(
             f"A root cannot be good for {args.years:g} years.",
@@ -335,7 +337,7 @@ def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     }
 
 
-def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _root(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     if args.what == "export":
         target = _needed(args.file or args.out, "root export FILE")
         if not target.absolute().parent.is_dir():
@@ -357,7 +359,7 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     return {"root": at.fingerprint, "version": at.version, "digest": at.digest}
 
 
-def _list(keys: KeyFolder, args: Any) -> int:
+def _list(keys: KeyFolder, args: Namespace) -> int:
     trust = keys.require_trust()
     late = trust.expired(dt.datetime.now(dt.UTC))
     rows = [
@@ -402,7 +404,7 @@ def _list(keys: KeyFolder, args: Any) -> int:
 
 
 # ---- backups -------------------------------------------------------------------------------------
-def _passphrase(args: Any, twice: bool) -> bytes:
+def _passphrase(args: Namespace, twice: bool) -> bytes:
     import getpass
 
     if args.passphrase is None:
@@ -433,7 +435,7 @@ def _seal(passphrase: bytes, salt: bytes) -> Any:
     return AESGCM(Scrypt(salt=salt, length=32, n=2**16, r=8, p=1).derive(passphrase))
 
 
-def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _backup(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     target, folder = _needed(args.out, "backup -o FILE"), workspace.path / "keys"
     if not target.absolute().parent.is_dir():
         raise UsageError(
@@ -461,7 +463,7 @@ def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     return {"files": len(files), "backup": str(target)}
 
 
-def _restore(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+def _restore(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     """Put back what is missing; a file that is there is never replaced, an erased data key is not
     brought back.
     """

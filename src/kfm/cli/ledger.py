@@ -1,6 +1,6 @@
 """Print the ledger: every run key and what became of it."""
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -16,7 +16,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--limit", type=int, default=1000, help="how many at the most")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.dataset:
         workspace.require(args.dataset)

@@ -8,6 +8,7 @@ kfm licence allow ID --reason … --key NAME        signs once that data under t
 kfm licence allow ID --records COLUMN=VALUE …     the same for records whose own column says that they are restricted
 """
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     entry = workspace.require(args.dataset)
     if args.action == "ask":
@@ -100,7 +101,7 @@ def main(args: Any) -> int:
     return 0
 
 
-def _keep_proof(world: World, args: Any) -> tuple[str, str]:
+def _keep_proof(world: World, args: Namespace) -> tuple[str, str]:
     """(where the proof is kept below data/registry, its digest)."""
     try:
         proof = args.proof.read_bytes()
@@ -115,7 +116,7 @@ def _keep_proof(world: World, args: Any) -> tuple[str, str]:
     return kept, ids.digest(proof)
 
 
-def _allow(workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
+def _allow(workspace: Workspace, entry: DatasetEntry, args: Namespace) -> int:
     """Sign permits for every licence that needs one, or for the records with one value; what waited
     for it is judged again.
     """

@@ -2,9 +2,9 @@
 
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     folder = open_workspace(args.workspace).path / "ledger" / "logs"
     name = "signals" if args.signals else "workers"
     reader = _Lines(folder, name)
@@ -71,7 +71,7 @@ class _Lines:
             yield from whole.decode(errors="replace").splitlines()
 
 
-def _print(line: str, args: Any) -> None:
+def _print(line: str, args: Namespace) -> None:
     if args.json or args.signals:
         print(line)
         return

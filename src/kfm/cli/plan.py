@@ -2,8 +2,8 @@
 at all. Changes nothing.
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     from kfm.model.plan import export
 
     workspace = open_workspace(args.workspace)

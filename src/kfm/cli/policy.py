@@ -5,24 +5,25 @@ kfm policy eval [--input FILE] [--package PACKAGE]       one decision on a JSON 
 kfm policy simulate --policy DIR                         what other rules would do to everything that is official now
 """
 
-import importlib
 import sys
-from collections.abc import Mapping
+from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.evidence.status import dataset_status
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import check, scan
+from kfm.upkeep.judge_official import policy_input
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 
@@ -43,12 +44,12 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     actions = {"test": _test, "check": _check, "eval": _eval, "simulate": _simulate}
     return actions[args.action](args)
 
 
-def _rules(args: Any) -> dict[str, bytes]:
+def _rules(args: Namespace) -> dict[str, bytes]:
     folder: Path = args.policy or open_workspace(args.workspace).path / "policy"
     found = sources_of(folder)
     if not found:
@@ -60,7 +61,7 @@ def _rules(args: Any) -> dict[str, bytes]:
     return found
 
 
-def _test(args: Any) -> int:
+def _test(args: Namespace) -> int:
     rules = _rules(args)
     unreadable = [finding for finding in scan(rules) if finding.code in _UNREADABLE]
     if unreadable:
@@ -90,7 +91,7 @@ def _test(args: Any) -> int:
     return 1 if failed or not tests else 0  # no test is no proof
 
 
-def _check(args: Any) -> int:
+def _check(args: Namespace) -> int:
     rules = _rules(args)
     findings = check(rules)
     if args.json:
@@ -102,7 +103,7 @@ def _check(args: Any) -> int:
     return 2 if findings else 0
 
 
-def _eval(args: Any) -> int:
+def _eval(args: Namespace) -> int:
     try:
         document = canonical.loads(
             sys.stdin.buffer.read() if args.input == "-" else Path(args.input).read_bytes()
@@ -134,11 +135,11 @@ def _eval(args: Any) -> int:
     return 0 if decision.allow else Denied.exit_code
 
 
-def _package(document: Mapping[str, Any]) -> str:
+def _package(document: Json) -> str:
     return _PACKAGES.get(str(document.get("action")), "kfm.promotion")
 
 
-def _simulate(args: Any) -> int:
+def _simulate(args: Namespace) -> int:
     if args.policy is None:
         raise UsageError(
             "No other rules are named.",
@@ -177,14 +178,12 @@ def _simulate(args: Any) -> int:
     return 0
 
 
-def _official_input(world: Any, name: str) -> dict[str, Any] | None:
+def _official_input(world: World, name: str) -> Json | None:
     """What the engine would ask about the official version; None when there is none."""
     try:
         if dataset_status(world, name)["version_id"] is None:
             return None
-        document: dict[str, Any] = importlib.import_module(
-            "kfm.upkeep.judge_official"
-        ).policy_input(world, name)
+        return policy_input(world, name)
     except (KfmError, OSError) as error:
         why = (
             getattr(error, "happened", None)
@@ -195,10 +194,9 @@ def _official_input(world: Any, name: str) -> dict[str, Any] | None:
             expected="an intact version",
             remedy="`kfm verify` names what is wrong.",
         ) from error
-    return document
 
 
-def _short(decision: Decision) -> dict[str, Any]:
+def _short(decision: Decision) -> Json:
     return {
         "allow": decision.allow,
         "deny": list(decision.deny),

@@ -6,7 +6,7 @@ shown; denied it is exit 3.
 """
 
 import time
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -18,7 +18,7 @@ from kfm.jobs.drive import promote_run
 from kfm.judge.boundary import located
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import SAID_NO, LedgerRow
-from kfm.workspace.folder import open_workspace
+from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace, began = open_workspace(args.workspace), time.monotonic()
     with open_world(workspace) as world:
         row = _row(world, workspace, args.what)
@@ -70,7 +70,7 @@ def main(args: Any) -> int:
     return outcome.exit_code
 
 
-def _row(world: World, workspace: Any, what: str) -> LedgerRow:
+def _row(world: World, workspace: Workspace, what: str) -> LedgerRow:
     if what.startswith("proposal/") or what.isdigit():
         return run_of(world, proposal_number(what))
     workspace.require(what)

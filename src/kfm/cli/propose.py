@@ -2,7 +2,7 @@
 promote N` can finish.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -25,7 +25,7 @@ def configure(parser: Parser) -> None:
     parser.set_defaults(dry_run=False, spec=None, propose_only=True)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if args.force and not args.reason.strip():
         raise UsageError(
             "--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."

@@ -11,6 +11,7 @@ kfm quarantine accept RUN [--row N] --reason "…"
 import datetime as dt
 import os
 import time
+from argparse import Namespace
 from itertools import islice
 from typing import Any
 
@@ -29,6 +30,7 @@ from kfm.evidence.quarantine import (
     decide,
     runs_with_quarantine,
 )
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import LedgerRow
@@ -80,7 +82,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action == "list":
         return _list(workspace, args)
@@ -109,7 +111,7 @@ def main(args: Any) -> int:
 
 
 # ---- list, show ----------------------------------------------------------------------------------
-def _list(workspace: Workspace, args: Any) -> int:
+def _list(workspace: Workspace, args: Namespace) -> int:
     names = [workspace.require(args.what).dataset_id] if args.what else workspace.registered()
     with open_world(workspace) as world:
         found = [i for name in names for i in _items(world, name)]
@@ -149,7 +151,7 @@ def _to_do(item: Item) -> bool:
     return item.state in ("open", "fixed") or (item.state == "accepted" and item.kind == "capture")
 
 
-def _told(item: Item, now: dt.datetime) -> dict[str, Any]:
+def _told(item: Item, now: dt.datetime) -> Json:
     age = int((now - dt.datetime.fromisoformat(item.since)).total_seconds())
     return {**msgspec.to_builtins(item), "age_seconds": age, "next": _next(item)}
 
@@ -182,7 +184,7 @@ def _age(age: int) -> str:
     return f"{max(age, 0)} s"
 
 
-def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
+def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespace) -> int:
     hidden = desk.private and not args.unseal
     if (
         desk.private
@@ -229,7 +231,7 @@ def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> in
     return 0
 
 
-def _chosen(desk: Desk, row: LedgerRow, args: Any) -> list[Row]:
+def _chosen(desk: Desk, row: LedgerRow, args: Namespace) -> list[Row]:
     if args.row is None:
         return list(islice(desk.rows(row.run_id), max(0, args.limit)))
     found = next((r for r in desk.rows(row.run_id) if r.n == args.row), None)
@@ -247,7 +249,7 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text)
 
 
-def _advice(item: Item, rows: list[Row], args: Any) -> list[str]:
+def _advice(item: Item, rows: list[Row], args: Namespace) -> list[str]:
     """What can be done now, as commands where there is one."""
     run = item.run_id
     if (
@@ -295,7 +297,7 @@ def _by() -> str:
         return f"uid {os.getuid()}"
 
 
-def _reason(args: Any) -> str:
+def _reason(args: Namespace) -> str:
     if not args.reason.strip():
         raise UsageError(
             "A decision needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
@@ -303,7 +305,7 @@ def _reason(args: Any) -> str:
     return str(args.reason.strip())
 
 
-def _fix(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
+def _fix(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespace) -> int:
     if desk.private:
         raise Denied(
             f"Records of {row.dataset_id} are private: a value written by hand could not be varied"
@@ -379,7 +381,7 @@ def _sets(
     return found
 
 
-def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
+def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespace) -> int:
     reason = _reason(args)
     if item.kind == "capture":
         if item.code not in OVERRULED:
@@ -436,7 +438,7 @@ def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> 
     )
 
 
-def _decided(args: Any, decision: Any, new: bool, said: str, following: str) -> int:
+def _decided(args: Namespace, decision: Any, new: bool, said: str, following: str) -> int:
     if args.json:
         emit(
             {
@@ -455,7 +457,7 @@ def _decided(args: Any, decision: Any, new: bool, said: str, following: str) -> 
 
 
 # ---- replay --------------------------------------------------------------------------------------
-def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args: Any) -> int:
+def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args: Namespace) -> int:
     target = next(
         (
             t

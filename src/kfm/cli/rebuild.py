@@ -2,8 +2,8 @@
 Nothing is published.
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -11,6 +11,7 @@ from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.terminal import say, sign
 from kfm.evidence.receipts import read_receipt
 from kfm.judge.boundary import made_by
+from kfm.model.canonical import Json
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
 from kfm.upkeep.rebuild import rebuild, record_of_receipt
@@ -30,7 +31,7 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     try:
         receipt = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
@@ -71,7 +72,7 @@ def main(args: Any) -> int:
     return code
 
 
-def _asked(workspace: Workspace, world: World, receipt: Receipt) -> tuple[dict[str, Any], Target]:
+def _asked(workspace: Workspace, world: World, receipt: Receipt) -> tuple[Json, Target]:
     """The record of the run and what it was asked to do."""
     try:
         record = record_of_receipt(world, receipt)

@@ -7,7 +7,7 @@ runs, noops, generations, lineage, epoch, coordination, damaged}, where coordina
 over" or "lost: …".
 """
 
-from typing import Any
+from argparse import Namespace
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
@@ -21,7 +21,7 @@ def configure(parser: Parser) -> None:
     return None
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     damaged: list[str] = []
     counts = reindex_workspace(open_workspace(args.workspace), damaged)
     if args.json:

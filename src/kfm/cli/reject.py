@@ -2,7 +2,7 @@
 proposed again until something changes.
 """
 
-from typing import Any
+from argparse import Namespace
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, emit
@@ -26,7 +26,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="why; kept with the signature")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if not args.reason.strip():
         raise UsageError(
             "A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed."

@@ -3,7 +3,7 @@ without asking upstream, and what people began: an erasure whose generation is t
 from a rollback or a withdrawal."""
 
 import time
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -86,7 +86,7 @@ def _acts(world: World, names: list[str], wait: float) -> tuple[list[dict[str, s
     return done, code
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace, wait = open_workspace(args.workspace), float(seconds(args.wait))
     outcomes: list[Outcome] = []
     shown = progress(args)

@@ -2,7 +2,7 @@
 what you would sign.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -11,6 +11,7 @@ from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
 from kfm.evidence.proposal import count, load, members, run_of
 from kfm.evidence.references import proposal_number
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.upkeep.judge_again import judge_ref
@@ -27,13 +28,13 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
         return _list(world, args) if args.number is None else _one(world, args)
 
 
-def _list(world: World, args: Any) -> int:
+def _list(world: World, args: Namespace) -> int:
     waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
     rows = [_row(world, number, row) for number, row in waiting]
     if args.json:
@@ -54,7 +55,7 @@ def _list(world: World, args: Any) -> int:
     return 0
 
 
-def _row(world: World, number: int, row: LedgerRow) -> dict[str, Any]:
+def _row(world: World, number: int, row: LedgerRow) -> Json:
     """A line of the list; one that cannot be read says why, and keeps no other from being shown."""
     valid, needed, asked, problem = 0, None, list[str](), ""
     try:
@@ -79,7 +80,7 @@ def _row(world: World, number: int, row: LedgerRow) -> dict[str, Any]:
     }
 
 
-def _one(world: World, args: Any) -> int:
+def _one(world: World, args: Namespace) -> int:
     number = proposal_number(args.number)
     found = judge_ref(world, f"proposal/{number}")
     row = run_of(world, number)

@@ -2,8 +2,8 @@
 --force`.
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if not args.reason.strip():
         raise UsageError(
             "A rollback needs a reason.",
@@ -85,7 +85,7 @@ def main(args: Any) -> int:
     return 0
 
 
-def _named_by(args: Any) -> tuple[str, str]:
+def _named_by(args: Namespace) -> tuple[str, str]:
     """The dataset and the version that a receipt names. Whether it may be official again is asked
     as of any other.
     """

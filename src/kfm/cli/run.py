@@ -4,8 +4,8 @@ changed.
 
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -83,7 +83,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def _window(args: Any) -> str:
+def _window(args: Namespace) -> str:
     if args.window and (args.since or args.until):
         raise UsageError(
             "--window and --since/--until exclude one another.",
@@ -99,7 +99,7 @@ def _window(args: Any) -> str:
     return window(args.window, SystemClock().now()) if args.window else ""
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     names = workspace.registered() if args.all else list(dict.fromkeys(args.dataset))
     if not names:
@@ -161,7 +161,7 @@ def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
 def run_datasets(
     workspace: Workspace,
     names: list[str],
-    args: Any,
+    args: Namespace,
     win: str,
     wait: float,
     *,
@@ -226,7 +226,12 @@ def run_datasets(
 
 
 def run_dataset(
-    workspace: Workspace, name: str, args: Any, win: str, wait: float, shown: Progress | None = None
+    workspace: Workspace,
+    name: str,
+    args: Namespace,
+    win: str,
+    wait: float,
+    shown: Progress | None = None,
 ) -> list[Outcome]:
     """Every partition of one dataset, told as it ends."""
     shown, found = shown or progress(args), []

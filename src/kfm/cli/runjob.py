@@ -3,8 +3,8 @@
 import os
 import secrets
 import time
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ from kfm.workspace.folder import Workspace
 __all__ = ["run_job"]
 
 
-def run_job(workspace: Workspace, args: Any) -> int:
+def run_job(workspace: Workspace, args: Namespace) -> int:
     """One job, then the jobs that follow from it."""
     if args.receipt is not None:
         return _again(workspace, args)
@@ -62,7 +62,7 @@ def run_job(workspace: Workspace, args: Any) -> int:
     return _tell(workspace, ended, args)
 
 
-def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[JobRow, Ended]]:
+def _worked(workspace: Workspace, request: Request, args: Namespace) -> list[tuple[JobRow, Ended]]:
     """The job and, unless it is left to others, what it put into the queue."""
     done: list[tuple[JobRow, Ended]] = []
     with store_of(workspace) as store:
@@ -161,7 +161,7 @@ def _one(
     return ended
 
 
-def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> int:
+def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Namespace) -> int:
     code = max(
         {"succeeded": 0, "skipped": 0, "later": 5}.get(e.status, e.exit_code or 1) for _, e in done
     )
@@ -201,7 +201,7 @@ def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> 
 
 
 # ---- from a receipt ------------------------------------------------------------------------------
-def _again(workspace: Workspace, args: Any) -> int:
+def _again(workspace: Workspace, args: Namespace) -> int:
     """Do what a receipt tells of once more, and compare the digests of what comes out."""
     try:
         told = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)

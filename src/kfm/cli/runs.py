@@ -1,6 +1,6 @@
 """List runs, newest first; NOOPs with --all."""
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -18,7 +18,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--limit", type=int, default=50, help="how many at the most")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.dataset:
         workspace.require(args.dataset)

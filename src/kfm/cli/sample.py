@@ -7,8 +7,8 @@ what it answers; while it runs, `kfm run --upstream sample` of the same user fin
 import json
 import os
 import threading
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser
 from kfm.workspace.config import find_workspace
@@ -21,7 +21,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--port", type=int, default=0, help="0 = any free one")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     from kfm.samples.upstream import SampleUpstream
 
     server = SampleUpstream(args.port)

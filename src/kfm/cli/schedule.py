@@ -12,6 +12,7 @@ next --json = {"next": [{name, at, window}]}; the others {"status", "name", …}
 """
 
 import datetime as dt
+from argparse import Namespace
 from itertools import takewhile
 from typing import Any
 
@@ -21,6 +22,7 @@ from kfm.cli.terminal import show, sign
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import decide, visited
 from kfm.jobs.schedule.scheduler import asked_for, on_event, pause, paused
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.schedule import VisitRow
@@ -48,7 +50,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--digest", help="event: what tells this event from others")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action not in ("list", "next") and not args.name:
         raise UsageError(
@@ -66,7 +68,7 @@ def main(args: Any) -> int:
         return _ACTIONS[args.action](world, chosen[0], args)
 
 
-def _done(args: Any, status: str, line: str, **more: Any) -> int:
+def _done(args: Namespace, status: str, line: str, **more: Any) -> int:
     if args.json:
         emit({"status": status, "name": args.name, **more})
     else:
@@ -75,7 +77,7 @@ def _done(args: Any, status: str, line: str, **more: Any) -> int:
 
 
 # ---- looking -------------------------------------------------------------------------------------
-def _list(world: World, tables: Tables, chosen: list[Timetable], args: Any) -> int:
+def _list(world: World, tables: Tables, chosen: list[Timetable], args: Namespace) -> int:
     now = world.clock.now()
     rows = world.store.read(lambda tx: [_row(tx, t, now) for t in chosen])
     if args.json:
@@ -112,7 +114,7 @@ def _list(world: World, tables: Tables, chosen: list[Timetable], args: Any) -> i
     return 1 if tables.problems else 0
 
 
-def _row(tx: Tx, table: Timetable, now: dt.datetime) -> dict[str, Any]:
+def _row(tx: Tx, table: Timetable, now: dt.datetime) -> Json:
     counts, failing = tx.schedule.counts(table.subject), tx.schedule.failing(table.subject)
     why = table.paused or paused(tx, table)
     moments = [] if why else _moments(tx, table, now, 1)
@@ -179,7 +181,7 @@ def _moments(
     return found
 
 
-def _next(world: World, chosen: list[Timetable], args: Any) -> int:
+def _next(world: World, chosen: list[Timetable], args: Namespace) -> int:
     now = world.clock.now()
     rows = world.store.read(
         lambda tx: sorted(
@@ -209,7 +211,7 @@ def _next(world: World, chosen: list[Timetable], args: Any) -> int:
 
 
 # ---- doing ---------------------------------------------------------------------------------------
-def _run(world: World, table: Timetable, args: Any) -> int:
+def _run(world: World, table: Timetable, args: Namespace) -> int:
     """Put it now, unless it is switched off. A window that nobody visited yet counts as visited by
     this.
     """
@@ -247,7 +249,7 @@ def _run(world: World, table: Timetable, args: Any) -> int:
     )
 
 
-def _pause(world: World, table: Timetable, args: Any) -> int:
+def _pause(world: World, table: Timetable, args: Namespace) -> int:
     reason = args.reason or "paused by hand"
     world.store.transaction(
         lambda tx: pause(
@@ -262,7 +264,7 @@ def _pause(world: World, table: Timetable, args: Any) -> int:
     )
 
 
-def _resume(world: World, table: Timetable, args: Any) -> int:
+def _resume(world: World, table: Timetable, args: Namespace) -> int:
     if table.paused:
         raise UsageError(
             f"{table.name} is paused by its file: {table.paused}",
@@ -277,7 +279,7 @@ def _resume(world: World, table: Timetable, args: Any) -> int:
     )
 
 
-def _event(world: World, table: Timetable, args: Any) -> int:
+def _event(world: World, table: Timetable, args: Namespace) -> int:
     if not args.digest or not table.dataset:
         raise UsageError(
             "An event has a digest and a dataset.",

@@ -12,6 +12,7 @@ import datetime as dt
 import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -229,7 +230,7 @@ def make_scheduler(
     return Scheduler(world, tables, held=_held(workspace), say=tell), tables
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     until = _until(args.until)
     told: set[str] = set()

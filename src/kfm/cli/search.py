@@ -13,7 +13,7 @@ a JSON string without its quotes.
 
 import sys
 import textwrap
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -49,7 +49,7 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if not 1 <= args.limit <= 200:
         raise UsageError(
             f"--limit {args.limit} is not possible.", expected="1 to 200", remedy="Ask for fewer."
@@ -101,7 +101,7 @@ def _show(number: int, hit: Hit, width: int) -> None:
     print(f"     {colour(cited.address, '90')}")
 
 
-def _say_rest(args: Any, found: Found, code: int) -> None:
+def _say_rest(args: Namespace, found: Found, code: int) -> None:
     if not found.hits and not code:
         say(
             f"Nothing found in {len(found.searched)} datasets."

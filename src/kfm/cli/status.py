@@ -9,13 +9,14 @@ about it is told.
 """
 
 import datetime as dt
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
 from kfm.evidence.status import dataset_status
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
 from kfm.model.origin import told
 from kfm.upkeep.attention import attention, freshness
@@ -53,7 +54,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="*", metavar="DATASET", help="only these")
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     every = workspace.registered()
     args.dataset = [name.removeprefix("kfm://dataset/") for name in args.dataset]
@@ -119,13 +120,13 @@ def main(args: Any) -> int:
     return code
 
 
-def _row(workspace: Workspace, world: World, name: str) -> tuple[dict[str, Any], int]:
+def _row(workspace: Workspace, world: World, name: str) -> tuple[Json, int]:
     """One dataset; what is wrong with it does not hide the others."""
     try:
         workspace.require(name)
         return dataset_status(world, name), 0
     except KfmError as error:
-        row: dict[str, Any] = {
+        row: Json = {
             "dataset_id": name,
             "state": "failed",
             "version_id": None,

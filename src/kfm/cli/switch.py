@@ -8,7 +8,7 @@ Every turn is a line of ledger/switches.jsonl: when, what, who, why. list --json
 [{name, reason, by_whom, at}]}.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -41,7 +41,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     with store_of(workspace) as store:
         if args.action == "list":
@@ -104,7 +104,7 @@ def _known(workspace: Workspace, name: str) -> str:
     return dataset_id
 
 
-def _list(store: Store, args: Any) -> int:
+def _list(store: Store, args: Namespace) -> int:
     found = store.read(lambda tx: tx.switches.listing())
     if args.json:
         emit({"switches": found})

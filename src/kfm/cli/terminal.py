@@ -6,9 +6,11 @@ import os
 import re
 import sys
 import textwrap
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.masking import masked
 
@@ -122,7 +124,7 @@ class Progress:
         self._drawn = False
         self.wanted = self._verbose or self._live  # whether anything of it is shown
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Json) -> None:
         if self._verbose:
             self.clear()
             facts = " ".join(
@@ -150,5 +152,5 @@ class Progress:
             self._drawn = False
 
 
-def progress(args: Any) -> Progress:
+def progress(args: Namespace) -> Progress:
     return Progress(getattr(args, "verbose", False), getattr(args, "json", False))

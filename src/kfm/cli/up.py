@@ -3,12 +3,14 @@
 import contextlib
 import sys
 import threading
+from argparse import Namespace
 from typing import Any
 
 from kfm.cli.call import Parser, upstream_flag
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError
 from kfm.model.ledger import JobRow
@@ -30,7 +32,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     stop = threading.Event()
     with open_world(workspace) as world:
@@ -80,7 +82,7 @@ def _schedule(scheduler: Any, stop: threading.Event) -> None:
             stop.wait(5)
 
 
-def _heard(job: JobRow, status: str, fields: dict[str, Any]) -> None:
+def _heard(job: JobRow, status: str, fields: Json) -> None:
     if status == "started" and not sys.stderr.isatty():
         return
     at = SystemClock().now().astimezone().strftime("%H:%M:%S")

@@ -2,10 +2,10 @@
 
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guard(lambda: _run(args), args)
 
 
-def _run(args: Any) -> int:
+def _run(args: Namespace) -> int:
     config = load_updater(args.config)
     began, shown = time.monotonic(), progress(args)
     with _workspace(args, config) as workspace:
@@ -87,7 +87,7 @@ def _register(folder: Path, config: UpdaterConfig) -> None:
 
 
 @contextmanager
-def _workspace(args: Any, config: UpdaterConfig) -> Iterator[Workspace]:
+def _workspace(args: Namespace, config: UpdaterConfig) -> Iterator[Workspace]:
     """The configured workspace, the one around the configuration file, or for a dry run a temporary
     one.
     """

@@ -12,9 +12,10 @@ Generations made before stay as they are; `kfm verify` says from which time they
 """
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import yaml
@@ -25,6 +26,7 @@ from kfm.cli.call import Parser, emit
 from kfm.evidence.projection import project, stale_records
 from kfm.judge.release import shown_last
 from kfm.keys.attest import KeyFolder
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, KfmError
 from kfm.model.paths import work_folder
 from kfm.upkeep.retention import alone
@@ -63,7 +65,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     done = list(_credentials(workspace, args.dry_run))
     workspace = open_workspace(args.workspace)  # as it is registered now
@@ -120,7 +122,7 @@ def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
         }
         if not dry:
             _add_credentials(workspace.path / "kfm.yml", {named[h]: v for h, v in moved.items()})
-            told: dict[str, Any] = {**source, "url": _with_names(url, named)}
+            told: Json = {**source, "url": _with_names(url, named)}
             if headers:
                 told["headers"] = {
                     h: f"credential:{named[h]}" if h in named else v for h, v in headers.items()

@@ -9,8 +9,8 @@ for a foreign or expired root, 6 for damage and for an older root.
 
 import datetime as dt
 import re
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from kfm.cli.witness import check, read_witness
 from kfm.evidence.folder_check import Verified, verify_folder
 from kfm.evidence.references import dataset_of, resolve
 from kfm.keys.trust import Trust
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.origin import told
 from kfm.upkeep.bundle import BundleReport, verify_bundle
@@ -202,7 +203,9 @@ def _rolled_back(trust: Trust) -> str | None:
     return None
 
 
-def _verdict(args: Any, trust: Trust | None, now: dt.datetime, found: Verified) -> tuple[str, int]:
+def _verdict(
+    args: Namespace, trust: Trust | None, now: dt.datetime, found: Verified
+) -> tuple[str, int]:
     """(verdict, exit code) of what is intact but for what was `found`."""
     if found.exit_code:
         return ("damaged" if found.exit_code == 6 else "denied"), found.exit_code
@@ -225,7 +228,7 @@ def _verdict(args: Any, trust: Trust | None, now: dt.datetime, found: Verified) 
     return "verified", 0
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     what = args.what or ""
     if args.root and not args.root.startswith("sha256:"):
         raise UsageError(
@@ -279,7 +282,7 @@ def _may_be_reference(what: str) -> bool:
     return re.fullmatch(r"[a-z][a-z0-9_]*(@.*)?", what) is not None
 
 
-def _workspace(args: Any, what: str) -> Workspace:
+def _workspace(args: Namespace, what: str) -> Workspace:
     """The workspace; where there is none, a name may have been meant as a file."""
     try:
         return open_workspace(args.workspace)
@@ -294,7 +297,7 @@ def _workspace(args: Any, what: str) -> Workspace:
         ) from error
 
 
-def _say(args: Any, found: Verified, more: dict[str, Any], code: int) -> int:
+def _say(args: Namespace, found: Verified, more: Json, code: int) -> int:
     if args.json:
         emit(
             {
@@ -316,11 +319,11 @@ def _say(args: Any, found: Verified, more: dict[str, Any], code: int) -> int:
     return code
 
 
-def _noted(found: Verified) -> dict[str, Any]:
+def _noted(found: Verified) -> Json:
     return {"notes": found.notes} if found.notes else {}
 
 
-def _print(found: Verified, counted: str, more: dict[str, Any], code: int) -> None:
+def _print(found: Verified, counted: str, more: Json, code: int) -> None:
     for problem in found.problems:
         print(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
     for note in found.notes:
@@ -335,7 +338,7 @@ def _print(found: Verified, counted: str, more: dict[str, Any], code: int) -> No
         say(f"exit {code}")
 
 
-def _bundle(args: Any) -> int:
+def _bundle(args: Namespace) -> int:
     now = dt.datetime.now(dt.UTC)
     report = verify_bundle(
         mapped(Path(args.what)), now, read_witness(args.witness) if args.witness else None

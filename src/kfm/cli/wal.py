@@ -2,7 +2,7 @@
 checked.
 """
 
-from typing import Any
+from argparse import Namespace
 
 import msgspec
 
@@ -53,7 +53,7 @@ def journal_of(world: World, row: LedgerRow) -> list[WalRecord]:
     return records
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     with open_world(open_workspace(args.workspace)) as world:
         row = find_run(world, args.run)
         records = journal_of(world, row)

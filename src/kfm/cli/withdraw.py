@@ -17,8 +17,9 @@ rows, removed, changed, samples, not_shown, records (that fit), inbox}; with --u
 """
 
 import os
+from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
@@ -29,6 +30,7 @@ from kfm.evidence import inbox
 from kfm.evidence.acts import Act, meant
 from kfm.judge.boundary import located
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, UsageError
 from kfm.run.withdraw import lift, withdraw_rule, withdraw_whole
@@ -92,7 +94,7 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     if args.undo is not None:
         return _undo(args)
     if not args.reason.strip() and not args.dry_run:
@@ -184,7 +186,7 @@ def main(args: Any) -> int:
     return 0
 
 
-def _ordered(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> bool:
+def _ordered(workspace: Workspace, args: Namespace, rule: Json | None) -> bool:
     """Whether this very erasure was begun and killed: it goes on without being shown, for half of
     it may be gone. Any other is asked for.
     """
@@ -195,9 +197,7 @@ def _ordered(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> bo
         return made is not None and _is_same(world, args, rule, made)
 
 
-def _is_same(
-    world: World, args: Any, rule: dict[str, Any] | None, made: GenerationPredicate
-) -> bool:
+def _is_same(world: World, args: Namespace, rule: Json | None, made: GenerationPredicate) -> bool:
     """Whether an erasure that was begun is the one that is asked for now."""
     if rule is None:
         content = "*" if args.partition is None else args.partition
@@ -210,13 +210,13 @@ def _is_same(
 
 def _withdrawn(
     world: World,
-    args: Any,
-    rule: dict[str, Any] | None,
+    args: Namespace,
+    rule: Json | None,
     *,
     erase: bool,
     heard: Callable[[int], None] | None = None,
 ) -> GenerationPredicate:
-    said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
+    said: Json = {"authority": args.authority.strip()} if args.authority.strip() else {}
     if erase:
         said |= {"erased": True, "date": world.clock.now().date().isoformat()}
     if rule is None:
@@ -252,7 +252,7 @@ class Preview(NamedTuple):
     inbox: tuple[str, ...] = ()  # files that people brought and that go, too
 
 
-def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Preview:
+def _preview(workspace: Workspace, args: Namespace, rule: Json | None) -> Preview:
     """The withdrawal done in a world where nothing stays, and the difference it makes."""
     counted: list[int] = []
     with open_world(workspace, dry_run=args.dataset, asks=True) as world:
@@ -283,7 +283,7 @@ def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Pr
     return Preview(made.version_id, diff, why, counted[-1] if counted else None, brought)
 
 
-def _show(args: Any, found: Preview) -> None:
+def _show(args: Namespace, found: Preview) -> None:
     diff = found.diff
     if args.json:
         if args.dry_run:
@@ -327,7 +327,7 @@ def _show(args: Any, found: Preview) -> None:
     )
 
 
-def _undo(args: Any) -> int:
+def _undo(args: Namespace) -> int:
     if not args.reason.strip():
         raise UsageError(
             "Undoing a withdrawal needs a reason.",
@@ -369,7 +369,7 @@ def _undo(args: Any) -> int:
     return 0
 
 
-def _begun(world: World, args: Any, rule: dict[str, Any] | None) -> Act | None:
+def _begun(world: World, args: Namespace, rule: Json | None) -> Act | None:
     """The same erasure, when it was killed before it was finished; another one that was is finished
     first.
     """
@@ -380,7 +380,7 @@ def _begun(world: World, args: Any, rule: dict[str, Any] | None) -> Act | None:
     return None
 
 
-def _rule(args: Any) -> dict[str, Any] | None:
+def _rule(args: Namespace) -> Json | None:
     if args.partition is not None and not args.partition.strip():
         raise UsageError(
             "--partition names none.",

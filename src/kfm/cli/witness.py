@@ -5,8 +5,8 @@ kfm witness sign --key NAME|FILE [--channel DATASET] -o DIR      adds DIR/<datas
 kfm witness check DIR                                            exit 6 when the channel says something else now
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     )
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     folder = args.output if args.action == "sign" else args.dir
     if folder is None or (args.action == "sign" and not args.key):
         raise UsageError(

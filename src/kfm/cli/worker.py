@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.jobs.job_log import JobLog, metrics
 from kfm.jobs.worker import Limits, Worker
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.ledger import JobRow
@@ -93,7 +95,7 @@ def configure(parser: Parser) -> None:
     upstream_flag(parser)
 
 
-def main(args: Any) -> int:
+def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     if args.action == "run":
         return _run(workspace, args)
@@ -106,7 +108,7 @@ def main(args: Any) -> int:
 
 
 # ---- run -----------------------------------------------------------------------------------------
-def _run(workspace: Workspace, args: Any) -> int:
+def _run(workspace: Workspace, args: Namespace) -> int:
     from kfm.model.window import seconds
 
     with store_of(workspace) as store:
@@ -137,7 +139,7 @@ def make_worker(
     name: str = "",
     upstream: str | None = None,
     grace_s: float = 3600.0,
-    heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
+    heard: Callable[[JobRow, str, Json], None] = lambda job, status, fields: None,
 ) -> Worker:
     """A worker of this workspace."""
     if not 1 <= slots <= 256:
@@ -238,7 +240,7 @@ def _metrics(store: Store) -> int:
     return 0
 
 
-def _list(store: Store, args: Any) -> int:
+def _list(store: Store, args: Namespace) -> int:
     held, jobs = store.read(
         lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000))
     )

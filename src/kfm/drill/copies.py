@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.keys.attest import KeyFolder, new_private, statement
 from kfm.keys.commitments import Vaults
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.store.base import LedgerRow
@@ -127,7 +127,7 @@ def _grant(workspace: Workspace, seed: Path, dataset_id: str) -> None:
     (seed / "grants" / dataset_id / "drill.json").write_bytes(signed)
 
 
-def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, Any]:
+def _capture(workspace: Workspace, dataset_id: str, into: Path) -> Json:
     """Copy the newest capture that has every partition: its window, and what was asked and
     answered.
     """

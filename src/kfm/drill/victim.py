@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -165,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _on_commit(args: Any, workspace: Workspace) -> OnCommit:
+def _on_commit(args: Namespace, workspace: Workspace) -> OnCommit:
     if args.kill:
         return _killing(args.kill, args.mark)
     if args.list:

@@ -13,6 +13,7 @@ import re
 import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from kfm.jobs.drive import Stopped, promote_run, run_target, stop_run
 from kfm.keys.attest import KeyFolder
 from kfm.model import ids
 from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.connector import StageReceipt
 from kfm.model.errors import Denied, KfmError, UsageError
@@ -91,7 +93,7 @@ _WORDS = {
     "NOOP": "unchanged",
 }
 
-Flag = tuple[str, dict[str, Any]]
+Flag = tuple[str, Json]
 # one row each: parser, --help and the table in scripts/connectors/README.md are made of them
 FLAGS: tuple[Flag, ...] = (
     ("--dataset_id", {"metavar": "ID", "help": "the dataset; default: the name of the runner's folder. Recorded either way"}),
@@ -195,7 +197,7 @@ class _Call:
     """One call of a runner, with everything it left out filled in."""
 
     stage: str
-    args: Any
+    args: Namespace
     workspace: Workspace
     dataset_id: str
     said_by: str
@@ -230,7 +232,7 @@ class _Call:
         )
 
 
-def _called(stage: str, file: Path, args: Any) -> _Call:
+def _called(stage: str, file: Path, args: Namespace) -> _Call:
     said = _fill_from_config(args) if args.config else set()
     own = file.parent.name
     if args.dataset_id and args.dataset_id != own:
@@ -269,7 +271,7 @@ def _called(stage: str, file: Path, args: Any) -> _Call:
     )
 
 
-def _fill_from_config(args: Any) -> set[str]:
+def _fill_from_config(args: Namespace) -> set[str]:
     """Take from the configuration file what no flag says; returns the keys taken."""
     if not args.config.is_file():
         raise UsageError(
@@ -358,10 +360,10 @@ def _refuse_withdrawn(workspace: Workspace, dataset_id: str) -> None:
 
 
 # ---- the stages ----------------------------------------------------------------------------------
-Done = tuple[Outcome, str, dict[str, Any]]  # how it went, the spec hash, what else the receipt says
+Done = tuple[Outcome, str, Json]  # how it went, the spec hash, what else the receipt says
 
 
-def _stage(stage: str, file: Path, args: Any) -> int:
+def _stage(stage: str, file: Path, args: Namespace) -> int:
     call = None
     try:
         call = _called(stage, file, args)
@@ -593,7 +595,7 @@ class _Offline:
 
 
 # ---- receipts ------------------------------------------------------------------------------------
-def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dict[str, Any]) -> int:
+def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: Json) -> int:
     """Write the receipt of a stage, say where it is and what comes next."""
     where = (
         run_folder(call.dataset_id, outcome.run_id)

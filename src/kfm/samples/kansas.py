@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl
 
+from kfm.model.canonical import Json
+
 __all__ = ["HOSTS", "answer"]
 
 Answer = tuple[int, str, bytes]  # status, content type, body
@@ -105,7 +107,7 @@ def _alerts() -> Answer:
         ugc: list[str],
         same: list[str],
         ring: list[list[float]] | None,
-    ) -> dict[str, Any]:
+    ) -> Json:
         name = f"urn:oid:2.49.0.1.840.0.sample.{number}"
         times = {
             k: f"2026-01-0{d}T0{h}:00:00-06:00"

@@ -19,6 +19,7 @@ import signal
 import socket
 import socketserver
 import threading
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 
 __all__ = [
@@ -67,7 +69,7 @@ _LONGEST_ORDER = 64 * 1024
 _DRIPS, _DRIP_BYTES, _DRIP_PAUSE = 40, 16, 0.5
 # rows per revision: each changes some, odd ones add, even ones remove
 _CHANGED, _ADDED, _REMOVED = 5, 4, 3
-_Row = dict[str, Any]
+_Row = Json
 
 
 @dataclass(frozen=True)
@@ -641,7 +643,7 @@ class _Shared:
                 state.mode, state.revision, method == "GET" and state.gets == 1, state.hits % 2 == 1
             )
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Json:
         with self.lock:
             return {
                 d.dataset: {
@@ -651,7 +653,7 @@ class _Shared:
                 for d in DATASETS
             }
 
-    def control(self, dataset: Any, mode: Any, revision: Any) -> dict[str, Any]:
+    def control(self, dataset: Any, mode: Any, revision: Any) -> Json:
         names, mode = _known_datasets(dataset), _known_mode(mode)
         _check_revision(revision)
         with self.lock:
@@ -722,7 +724,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.shared.connections.discard(self.connection)
         super().finish()
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Namespace) -> None:
         """Say nothing: stderr belongs to the command that runs this server."""
 
     def do_GET(self) -> None:
@@ -853,7 +855,7 @@ def _has_left(client: socket.socket) -> bool:
         return True
 
 
-def describe(url: str) -> dict[str, Any]:
+def describe(url: str) -> Json:
     """What a server at `url` offers, as `GET /` and the command line print it."""
     return {
         "url": url,
@@ -890,12 +892,12 @@ class SampleUpstream:
         with self._shared.lock:
             return list(self._shared.log)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return describe(self.url)
 
     def control(
         self, dataset: str, mode: str | int | None = None, revision: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Set what `dataset`, or every one for `*`, does from now on; the new state of all. Setting
         a mode restarts its counting.
 

@@ -12,13 +12,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm import __version__
 from kfm.evidence.inbox import brought
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.store.base import Served
@@ -446,7 +446,7 @@ def _torn(folder: Path, why: str) -> IntegrityError:
 
 
 # ---- restoring -----------------------------------------------------------------------------------
-def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
+def restore_backup(folder: Path, target: Path) -> Json:
     """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of
     the old one is valid here.
     """
@@ -456,7 +456,7 @@ def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
         return _restored(folder, target, found)
 
 
-def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
+def _restored(folder: Path, target: Path, found: Manifest) -> Json:
     for name, kept in found.files.items():
         into = target / name
         into.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from kfm.fetch.url import (
     names_a_secret,
 )
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
@@ -209,7 +210,7 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
     return None
 
 
-def new_entry(plain: dict[str, Any]) -> DatasetEntry:
+def new_entry(plain: Json) -> DatasetEntry:
     """An entry that is to be registered, held to what one that is registered is held to."""
     name = f"{plain['dataset_id']}.yml"
     _refuse_secrets(plain, name, "$")
@@ -366,7 +367,7 @@ def planned(workspace: Path) -> set[str]:
     )
 
 
-def load_mapping(path: Path) -> dict[str, Any]:
+def load_mapping(path: Path) -> Json:
     """mapping.yml of a connector, checked, as plain values; empty when there is none."""
     if not path.is_file():
         return {}
@@ -374,7 +375,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
     from kfm.model.mapping import with_nulls
 
     given = _load(path, Any, "a mapping")
-    plain: dict[str, Any] = msgspec.to_builtins(
+    plain: Json = msgspec.to_builtins(
         _convert(
             with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it"
         )

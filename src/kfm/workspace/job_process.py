@@ -16,9 +16,12 @@ from typing import Any
 import msgspec
 
 from kfm.jobs.worker import Ended
+from kfm.model.canonical import Json
 from kfm.model.interrupts import stop_on_signals
 from kfm.model.ledger import JobRow
 from kfm.model.paths import version_folder
+from kfm.workspace.folder import Workspace
+from kfm.world.world import World
 
 __all__ = ["context_of", "main", "perform"]
 
@@ -60,7 +63,7 @@ def _limit(memory_mb: int) -> None:
     )
 
 
-def perform(order: dict[str, Any]) -> Ended:
+def perform(order: Json) -> Ended:
     """Work a job as its order says."""
     from kfm.jobs.base import job_type, parameters_of, work
     from kfm.model.errors import Denied, KfmError
@@ -116,7 +119,7 @@ def perform(order: dict[str, Any]) -> Ended:
     )
 
 
-def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -> None:
+def _signal(workspace: Workspace, world: World, job: JobRow, run_id: str, result: Any) -> None:
     """How large what came out is, and how fresh the dataset is now."""
     from kfm.jobs.job_log import JobLog
     from kfm.model.window import seconds
@@ -147,7 +150,7 @@ def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -
         )
 
 
-def _size(world: Any, uri: str) -> int | None:
+def _size(world: World, uri: str) -> int | None:
     """The size of a file, or of the data files of a version, that an output names."""
     dataset_id, _, rest = uri.removeprefix("kfm://dataset/").partition("@")
     version_id, _, name = rest.partition("/")
@@ -160,12 +163,17 @@ def _size(world: Any, uri: str) -> int | None:
             if name
             else [p for p in world.data.names(folder) if p.endswith(".parquet")]
         )
-    found = [world.data.held(p) for p in paths]
-    return sum(f.size for f in found) if found and None not in found else None
+    found = [held.size for p in paths if (held := world.data.held(p)) is not None]
+    return sum(found) if found and len(found) == len(paths) else None
 
 
 def context_of(
-    workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None
+    workspace: Workspace,
+    world: World,
+    job: JobRow,
+    run_id: str,
+    parameters: Any,
+    upstream: str | None,
 ) -> Any:
     """What a job of this workspace may use."""
     from kfm.jobs.base import JobContext

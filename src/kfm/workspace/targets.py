@@ -15,6 +15,7 @@ from kfm.evidence.journal import done_of
 from kfm.evidence.quarantine import corrections
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import Canary, DatasetEntry, UpdaterConfig
 from kfm.model.errors import UsageError
@@ -88,7 +89,7 @@ def targets_of(
     return [specify(target, workspace.policy_digest) for target in found]
 
 
-def _code(entry: DatasetEntry, connector: Path) -> dict[str, Any]:
+def _code(entry: DatasetEntry, connector: Path) -> Json:
     """The members of a target that follow from the workspace's own connector."""
     code = connector.read_bytes() if connector.is_file() else None
     hooks = (

@@ -16,6 +16,7 @@ from kfm.fetch.connect import inner
 from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.origin import SAMPLE, recorded_as
@@ -93,7 +94,7 @@ class Routed:
 
             return FileFetcher(self._workspace.path).fetch(request, into)
         workspace = self._workspace
-        asking: dict[str, Any] = {
+        asking: Json = {
             "credentials": _credentials(workspace),
             "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
             "user_agent": (
@@ -272,7 +273,7 @@ def recorded_by(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) ->
     ]
 
 
-def _asked(row: LedgerRow) -> list[tuple[dict[str, Any], str]]:
+def _asked(row: LedgerRow) -> list[tuple[Json, str]]:
     """The captured sources of a run, each with the address that was asked for."""
     since, _, until = row.win.partition("/")
     sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]

@@ -16,6 +16,7 @@ from kfm.connectors.operations import Chain, TransformJob
 from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import Vaults
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_world", "reindex_workspace"]
 
-Echo = Callable[[dict[str, Any]], None]
+Echo = Callable[[Json], None]
 
 
 class _Gates(Sequence[Gate]):
@@ -104,7 +105,7 @@ def _evaluator(workspace: Workspace) -> Evaluator:
 # ---- the world -----------------------------------------------------------------------------------
 def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
     @cache
-    def facts() -> dict[str, Any]:
+    def facts() -> Json:
         return {
             "git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace),
             "image_digest": os.environ.get("KFM_IMAGE_DIGEST"),
@@ -212,7 +213,7 @@ class _Steps:
         self,
         job: TransformJob,
         scratch: Path,
-        fetch: Callable[[dict[str, Any]], dict[str, Any]],
+        fetch: Callable[[Json], Json],
         heard: Echo,
     ) -> TransformResult:
         from kfm.connectors.child.process import run_transform
@@ -460,7 +461,7 @@ def _local(zone: Any) -> LocalZone:
     return found
 
 
-def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+def reindex_workspace(workspace: Workspace, damaged: list[str]) -> Json:
     """Make the store anew from the evidence. One at a time.
 
     What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old
@@ -475,7 +476,7 @@ def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any
         os.close(lock)
 
 
-def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+def _reindex(workspace: Workspace, damaged: list[str]) -> Json:
     from kfm.upkeep.reindex import reindex
 
     clock, data, root = SystemClock(), LocalZone(workspace.data), LocalZone(workspace.path)
