@@ -21,12 +21,12 @@ from kfm.cli.call import (
     upstream_flag,
 )
 from kfm.cli.terminal import Progress, progress, say, show, sign
-from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import promote_run, run_target
 from kfm.model.change import told
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError, UsageError
+from kfm.model.job import INGEST
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds, window
 from kfm.workspace.folder import Workspace, open_workspace
@@ -194,7 +194,7 @@ def run_datasets(
 
         if not args.dry_run:
             log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
-            log.fell(JOB_TYPE, name, happened, stack)
+            log.fell(INGEST, name, happened, stack)
         if shown and not args.json:
             say(stack.rstrip())
 

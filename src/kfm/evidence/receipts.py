@@ -17,6 +17,7 @@ from kfm.keys.commitments import Veil
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied
+from kfm.model.job import INGEST
 from kfm.model.journal import Assembled, PartDone, Pinned, Planned, VersionNamed
 from kfm.model.labels import NEW_COLUMNS
 from kfm.model.masking import masked
@@ -38,7 +39,6 @@ from kfm.world.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
-    "JOB_TYPE",
     "find_receipt",
     "finish",
     "manifest_without_values",
@@ -53,7 +53,6 @@ __all__ = [
 ]
 
 P = TypeVar("P", bound=msgspec.Struct)
-JOB_TYPE = "ingest.pull_source"
 # of the files a receipt names, those that lie on the public side
 _PUBLIC = ("prov.json", "approvals.json", ATTESTATION)
 _STATUS = {
@@ -439,12 +438,12 @@ def _receipt(
     return {
         "run_id": row.run_id,
         "job_id": ids.job_id(
-            JOB_TYPE,
+            INGEST,
             [{"kind": "dataset", "id": f"kfm://dataset/{row.dataset_id}"}],
             {"partition": row.partition},
             row.win or None,
         ),
-        "job_type": JOB_TYPE,
+        "job_type": INGEST,
         "dataset_id": row.dataset_id,
         "started_at": row.timestamp,
         "finished_at": finished_at,
@@ -633,7 +632,7 @@ def pack_receipts(world: World) -> int:
     A crash half-way leaves a receipt in both places, never in none: a pack is named after its
     content.
     """
-    base, over = receipts_folder(JOB_TYPE) + "/", world.clock.now() - dt.timedelta(days=1)
+    base, over = receipts_folder(INGEST) + "/", world.clock.now() - dt.timedelta(days=1)
     loose = world.store.read(
         lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d"))
     )

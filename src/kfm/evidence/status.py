@@ -7,8 +7,8 @@ from typing import Any
 
 from kfm.channel.chain import last_act
 from kfm.evidence.approval_count import not_agreed
-from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.version_records import origin_of
+from kfm.model.job import INGEST
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.store.base import Tx
@@ -112,7 +112,7 @@ def _look_again(world: World, dataset_id: str) -> str:
     off = [
         s["name"]
         for s in world.store.read(lambda tx: tx.switches.listing())
-        if s["name"] in (dataset_id, JOB_TYPE)
+        if s["name"] in (dataset_id, INGEST)
     ]
     return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 

@@ -35,7 +35,7 @@ from kfm.model.backfill import (
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, StepFailed, UsageError
-from kfm.model.job import Request
+from kfm.model.job import INGEST, Request
 from kfm.model.ledger import JobRow
 from kfm.model.paths import backfill_path
 from kfm.model.staged import is_assembly
@@ -64,7 +64,7 @@ __all__ = [
     "work_here",
 ]
 
-JOB_TYPE, INGEST = "backfill.run_parts", "ingest.pull_source"
+JOB_TYPE = "backfill.run_parts"
 AHEAD = 8  # batches that wait or run at once where neither plan nor pool says how many
 FLUSH_S = 2.0  # how often a batch says how far it is
 WAIT_S = 60.0

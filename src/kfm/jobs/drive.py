@@ -8,10 +8,10 @@ import msgspec
 from kfm.channel.chain import EMPTY, pinned_parts, projected_generation
 from kfm.evidence.acts import erasing, meant
 from kfm.evidence.append_times import check_clock
-from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import pack_noops
 from kfm.judge.release import check_shown
 from kfm.model.errors import Fenced, KfmError, StepFailed
+from kfm.model.job import INGEST
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import gc_folder
 from kfm.model.staged import is_assembly
@@ -103,7 +103,7 @@ def run_target(
     if replay is None:  # what was fetched before it was retired is judged, and denied
         check_kept(target.entry)
     _check_room(world)
-    world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
+    world.store.read(lambda tx: check_switch(tx, target.dataset_id, INGEST))
     if erasing(world, target.dataset_id):
         from kfm.upkeep.erase import finish_erasure  # rare, and a NOOP starts faster without it
 
@@ -213,7 +213,7 @@ def stop_run(
     if replay is None:
         check_kept(target.entry)
     _check_room(world)
-    world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
+    world.store.read(lambda tx: check_switch(tx, target.dataset_id, INGEST))
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
     if replay is None or job is None or job.state == "ended":
         world.store.transaction(
@@ -276,7 +276,7 @@ def _check_clock(world: World, dataset_id: str) -> None:
 
 def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
     """Finish one proposal, whatever else waits; the outcome is what became of it."""
-    world.store.read(lambda tx: check_switch(tx, row.dataset_id, JOB_TYPE))
+    world.store.read(lambda tx: check_switch(tx, row.dataset_id, INGEST))
     _check_clock(world, row.dataset_id)
     from kfm.run.promote import promote
 

@@ -11,6 +11,7 @@ from kfm.model.errors import UsageError
 from kfm.model.ids import DATASET_ID_PATTERN
 
 __all__ = [
+    "INGEST",
     "Envelope",
     "Input",
     "JobLine",
@@ -21,6 +22,7 @@ __all__ = [
     "check_inputs",
 ]
 
+INGEST = "ingest.pull_source"  # the type of the jobs that bring a dataset up to date
 URI = r"^(kfm://(dataset|version|capture|doc)/[A-Za-z0-9][A-Za-z0-9._@/-]*|https?://\S+|sha256:[0-9a-f]{64})$"
 DATASET_URI = f"kfm://dataset/(?P<id>{DATASET_ID_PATTERN})"
 

@@ -15,13 +15,13 @@ from kfm.connectors.operations import Collect
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.captures import render_raw
 from kfm.evidence.journal import Journal, done_of
-from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_end import close_runs
 from kfm.evidence.run_files import read_run_file
 from kfm.judge.release import open_table, store_table
 from kfm.model import canonical, ids
 from kfm.model.dataset import Column
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
+from kfm.model.job import INGEST
 from kfm.model.journal import AssemblyPlanned, PartDone, Pinned, Stored
 from kfm.model.journal import Captured as CaptureKept
 from kfm.model.ledger import Generation, LedgerRow, WalRecord
@@ -88,7 +88,7 @@ class _Assembly(Work):
         self.backfill, self.run_ids = backfill, run_ids
 
     def _lease(self, tx: Tx) -> Taken | None:
-        check_switch(tx, self.target.dataset_id, JOB_TYPE)
+        check_switch(tx, self.target.dataset_id, INGEST)
         token = tx.leases.take(self.target.dataset_id, self.world.holder, self.world.lease_seconds)
         return Taken(token) if token is not None else None
 

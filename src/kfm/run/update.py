@@ -9,9 +9,10 @@ from pathlib import Path
 from kfm.connectors.base import TransformResult
 from kfm.evidence.acts import check_erased
 from kfm.evidence.journal import Journal, Page
-from kfm.evidence.receipts import JOB_TYPE, finish
+from kfm.evidence.receipts import finish
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
+from kfm.model.job import INGEST
 from kfm.model.journal import PartDone
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import (
@@ -94,7 +95,7 @@ def _take(tx: Tx, world: World, target: Target) -> Taken | None:
     """Take the job and the lease of its partition in one transaction; what is switched off does not
     begin.
     """
-    check_switch(tx, target.dataset_id, JOB_TYPE)
+    check_switch(tx, target.dataset_id, INGEST)
     check_erased(world, target.dataset_id)
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     if job is None or job.state == "ended":

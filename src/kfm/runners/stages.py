@@ -27,7 +27,7 @@ from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import progress, say, sign
 from kfm.evidence.journal import fold, payload_of
 from kfm.evidence.projection import project
-from kfm.evidence.receipts import JOB_TYPE, pretty
+from kfm.evidence.receipts import pretty
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
 from kfm.jobs.backfill_windows import resume, start, work_here
@@ -39,6 +39,7 @@ from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.connector import StageReceipt
 from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model.job import INGEST
 from kfm.model.journal import Captured, Planned
 from kfm.model.ledger import LedgerRow
 from kfm.model.masking import masked
@@ -336,7 +337,7 @@ def _elsewhere(workspace: Workspace, zones: Mapping[str, str], dataset_id: str) 
     # nor does it know what is switched off
     if workspace.server is not None or workspace.store_file.exists():
         with store_of(workspace) as store:
-            store.read(lambda tx: check_switch(tx, dataset_id, JOB_TYPE))
+            store.read(lambda tx: check_switch(tx, dataset_id, INGEST))
     found = _Elsewhere(workspace.path, workspace.config, base, places)
     if not any(found.keys.glob("*.key")):
         KeyFolder(found.keys).new()

@@ -6,13 +6,13 @@ from pathlib import Path
 from kfm.evidence.acts import erasing
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
-from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import KfmError
+from kfm.model.job import INGEST
 from kfm.model.paths import capture_folder, captures_folder, version_folder
 from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.chain_check import verify_chain
@@ -79,7 +79,7 @@ def verify_receipts(world: World, found: Verified) -> None:
         told = decoded(raw) if path.endswith(".json") else None
         if ids.digest(raw) != digest:
             found.wrong(path, "the receipt was changed")
-        elif told is not None and told.get("job_type") == JOB_TYPE:
+        elif told is not None and told.get("job_type") == INGEST:
             sealed_files(
                 world, told["dataset_id"], told["run_id"], told["provenance"]["files"], found
             )

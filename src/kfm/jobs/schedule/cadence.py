@@ -13,12 +13,12 @@ from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import UsageError
+from kfm.model.job import INGEST
 from kfm.model.schedule import CADENCES, Schedule
 from kfm.model.window import bounds, seconds
 
 __all__ = ["Timetable", "Window", "check_cadence", "resolve", "to_ms"]
 
-INGEST = "ingest.pull_source"
 _DAY = 86400
 # in the dataset's time zone
 _WORDS = {"daily": "0 0 * * *", "weekly": "0 0 * * 1", "annual": "0 0 1 1 *"}
