@@ -3,8 +3,6 @@
 import io
 import json
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,9 +141,7 @@ def official(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         "ks_stream_gauges": changed("promote", dataset__id="ks_stream_gauges"),
     }
-    judgement = types.ModuleType("kfm.upkeep.judge_official")
-    judgement.policy_input = lambda world, dataset_id: documents[dataset_id]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kfm.upkeep.judge_official", judgement)
+    monkeypatch.setattr(command, "policy_input", lambda world, dataset_id: documents[dataset_id])
     monkeypatch.setattr(
         command,
         "dataset_status",
