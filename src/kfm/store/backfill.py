@@ -3,13 +3,13 @@ is handed out at the moment.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from kfm.model.backfill import BackfillRow, PartRow
+from kfm.model.canonical import Json
 from kfm.model.errors import Fenced
-from kfm.store.view import SQL, View
+from kfm.store.view import SQL, Row, View
 
 __all__ = ["BackfillView"]
 
@@ -50,7 +50,7 @@ class BackfillView(View):
         self._do("backfill_put", **msgspec.structs.asdict(row))
         return row
 
-    def save(self, row: BackfillRow, **changes: Any) -> BackfillRow:
+    def save(self, row: BackfillRow, **changes: object) -> BackfillRow:
         return self.put(msgspec.structs.replace(row, **changes))
 
     # ---- partitions ------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class BackfillView(View):
             r["run_id"] for r in self._all("backfill_staged", backfill_id=backfill_id, limit=limit)
         ]
 
-    def parts(self, backfill_id: str) -> list[dict[str, Any]]:
-        return [dict(r) for r in self._all("backfill_parts", backfill_id=backfill_id)]
+    def parts(self, backfill_id: str) -> list[Json]:
+        return self._shown("backfill_parts", backfill_id=backfill_id)
 
     def follow_ledger(self, row: BackfillRow) -> int:
         """Write down what became of STAGED parts: official, or what was official already; those
@@ -163,5 +163,5 @@ class BackfillView(View):
         self._do("backfill_out_drop", backfill_id=backfill_id, first=first)
 
 
-def _row(raw: Any) -> BackfillRow | None:
+def _row(raw: Row | None) -> BackfillRow | None:
     return None if raw is None else BackfillRow(**dict(raw))

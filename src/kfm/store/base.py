@@ -30,7 +30,7 @@ from kfm.store.queue import QueueView
 from kfm.store.runs import RunView
 from kfm.store.schedule import ScheduleView
 from kfm.store.switches import SwitchView
-from kfm.store.view import Home
+from kfm.store.view import Database, Home
 
 __all__ = [
     "Bell",
@@ -56,7 +56,7 @@ class Tx:
     the store said yes.
     """
 
-    def __init__(self, home: Home, db: object) -> None:
+    def __init__(self, home: Home, db: Database) -> None:
         self.leases = LeaseView(home, db)
         self.runs = RunView(home, db)
         self.journals = JournalView(home, db)

@@ -11,22 +11,27 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 from kfm.model.errors import StepFailed
 from kfm.model.interrupts import finishing
+from kfm.store.base import Tx
 
 __all__ = ["Committer", "Ticket"]
 
 
-class Ticket:
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ticket(Generic[T_co]):
     """One piece of work waiting to be committed."""
 
     __slots__ = ("done", "durable", "error", "result", "work")
+    result: T_co  # there once the work was done
 
-    def __init__(self, work: Callable[[Any], Any], durable: bool) -> None:
+    def __init__(self, work: Callable[[Tx], T_co], durable: bool) -> None:
         self.work, self.durable = work, durable
-        self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
 
@@ -34,13 +39,13 @@ class Ticket:
 class Committer:
     """Runs `commit(batch)` for batches of tickets, one batch at a time."""
 
-    def __init__(self, commit: Callable[[list[Ticket]], None], most: int = 256) -> None:
+    def __init__(self, commit: Callable[[list[Ticket[object]]], None], most: int = 256) -> None:
         self._commit = commit
         self._most = most
-        self._queue: deque[Ticket] = deque()
+        self._queue: deque[Ticket[object]] = deque()
         self._lead = threading.Lock()
 
-    def submit(self, work: Callable[[Any], Any], durable: bool = True) -> Any:
+    def submit(self, work: Callable[[Tx], T], durable: bool = True) -> T:
         """Return what `work` returned once it is committed, or raise what it raised."""
         ticket = Ticket(work, durable)
         with finishing:
@@ -58,8 +63,8 @@ class Committer:
             raise ticket.error
         return ticket.result
 
-    def _lead_on(self, ticket: Ticket) -> None:
-        batch: list[Ticket] = []
+    def _lead_on(self, ticket: Ticket[object]) -> None:
+        batch: list[Ticket[object]] = []
         try:
             while self._queue and len(batch) < self._most:
                 batch.append(self._queue.popleft())

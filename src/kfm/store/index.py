@@ -3,10 +3,10 @@ name.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.ledger import Generation, HeadKey
 from kfm.store.looks import LookView
 from kfm.store.view import SQL, Row, View, insert_sql
@@ -94,8 +94,8 @@ class IndexView(View):
         for source, kind, target in edges:
             self._do("lineage_edge_put", source=source, kind=kind, target=target, run_id=run_id)
 
-    def lineage(self, dataset_id: str | None = None) -> list[dict[str, Any]]:
-        return [dict(r) for r in self._all("lineage_list", dataset_id=dataset_id)]
+    def lineage(self, dataset_id: str | None = None) -> list[Json]:
+        return self._shown("lineage_list", dataset_id=dataset_id)
 
     def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:
         row = self._one("head_key_get", dataset_id=dataset_id, partition=partition, win=win)

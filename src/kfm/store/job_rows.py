@@ -3,7 +3,6 @@ share them.
 """
 
 import datetime as dt
-from typing import Any
 
 import msgspec
 
@@ -11,7 +10,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.job import backoff_ms
 from kfm.model.ledger import JobRow
 from kfm.store.leases import LeaseView
-from kfm.store.view import SQL, View
+from kfm.store.view import SQL, Row, View
 
 __all__ = ["JobRows", "job_row", "kept_error", "must_be_job"]
 
@@ -112,26 +111,26 @@ class JobRows(View):
     def _is_lease_free(self, job: JobRow) -> bool:
         return LeaseView(self._store, self._db).is_free(f"{job.dataset_id}/{job.partition or '-'}")
 
-    def _is_dead(self, row: Any) -> bool:
+    def _is_dead(self, row: Row) -> bool:
         leases = LeaseView(self._store, self._db)
         return leases.number(row["owner"]) != row["token"] or leases.is_free(row["owner"])
 
     def _now(self) -> str:
         return rfc3339(self._store.clock.now())
 
-    def _save(self, job: JobRow, **changes: Any) -> None:
+    def _save(self, job: JobRow, **changes: object) -> None:
         self._keep(msgspec.structs.replace(job, **changes))
 
     def _keep(self, job: JobRow) -> None:
         self._do("job_put", **msgspec.structs.asdict(job))
 
 
-def job_row(raw: Any) -> JobRow | None:
+def job_row(raw: Row | None) -> JobRow | None:
     """A row of the table as a job."""
     return None if raw is None else JobRow(**{f: raw[f] for f in _FIELDS})
 
 
-def must_be_job(raw: Any) -> JobRow:
+def must_be_job(raw: Row) -> JobRow:
     """The same of a row that was just read."""
     found = job_row(raw)
     assert found is not None

@@ -2,11 +2,10 @@
 one job.
 """
 
-from typing import Any
-
 import msgspec
 
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.job import Envelope, Input, Request, Trace, check_inputs
 from kfm.model.ledger import JobRow
@@ -24,7 +23,7 @@ def envelope_of(job: JobRow) -> Envelope:
     )
 
 
-def _carried(text: str) -> dict[str, Any]:
+def _carried(text: str) -> Json:
     found = msgspec.json.decode(text)
     return {
         "requested_by": found.get("requested_by", "system"),
@@ -293,11 +292,11 @@ class JobView(JobRows):
             )
         return job
 
-    def depths(self) -> list[dict[str, Any]]:
+    def depths(self) -> list[Json]:
         """Per pool and state: how many, how many of them wait for their time, since when the oldest
         waits.
         """
-        return [dict(r) for r in self._all("job_depth", now_ms=self._store.now_ms())]
+        return self._shown("job_depth", now_ms=self._store.now_ms())
 
     def ended(self) -> dict[str, int]:
         return {r["outcome"]: r["jobs"] for r in self._all("job_count")}

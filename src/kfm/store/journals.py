@@ -1,10 +1,10 @@
 """The journals: hash-chained records of what a run meant to do and did."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.errors import IntegrityError
 from kfm.model.ledger import WalRecord
 from kfm.store.view import SQL, View
@@ -67,9 +67,9 @@ class JournalView(View):
             )
         return records
 
-    def raw(self, wal_id: str) -> list[dict[str, Any]]:
+    def raw(self, wal_id: str) -> list[Json]:
         """The records as they are, for setting them aside."""
-        return [dict(r) for r in self._all("journal_get", wal_id=wal_id)]
+        return self._shown("journal_get", wal_id=wal_id)
 
     def orphans(self) -> list[str]:
         """Journals whose run is in no ledger row."""

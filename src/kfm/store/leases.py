@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
+from kfm.model.canonical import Json
 from kfm.model.errors import Fenced
 from kfm.model.ledger import Token
 from kfm.store.view import Row, View
@@ -91,7 +92,7 @@ class LeaseView(View):
         for token in tokens:
             self._alone(dataset_of(token.lease) or token.lease)
             self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
-            self._store.after_commit(lambda token=token: self._store.locks.drop(token))  # type: ignore[misc]
+            self._store.after_commit(partial(self._store.locks.drop, token))
 
     def sweep(self, remove: bool) -> list[str]:
         """The names of lock files whose holder is gone, and their removal."""
@@ -100,5 +101,5 @@ class LeaseView(View):
             path.unlink(missing_ok=True)
         return [path.name for path in stale]
 
-    def held(self) -> list[dict[str, Any]]:
+    def held(self) -> list[Json]:
         return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]

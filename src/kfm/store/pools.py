@@ -1,7 +1,6 @@
 """Pools cap how many jobs run at once."""
 
-from typing import Any
-
+from kfm.model.canonical import Json
 from kfm.store.view import View
 
 __all__ = ["PoolView"]
@@ -10,8 +9,8 @@ __all__ = ["PoolView"]
 class PoolView(View):
     """A pool without slots is not limited."""
 
-    def listing(self) -> list[dict[str, Any]]:
-        return [dict(r) for r in self._all("pool_all")]
+    def listing(self) -> list[Json]:
+        return self._shown("pool_all")
 
     def configure(self, slots: dict[str, int | None]) -> None:
         have = {p["name"]: p["slots"] for p in self.listing()}

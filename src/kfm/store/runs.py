@@ -1,10 +1,9 @@
 """The ledger: one row per run, each with a checksum over all its fields."""
 
-from typing import Any
-
 import msgspec
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
 from kfm.model.errors import Fenced, IntegrityError
 from kfm.model.ledger import LedgerRow
@@ -18,7 +17,7 @@ SQL["run_put"] = insert_sql("ledger", (*_LEDGER_FIELDS, "sum"), "run_id")
 SQL["run_insert"] = insert_sql("ledger", (*_LEDGER_FIELDS, "sum"))
 
 
-def ledger_sum(row: dict[str, Any]) -> str:
+def ledger_sum(row: Row) -> str:
     """The checksum of a ledger row over all its fields; `backfill` came later, and a row without
     one is summed as before.
     """
@@ -121,11 +120,11 @@ class RunView(View):
     def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
         return [ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
 
-    def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[dict[str, Any]]:
+    def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[Json]:
         """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at
         all.
         """
-        bad: list[dict[str, Any]] = []
+        bad: list[Json] = []
         for raw in self._all("run_list", dataset_id=dataset_id, limit=limit):
             try:
                 ledger_row(raw)
@@ -140,7 +139,7 @@ class RunView(View):
     def delete(self, run_id: str) -> None:
         self._do("run_delete", run_id=run_id)
 
-    def move(self, run_id: str, leaves: str, **changes: Any) -> LedgerRow:
+    def move(self, run_id: str, leaves: str, **changes: object) -> LedgerRow:
         old = self._held(run_id)
         if old is None or old.state != leaves:
             raise Fenced(

@@ -2,12 +2,10 @@
 forget.
 """
 
-from typing import Any
-
 import msgspec
 
 from kfm.model.schedule import VisitRow
-from kfm.store.view import SQL, View
+from kfm.store.view import SQL, Row, View
 
 __all__ = ["ScheduleView"]
 
@@ -78,5 +76,5 @@ class ScheduleView(View):
             self._do("checkpoint_put", name=name, value=value)
 
 
-def _visit(row: Any) -> VisitRow:
+def _visit(row: Row) -> VisitRow:
     return VisitRow(**{f: row[f] for f in _FIELDS})

@@ -8,9 +8,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kfm.model.clock import Clock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
@@ -137,7 +137,7 @@ class SqliteStore:
                 )
 
     @contextlib.contextmanager
-    def _turn(self) -> Any:
+    def _turn(self) -> Iterator[None]:
         """Writers queue here, so that a busy one cannot starve another's heartbeat."""
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)
         try:
@@ -146,8 +146,7 @@ class SqliteStore:
             fcntl.flock(self._turnstile, fcntl.LOCK_UN)
 
     def transaction(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
-        result: T = self._committer.submit(work, durable)
-        return result
+        return self._committer.submit(work, durable)
 
     def read(self, work: Callable[[Tx], T]) -> T:
         """Look without writing: one consistent snapshot."""
@@ -221,7 +220,7 @@ class SqliteStore:
     def on_rollback(self, call: Callable[[], None]) -> None:
         self._undo.append(call)
 
-    def _commit(self, batch: list[Ticket]) -> None:
+    def _commit(self, batch: list[Ticket[object]]) -> None:
         db = self._db
         kept: list[list[Callable[[], None]]] = []
         undo: list[Callable[[], None]] = []
@@ -265,7 +264,7 @@ class SqliteStore:
                 remedy="Run the command again: it finds what is official now.",
             )
 
-    def _one(self, ticket: Ticket, alone: bool) -> bool:
+    def _one(self, ticket: Ticket[object], alone: bool) -> bool:
         """Run one ticket; a failing one is dropped from the batch, the others commit.
 
         Some errors make SQLite take back the whole transaction by itself. Then there is no batch
@@ -374,7 +373,7 @@ def copy_files(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def standing_still(path: Path) -> Any:
+def standing_still(path: Path) -> Iterator[None]:
     """No writer is at work on the store at `path` meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     turnstile = os.open(

@@ -1,7 +1,6 @@
 """What a person has switched off: a dataset or a type of job."""
 
-from typing import Any
-
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.ledger import JobRow
 from kfm.store.view import View
@@ -12,8 +11,8 @@ __all__ = ["SwitchView"]
 class SwitchView(View):
     """Nothing that is switched off starts."""
 
-    def listing(self) -> list[dict[str, Any]]:
-        return [dict(r) for r in self._all("switch_all")]
+    def listing(self) -> list[Json]:
+        return self._shown("switch_all")
 
     def is_off(self, job: JobRow) -> bool:
         """Whether a person has switched off the job's dataset or type."""

@@ -5,20 +5,53 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["SQL", "Home", "Row", "View", "insert_sql"]
+from kfm.model.canonical import Json
+from kfm.model.clock import Clock
+from kfm.model.ledger import Token
+
+__all__ = ["SQL", "Database", "Home", "Locks", "Row", "View", "insert_sql"]
 
 Row = Mapping[str, Any]  # one row by the names of its columns
 _HERE = Path(__file__).parent
 
 
+class Answer(Protocol):
+    """What a query found, or how many rows it changed."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Row | None: ...
+    def fetchall(self) -> list[Row]: ...
+
+
+class Database(Protocol):
+    """A connection to the tables."""
+
+    def execute(
+        self, query: str, values: Mapping[str, object] | Sequence[object], /
+    ) -> Answer: ...
+
+
+class Locks(Protocol):
+    """What tells that the holder of a lease is gone before the lease ran out."""
+
+    def hold(self, token: Token) -> None: ...
+    def is_dead(self, token: Token) -> bool: ...
+    def drop(self, token: Token) -> None: ...
+    def held(self) -> list[Token]: ...
+    def stale_files(self) -> list[Path]: ...
+
+
 class Home(Protocol):
     """What the views of one transaction need to know about where they are."""
 
-    clock: Any
     epoch: int
-    locks: Any
     served: bool  # other transactions may be at work at the same time
 
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def locks(self) -> Locks: ...
     @property
     def sql(self) -> Mapping[str, str]: ...
     @property
@@ -64,25 +97,27 @@ def insert_sql(table: str, fields: Sequence[str], key: str = "") -> str:
 class View:
     """Named queries over one connection."""
 
-    def __init__(self, store: Home, db: Any) -> None:
+    def __init__(self, store: Home, db: Database) -> None:
         self._store = store
         self._db = db
 
-    def _run(self, query: str, values: Mapping[str, Any]) -> Any:
+    def _run(self, query: str, values: Mapping[str, object]) -> Answer:
         store = self._store
         return self._db.execute(
             store.sql[query], {**values, **store.times()} if query in store.timed else values
         )
 
-    def _all(self, query: str, /, **values: Any) -> list[Row]:
-        found: list[Row] = self._run(query, values).fetchall()
-        return found
+    def _all(self, query: str, /, **values: object) -> list[Row]:
+        return self._run(query, values).fetchall()
 
-    def _one(self, query: str, /, **values: Any) -> Row | None:
-        row: Row | None = self._run(query, values).fetchone()
-        return row
+    def _shown(self, query: str, /, **values: object) -> list[Json]:
+        """The rows as they are shown to people."""
+        return [dict(row) for row in self._all(query, **values)]
 
-    def _do(self, query: str, /, **values: Any) -> int:
+    def _one(self, query: str, /, **values: object) -> Row | None:
+        return self._run(query, values).fetchone()
+
+    def _do(self, query: str, /, **values: object) -> int:
         return int(self._run(query, values).rowcount)
 
     def _alone(self, name: str) -> None:
