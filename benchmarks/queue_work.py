@@ -26,7 +26,7 @@ def open_store(where: str) -> Any:
     from kfm.model.clock import SystemClock
 
     if where.startswith("postgresql:"):
-        from kfm.store.postgres import PostgresStore
+        from kfm.extras.postgres.store import PostgresStore
 
         return PostgresStore(where, SystemClock())
     from kfm.store.sqlite import SqliteStore

@@ -59,7 +59,7 @@ def url() -> Iterator[str]:
 
 
 def opened(url: str, **more: Any) -> Any:
-    from kfm.store.postgres import PostgresStore
+    from kfm.extras.postgres.store import PostgresStore
 
     OPENED.append(PostgresStore(url, SystemClock(), **more))
     return OPENED[-1]
@@ -246,7 +246,7 @@ def test_the_address_may_come_from_the_environment_and_its_password_is_never_sai
     file.write_text(plain + "\nstore: env:KFM_STORE\n")
     assert served("status").code == 2 and "KFM_STORE" in served("status").err
     monkeypatch.setenv("KFM_STORE", "postgresql://kfm:s3cr3t@127.0.0.1:1/none?connect_timeout=1")
-    monkeypatch.setattr("kfm.store.postgres.PATIENCE", 0.0)
+    monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     said = served("status")
     assert said.code == 1 and "127.0.0.1:1" in said.err and "nothing is lost" in said.err.lower()
     assert "s3cr3t" not in said.err + said.out
@@ -301,7 +301,7 @@ GOOD = {
 def test_doctor_finds_what_would_lose_data_or_time(
     changes: dict[str, str], used: int, skew: float, code: str | None
 ) -> None:
-    from kfm.store.postgres import judge_settings
+    from kfm.extras.postgres.store import judge_settings
 
     assert [f[0] for f in judge_settings({**GOOD, **changes}, used, skew)] == (
         [code] if code else []
@@ -313,7 +313,7 @@ def test_doctor_tries_whether_a_notification_arrives(
 ) -> None:
     store = opened(url)
     assert store.examine_server() == []
-    monkeypatch.setattr("kfm.store.postgres.RING_S", 0.1)
+    monkeypatch.setattr("kfm.extras.postgres.store.RING_S", 0.1)
     # as behind a pooler that hands connections out by transaction
     monkeypatch.setattr(store, "ring", lambda: None)
     assert [code for code, _, _ in store.examine_server()] == ["store.pooler"]
@@ -501,12 +501,12 @@ def test_what_has_not_begun_waits_for_a_line_that_comes_back_and_a_transaction_t
 
     with pytest.raises(StoreUnavailable):
         store.transaction(cut_inside)
-    monkeypatch.setattr("kfm.store.postgres.PATIENCE", 0.0)
+    monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     with pytest.raises(StoreUnavailable):
         store.read(lambda tx: tx.runs.get("lost"))
     with pytest.raises(StoreUnavailable):
         store.vacuum()
-    monkeypatch.setattr("kfm.store.postgres.PATIENCE", 60.0)
+    monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 60.0)
     threading.Timer(0.3, lambda: (done.set(), line.mend())).start()
     assert store.read(lambda tx: tx.runs.get("lost")) is None
     assert done.is_set()
@@ -520,7 +520,7 @@ def test_what_has_not_begun_waits_for_a_line_that_comes_back_and_a_transaction_t
 def test_a_heartbeat_goes_on_after_the_line_was_cut(
     line: Line, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfm.store.postgres.PATIENCE", 0.0)
+    monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     store, watcher = opened(through(line, url)), opened(url)
     token = store.transaction(lambda tx: tx.leases.take("d", "me", 30))
     heart = Heartbeat(store, 0.3)
@@ -564,7 +564,7 @@ def test_a_connection_that_nobody_knows_yet_is_closed_when_its_first_question_fa
     def stop(*_: Any) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr("kfm.store.postgres.PATIENCE", 0.0)
+    monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     store = opened(through(line, url))
     store.abandon()  # it keeps no connection: whatever asks gets a new one
     before = signal.signal(signal.SIGUSR1, stop)

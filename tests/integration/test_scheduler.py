@@ -86,7 +86,7 @@ class Place:
 
             self.opened.append(SqliteStore(self.where, self.clock))
         else:
-            from kfm.store.postgres import PostgresStore
+            from kfm.extras.postgres.store import PostgresStore
 
             self.opened.append(PostgresStore(self.where, self.clock))
         return self.opened[-1]

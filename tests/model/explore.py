@@ -369,7 +369,7 @@ class Schemas(Files):
             db.execute(statement)
 
     def open(self, file: Path, clock: FakeClock) -> Any:
-        from kfm.store.postgres import PostgresStore
+        from kfm.extras.postgres.store import PostgresStore
 
         return PostgresStore(self._url(file), clock)
 

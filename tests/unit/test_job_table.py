@@ -23,7 +23,7 @@ from kfm.store.wakeups import Bells
 
 def open_at(where: Any) -> Any:
     if isinstance(where, str):
-        from kfm.store.postgres import PostgresStore
+        from kfm.extras.postgres.store import PostgresStore
 
         return PostgresStore(where, SystemClock())
     from kfm.store.sqlite import SqliteStore

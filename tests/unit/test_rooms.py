@@ -125,7 +125,7 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
         "kfm.zones.local",
         "kfm.zones.overlay",
         "kfm.store.sqlite",
-        "kfm.store.postgres",
+        "kfm.extras.postgres.store",
         "kfm.fetch.http",
         "kfm.fetch.offline",
     }

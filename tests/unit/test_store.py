@@ -17,12 +17,12 @@ import pytest
 from tests.services import schema_url, shared_server
 
 from kfm.evidence.journal import Journal, check_chain, record_hash
+from kfm.extras.postgres.dialect import migration, to_postgres
 from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model.journal import Captured
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.store.committer import Ticket
-from kfm.store.dialect import migration, to_postgres
 from kfm.store.sqlite import SqliteStore
 
 MIGRATIONS = sorted((Path(__file__).parents[2] / "src/kfm/store/migrations").glob("*.sql"))
@@ -100,7 +100,7 @@ class Place:
 def open_at(where: Path | str, clock: Any) -> Any:
     if isinstance(where, Path):
         return SqliteStore(where, clock)
-    from kfm.store.postgres import PostgresStore
+    from kfm.extras.postgres.store import PostgresStore
 
     return PostgresStore(where, clock)
 

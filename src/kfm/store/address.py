@@ -4,9 +4,15 @@ shown.
 
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["SERVERS", "password_in", "shown"]
+__all__ = ["SERVERS", "is_server", "password_in", "shown"]
 
-SERVERS = ("postgresql://", "postgres://")
+# how the address of a server begins -> the module whose `open_server` keeps a store there
+SERVERS = dict.fromkeys(("postgresql://", "postgres://"), "kfm.extras.postgres.store")
+
+
+def is_server(url: str) -> bool:
+    """Whether a store at this address is kept by a server; else it is a file."""
+    return url.startswith(tuple(SERVERS))
 
 
 def password_in(url: str) -> str:

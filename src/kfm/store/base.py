@@ -3,6 +3,7 @@ its lease.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -17,13 +18,12 @@ from kfm.model.ledger import (
     WalRecord,
 )
 from kfm.store.backfill import BackfillView
-from kfm.store.effects import EffectView
+from kfm.store.effects import EffectView, OutboxView
 from kfm.store.index import IndexView
 from kfm.store.jobs import JobView
 from kfm.store.journals import JournalView
 from kfm.store.leases import LeaseView
 from kfm.store.looks import LookView
-from kfm.store.outbox import OutboxView
 from kfm.store.pools import PoolView
 from kfm.store.proposals import ProposalView
 from kfm.store.queue import QueueView
@@ -126,11 +126,16 @@ class Rebuild(Protocol):
 
 
 @runtime_checkable
-class Served(Protocol):
-    """A store that somebody else's server keeps: what is wrong with the server, as (code, what,
-    remedy).
-    """
+class Served(Store, Protocol):
+    """A store that somebody else's server keeps."""
 
-    def examine_server(self) -> list[tuple[str, str, str]]: ...
+    def examine_server(self) -> list[tuple[str, str, str]]:
+        """What is wrong with the server: (code, what, remedy)."""
+
+    def rebuilding(self, aside: Path) -> AbstractContextManager[Rebuild]:
+        """Everybody else stands still meanwhile; the old rows are kept in a file in the folder
+        `aside`.
+        """
+
     def copy_to(self, file: Path) -> None:
         """The rows of every table in a new SQLite store, as of one moment."""

@@ -1,13 +1,16 @@
-"""Keyed effects of jobs: what was written, by which job, with which digest."""
+"""Effects: what jobs wrote, by key and digest; and what waits to be announced, written with the
+generation it tells of and marked when it was told.
+"""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from kfm.model.clock import rfc3339
+from kfm.model.ledger import OutboxRow
 from kfm.store.view import View
 
-__all__ = ["EffectView"]
+__all__ = ["EffectView", "OutboxView"]
 
 
 class EffectView(View):
@@ -58,3 +61,25 @@ class EffectView(View):
         self.put(pack, "", digest)
         for path in paths:
             self._do("effect_drop", key=path)
+
+
+class OutboxView(View):
+    """One announcement per run and generation."""
+
+    def put(self, run_id: str, dataset_id: str, generation: int, payload: str) -> None:
+        self._do(
+            "outbox_put",
+            run_id=run_id,
+            dataset_id=dataset_id,
+            generation=generation,
+            payload=payload,
+        )
+
+    def waiting(self) -> list[OutboxRow]:
+        return [OutboxRow(**dict(r)) for r in self._all("outbox_waiting")]
+
+    def delivered(self, dataset_id: str) -> list[OutboxRow]:
+        return [OutboxRow(**dict(r)) for r in self._all("outbox_delivered", dataset_id=dataset_id)]
+
+    def mark(self, run_id: str, generation: int, state: str) -> None:
+        self._do("outbox_mark", run_id=run_id, generation=generation, state=state)

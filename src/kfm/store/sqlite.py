@@ -5,6 +5,7 @@ on a flock turnstile.
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -17,16 +18,14 @@ from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, Usage
 from kfm.model.interrupts import finishing
 from kfm.store.base import Tx
 from kfm.store.committer import Committer, Ticket
-from kfm.store.dialect import is_timed
 from kfm.store.locks import LockFolder
-from kfm.store.view import SQL
+from kfm.store.view import MIGRATIONS, SQL
 from kfm.store.wakeups import Bell, Bells
 from kfm.zones.durable import sync_folder
 
 __all__ = ["DERIVED", "WAIT_AGAIN", "SqliteStore", "carry_over", "copy_files", "standing_still"]
 
 T = TypeVar("T")
-_HERE = Path(__file__).parent
 # What reindex makes from evidence; every other table is coordination state, which only the store
 # itself has.
 DERIVED = {
@@ -35,6 +34,7 @@ DERIVED = {
 }  # fmt: skip
 # nobody of an earlier epoch may end it
 WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"
+_TIMES = re.compile(":(now_ms|boot_ns)")  # in a query that asks for the time
 _VACUUM_S = 60.0
 _UNTIDY = 256  # changes of rows: a few pages each
 _NETWORK = {
@@ -73,7 +73,7 @@ class SqliteStore:
         )
         self.locks = LockFolder(path.parent / "locks")
         self.bells = Bells(path.parent / "bells")
-        self.sql, self.timed = SQL, frozenset(name for name, sql in SQL.items() if is_timed(sql))
+        self.sql, self.timed = SQL, frozenset(n for n, sql in SQL.items() if _TIMES.search(sql))
         self._syncs = True  # whether a commit waits for the disk
         self._tidied = 0  # changes of ours when the log was last brought into the file
         self._after: list[Callable[[], None]] = []
@@ -117,7 +117,7 @@ class SqliteStore:
         return db
 
     def _migrate(self) -> None:
-        files = sorted((_HERE / "migrations").glob("[0-9]*.sql"))
+        files = sorted(MIGRATIONS.glob("[0-9]*.sql"))
         have = int(self._db.execute("pragma user_version").fetchone()[0])
         if have > len(files):
             raise UsageError(

@@ -9,10 +9,11 @@ from kfm.model.canonical import Json
 from kfm.model.clock import Clock
 from kfm.model.ledger import Token
 
-__all__ = ["SQL", "Database", "Home", "Locks", "Row", "View", "insert_sql"]
+__all__ = ["MIGRATIONS", "SQL", "Database", "Home", "Locks", "Row", "View", "insert_sql"]
 
 Row = Mapping[str, Any]  # one row by the names of its columns
 _HERE = Path(__file__).parent
+MIGRATIONS = _HERE / "migrations"  # numbered files, each from one format to the next
 
 
 class Answer(Protocol):
@@ -21,15 +22,13 @@ class Answer(Protocol):
     @property
     def rowcount(self) -> int: ...
     def fetchone(self) -> Row | None: ...
-    def fetchall(self) -> list[Row]: ...
+    def fetchall(self) -> Sequence[Row]: ...
 
 
 class Database(Protocol):
     """A connection to the tables."""
 
-    def execute(
-        self, query: str, values: Mapping[str, object] | Sequence[object], /
-    ) -> Answer: ...
+    def execute(self, query: str, values: Mapping[str, object] | Sequence[object], /) -> Answer: ...
 
 
 class Locks(Protocol):
@@ -107,7 +106,7 @@ class View:
             store.sql[query], {**values, **store.times()} if query in store.timed else values
         )
 
-    def _all(self, query: str, /, **values: object) -> list[Row]:
+    def _all(self, query: str, /, **values: object) -> Sequence[Row]:
         return self._run(query, values).fetchall()
 
     def _shown(self, query: str, /, **values: object) -> list[Json]:

@@ -10,7 +10,7 @@ from kfm.model.dataset import DatasetEntry, WorkspaceConfig
 from kfm.model.errors import StepFailed, UsageError
 from kfm.model.masking import keep_secret
 from kfm.policy.base import policy_digest, sources_of
-from kfm.store.address import SERVERS, password_in
+from kfm.store.address import is_server, password_in
 from kfm.workspace import config
 from kfm.zones.local import LocalZone
 
@@ -46,12 +46,12 @@ class Workspace:
     def server(self) -> str | None:
         """The address of the PostgreSQL that keeps the store; None when it is a file."""
         url = self._store_url()
-        return url if url.startswith(SERVERS) else None
+        return url if is_server(url) else None
 
     @property
     def store_file(self) -> Path:
         url = self._store_url()
-        if url.startswith(SERVERS):
+        if is_server(url):
             raise UsageError(
                 "The store of this workspace is on a PostgreSQL server.",
                 expected="a store file, which can be copied",
@@ -73,9 +73,9 @@ class Workspace:
                     expected="postgresql://USER@HOST/DATABASE in that variable",
                     remedy=f"export {self.config.store.removeprefix('env:')}=…",
                 )
-            if url.startswith(SERVERS):
+            if is_server(url):
                 keep_secret(password_in(url))
-        elif url.startswith(SERVERS) and password_in(url):
+        elif is_server(url) and password_in(url):
             raise UsageError(
                 "kfm.yml: store holds a password.",
                 expected="an address without one, or the name of a variable that holds it all",

@@ -1,6 +1,7 @@
 """The one place that turns names into back ends. Dry run is a wiring, not an `if` anywhere else."""
 
 import fcntl
+import importlib
 import os
 import sys
 import threading
@@ -9,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm.connectors.base import TransformResult, toolchain
 from kfm.connectors.operations import Chain, TransformJob
@@ -23,7 +24,8 @@ from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
 from kfm.model.paths import run_path
 from kfm.model.verdict import Gate
 from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
-from kfm.store.base import Rebuild, Store
+from kfm.store.address import SERVERS
+from kfm.store.base import Rebuild, Served, Store
 from kfm.store.heartbeat import Heartbeat
 from kfm.store.sqlite import SqliteStore, copy_files
 from kfm.workspace.folder import Workspace
@@ -36,10 +38,6 @@ from kfm.world.world import World
 from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
 from kfm.zones.scratch_places import aside
-
-if TYPE_CHECKING:
-    from kfm.store.postgres import PostgresStore
-
 
 __all__ = ["open_world", "reindex_workspace"]
 
@@ -252,27 +250,27 @@ def _private(workspace: Path) -> dict[str, str]:
     )
 
 
-def _on_server(
-    workspace: Workspace, url: str, clock: Clock, *, repair: bool = False
-) -> "PostgresStore":
+def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = False) -> Served:
+    keeper = next(module for begins, module in SERVERS.items() if url.startswith(begins))
     try:
-        from kfm.store.postgres import PostgresStore
+        opened = importlib.import_module(keeper).open_server
     except ImportError as error:
         raise MissingExtra(
             "The store is on a PostgreSQL server, and psycopg is not installed.",
             expected="the extra `postgres`",
             remedy="pip install 'kfm[postgres]'",
         ) from error
-    return PostgresStore(
+    store: Served = opened(
         url,
         clock,
         create=not workspace.has_evidence(),
         repair=repair,
         workspace=workspace.identity(),
     )
+    return store
 
 
-def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresStore":
+def open_store(workspace: Workspace, clock: Clock) -> SqliteStore | Served:
     """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty
     beginning.
     """
@@ -310,7 +308,7 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _real_store(workspace: Workspace, clock: Clock) -> "Iterator[SqliteStore | PostgresStore]":
+def _real_store(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore | Served]:
     file = workspace.store_file if workspace.server is None else None
     if (
         file is not None

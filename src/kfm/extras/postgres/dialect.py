@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["TIMES", "is_timed", "migration", "to_postgres"]
+__all__ = ["TIMES", "migration", "to_postgres"]
 
 _MS = "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
 # bound from this machine's clock in SQLite; a server asks its own, which all machines share
@@ -24,11 +24,6 @@ _TYPES = {
     "real": "double precision",
     "blob": "bytea",
 }
-
-
-def is_timed(sql: str) -> bool:
-    """Whether a query asks for the time."""
-    return any(f":{name}" in sql for name in TIMES)
 
 
 def to_postgres(sql: str, *, writing: bool) -> str:

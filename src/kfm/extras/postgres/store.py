@@ -3,43 +3,35 @@ for each other there.
 """
 
 import contextlib
-import os
 import re
-import threading
+import select
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.pq import TransactionStatus
 
+from kfm.extras.postgres.connections import BELL, POOL, Connection, Connections, ServerBell, first
+from kfm.extras.postgres.dialect import TIMES, migration, to_postgres
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock
-from kfm.model.errors import (
-    Fenced,
-    IntegrityError,
-    KfmError,
-    StepFailed,
-    StoreUnavailable,
-    UsageError,
-)
-from kfm.store.address import password_in, shown
+from kfm.model.errors import Fenced, IntegrityError, KfmError, StoreUnavailable, UsageError
+from kfm.store.address import shown
 from kfm.store.base import Tx
-from kfm.store.dialect import TIMES, migration, to_postgres
 from kfm.store.locks import NoLocks
-from kfm.store.view import SQL
+from kfm.store.sqlite import DERIVED, WAIT_AGAIN, SqliteStore
+from kfm.store.view import MIGRATIONS, SQL
 
-__all__ = ["POOL", "PostgresStore", "judge_settings"]
+__all__ = ["PostgresStore", "judge_settings", "open_server"]
 
 T = TypeVar("T")
-POOL = 8  # connections of one process, beside one that listens
 PATIENCE = 5.0  # seconds until a server that does not answer is given up
 # how long a notification may take that arrives at once on a machine that has nothing else to do
 RING_S = 10.0
-_MIGRATIONS = Path(__file__).parent / "migrations"
 _EPOCH = f"select value, {TIMES['now_ms']} as now_ms from meta where key = 'epoch'"
 _WRITE = f"begin isolation level read committed; {_EPOCH}"
 _READ = "begin isolation level repeatable read read only"
@@ -48,28 +40,11 @@ _BUILD = (
     f" select {TIMES['now_ms']} as now_ms"
 )
 _ALONE = "select pg_advisory_xact_lock(hashtextextended(current_schema() || '/' || %s, 0))"
-_BELL = "'kfm_' || md5(current_schema())"
-# A frozen process must not keep a dataset from others for longer than its lease; nobody waits for a
-# lock for ever.
-_SESSION = """select set_config('idle_in_transaction_session_timeout', '10s', false), set_config('lock_timeout', '60s', false),
-  set_config('default_transaction_read_only', 'off', false), current_setting('synchronous_commit'), current_schema()"""
-_REFUSED = r"password|authentication|no pg_hba|(role|database) \"[^\"]*\" does not exist"
-_DEADLINES = {
-    "connect_timeout": 5, "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000,
-}  # fmt: skip
 
 
 @cache
 def _queries(writing: bool) -> dict[str, str]:
     return {name: to_postgres(sql, writing=writing) for name, sql in SQL.items()}
-
-
-def _rows(cursor: Any) -> Callable[[Any], Any]:
-    """Rows as dictionaries, without the column that stands in for SQLite's rowid."""
-    names = [c.name for c in cursor.description or ()]
-    if "rowid" not in names:
-        return lambda values: dict(zip(names, values))
-    return lambda values: {n: v for n, v in zip(names, values) if n != "rowid"}
 
 
 class PostgresTx(Tx):
@@ -78,7 +53,7 @@ class PostgresTx(Tx):
     timed: frozenset[str] = frozenset()
     served = True
 
-    def __init__(self, store: "PostgresStore", db: Any, began_ms: int | None) -> None:
+    def __init__(self, store: "PostgresStore", db: Connection, began_ms: int | None) -> None:
         self.clock, self.epoch, self.locks = store.clock, store.epoch, store.locks
         self.sql = _queries(began_ms is not None)
         self._db, self._began_ms, self._alone = db, began_ms, set[str]()
@@ -115,147 +90,11 @@ class PostgresTx(Tx):
     def ring_after_commit(self) -> None:
         """The server tells whoever listens, once this transaction is durable."""
         if not self._rings:
-            self._db.execute(f"select pg_notify({_BELL}, '')")
+            self._db.execute(f"select pg_notify({BELL}, '')")
             self._rings = True
 
 
-class _Connections:
-    """Connections to one server: some wait to be used again, and what goes wrong is said in our
-    words.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._idle: list[Any] = []
-        self._mutex = threading.Lock()
-        self._room = threading.BoundedSemaphore(POOL)
-        self._closed = False
-
-    def _connect(self) -> Any:
-        given = dict(parse_qsl(urlsplit(self.url).query))
-        deadlines: dict[str, Any] = {k: v for k, v in _DEADLINES.items() if k not in given}
-        db: Any = psycopg.connect(self.url, autocommit=True, row_factory=_rows, **deadlines)
-        with _closed_on_error(db):
-            self._must_be_fit(db.execute(_SESSION).fetchone())
-        return db
-
-    def _must_be_fit(self, said: Any) -> None:
-        """Refuse a session that would lose what it confirmed, or has no place to keep it."""
-        if said["current_setting"] == "off":
-            raise UsageError(
-                f"The server {shown(self.url)} does not wait for its disk: synchronous_commit is"
-                " off.",
-                expected="what was stored to survive a power cut",
-                remedy="Set `synchronous_commit = on` for this database or role.",
-            )
-        if said["current_schema"] is None:
-            raise UsageError(
-                f"The server {shown(self.url)} has no schema for the store.",
-                expected="the schema that `search_path` names",
-                remedy=(
-                    "Create it, or name another one in the address: ?options=-csearch_path%3DNAME."
-                ),
-            )
-
-    @contextlib.contextmanager
-    def _begun(self, begin: str, patience: float) -> Iterator[tuple[Any, Any]]:
-        """A connection in a new transaction. Nothing has been done yet when the server does not
-        answer: we may ask again.
-        """
-        with self._room:
-            db, first = self._begin(begin, patience)
-            try:
-                yield db, first
-            finally:
-                with contextlib.suppress(psycopg.Error):
-                    if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
-                        db.execute("rollback")
-                self._put_back(db)
-
-    def _begin(self, begin: str, patience: float) -> tuple[Any, Any]:
-        until, pause = time.monotonic() + patience, 0.02
-        while True:
-            try:
-                db = self._take()
-                with _closed_on_error(db):
-                    answer = db.execute(begin, prepare=False)
-                    while answer.nextset():
-                        pass
-                    return db, answer.fetchone() if answer.description else None
-            except psycopg.Error as error:
-                self._forget_idle()  # opened before the server went away, as this one was
-                said = self._error(error)
-                if not said.retryable or time.monotonic() >= until or self._closed:
-                    raise said from error
-            time.sleep(pause)
-            pause = min(2 * pause, 0.5)
-
-    def _take(self) -> Any:
-        with self._mutex:
-            db = self._idle.pop() if self._idle else None
-        return db if db is not None else self._connect()
-
-    def _put_back(self, db: Any) -> None:
-        with self._mutex:
-            if (
-                not self._closed
-                and not db.closed
-                and db.info.transaction_status == TransactionStatus.IDLE
-            ):
-                self._idle.append(db)
-                return
-        db.close()
-
-    def _forget_idle(self) -> None:
-        with self._mutex:
-            old, self._idle = self._idle, []
-        for db in old:
-            db.close()
-
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            raise self._error(error) from error
-
-    def _error(self, error: psycopg.Error) -> KfmError:
-        """What PostgreSQL said, in our words; a password in it is masked."""
-        password, text = password_in(self.url), " ".join(str(error).split()).rstrip(".")
-        text = text.replace(password, "***") if password else text
-        where = shown(self.url)
-        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (
-            error.sqlstate is None and re.search(_REFUSED, text)
-        ):
-            return UsageError(
-                f"The store at {where} refuses us: {text}.",
-                expected="a role that may create and change tables there",
-                remedy=(
-                    "Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks"
-                    " again."
-                ),
-            )
-        if isinstance(error, pg.DataError):
-            said = f"The store at {where} cannot keep a value: {text}."
-            return StepFailed(said, expected="text without NUL bytes", remedy="Mend the input.")
-        # by the server: too long idle, read-only after a switch
-        ended = str(error.sqlstate).startswith("25")
-        if ended or isinstance(error, pg.OperationalError | pg.InterfaceError):
-            return StoreUnavailable(
-                f"The store at {where}"
-                f" {'did not answer' if error.sqlstate is None else 'ended a transaction'}:"
-                f" {text}.",
-                expected="a PostgreSQL server that takes connections and confirms commits",
-                remedy="Nothing is lost: run again, when the server is back.",
-            )
-        return IntegrityError(
-            f"The store at {where} is damaged: {text}.",
-            expected="the tables this kfm made",
-            remedy="Run `kfm reindex`: it rebuilds the store from the evidence.",
-        )
-
-
-class PostgresStore(_Connections):
+class PostgresStore(Connections):
     """One server, many machines. `transaction` returns when the server has said that the work is
     durable.
     """
@@ -295,7 +134,7 @@ class PostgresStore(_Connections):
             raise self._missing("holds no epoch")
         return int(row["value"])
 
-    def _must_be_ours(self, db: Any) -> None:
+    def _must_be_ours(self, db: Connection) -> None:
         """Refuse the schema of another workspace; one that is nobody's becomes ours."""
         if not self._workspace or (owner := _owner(db)) == self._workspace:
             return
@@ -328,11 +167,11 @@ class PostgresStore(_Connections):
         return self._write(work, PATIENCE, durable)
 
     def _write(self, work: Callable[[PostgresTx], T], patience: float, durable: bool = True) -> T:
-        with self._begun(_WRITE, patience) as (db, first):
-            self._check_epoch(first)
+        with self._begun(_WRITE, patience) as (db, told):
+            began = self._check_epoch(told)
             if not durable:
                 db.execute("set local synchronous_commit = off")
-            tx = PostgresTx(self, db, first["now_ms"])
+            tx = PostgresTx(self, db, began)
             try:
                 with self._mapped():
                     result = work(tx)
@@ -345,7 +184,8 @@ class PostgresStore(_Connections):
             call()
         return result
 
-    def _check_epoch(self, row: Any) -> None:
+    def _check_epoch(self, row: Json | None) -> int:
+        """When this transaction began, by the server's clock."""
         if row is None:
             raise self._missing("holds no epoch")
         if int(row["value"]) != self.epoch:
@@ -354,6 +194,7 @@ class PostgresStore(_Connections):
                 expected="the store it began with",
                 remedy="Run the command again: it finds what is official now.",
             )
+        return int(row["now_ms"])
 
     def read(self, work: Callable[[PostgresTx], T]) -> T:
         """Look without writing: one consistent snapshot, asked for again while the server is
@@ -377,18 +218,19 @@ class PostgresStore(_Connections):
         root: str | None = None
         with contextlib.suppress(KfmError):  # nor can it always be asked
             root = self.read(lambda tx: tx.index.meta("root"))
-        with self._begun(_BUILD, PATIENCE) as (db, first), self._mapped():
+        with self._begun(_BUILD, PATIENCE) as (db, told), self._mapped():
             db.execute(_ALONE, ("migrations",))
-            if db.execute("select to_regclass('meta') as found").fetchone()["found"] is not None:
+            if first(db, "select to_regclass('meta') as found")["found"] is not None:
                 # every transaction looks there first
                 db.execute("lock table meta in access exclusive mode")
                 self._must_be_ours(db)
-            inside = _Inside(self, db, first["now_ms"])
+            assert told is not None
+            inside = _Inside(self, db, int(told["now_ms"]))
             yield ServerRebuild(inside, self.epoch, root)
             _finish(db)
 
     # ---- format ----------------------------------------------------------------------------------
-    def _migrate(self, db: Any, create: bool) -> None:
+    def _migrate(self, db: Connection, create: bool) -> None:
         files, have = _migrations(), _format(db)
         if have > len(files):
             raise UsageError(
@@ -454,11 +296,12 @@ class PostgresStore(_Connections):
         """
         with self._begun(_READ, PATIENCE) as (db, _), self._mapped():
             before = self.clock.now().timestamp()
-            told = db.execute(
+            told = first(
+                db,
                 """select (select json_object_agg(name, setting) from pg_settings) as settings,
                 (select count(*) from pg_stat_activity where backend_type = 'client backend') as used,
-                cast(extract(epoch from clock_timestamp()) as double precision) as now"""
-            ).fetchone()
+                cast(extract(epoch from clock_timestamp()) as double precision) as now""",
+            )
             after = self.clock.now().timestamp()
         skew = max(before - told["now"], told["now"] - after, 0.0)
         found = judge_settings(told["settings"], told["used"], skew)
@@ -468,8 +311,6 @@ class PostgresStore(_Connections):
         """Whether a bell rings here: it does not behind a pooler that hands connections out by
         transaction.
         """
-        import select
-
         bell = self.bell()
         try:
             self.ring()
@@ -482,10 +323,6 @@ class PostgresStore(_Connections):
 
     def copy_to(self, file: Path) -> None:
         """The rows of every table in a new SQLite store, as of one moment."""
-        import sqlite3
-
-        from kfm.store.sqlite import SqliteStore
-
         SqliteStore(file, self.clock).abandon()
         with (
             self._begun(_READ, PATIENCE) as (db, _),
@@ -535,7 +372,7 @@ class ServerRebuild:
 class _Inside:
     """A store inside one transaction of another: nothing of it is durable before that ends."""
 
-    def __init__(self, store: PostgresStore, db: Any, now_ms: int) -> None:
+    def __init__(self, store: PostgresStore, db: Connection, now_ms: int) -> None:
         self.clock, self.epoch = store.clock, store.epoch
         self._store, self._db, self._now_ms = store, db, now_ms
 
@@ -543,8 +380,6 @@ class _Inside:
         """Make every table anew; whether jobs, switches, pools, schedules and backfills could be
         carried over.
         """
-        from kfm.store.sqlite import DERIVED
-
         own = re.findall(
             r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file)
         )
@@ -560,8 +395,6 @@ class _Inside:
         return True
 
     def _anew(self, own: list[str], carried: list[str]) -> None:
-        from kfm.store.sqlite import WAIT_AGAIN
-
         do = self._db.execute
         for table in carried:
             do(f"create table carried_{table} as table {table}")
@@ -597,53 +430,6 @@ class _Inside:
     abandon = tidy = vacuum = close
 
 
-class ServerBell:
-    """A connection that listens. One that is lost counts as a ring, and `drain` opens another."""
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-        self._quiet, self._end = os.pipe()  # what is waited on while the server is away
-        self._db: Any = None
-        self._listen()
-
-    def _listen(self) -> None:
-        try:
-            db = self._connect()
-            with _closed_on_error(db):
-                db.execute(
-                    db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()[
-                        "said"
-                    ]
-                )
-            self._db = db
-        except (psycopg.Error, KfmError):
-            self._db = None
-
-    def fileno(self) -> int:
-        return int(self._db.fileno()) if self._db is not None else self._quiet
-
-    def drain(self) -> None:
-        """Forget what has rung."""
-        try:
-            if self._db is not None:
-                for _ in self._db.notifies(timeout=0):
-                    pass
-        except psycopg.Error:
-            self._db.close()
-            self._db = None
-        if self._db is None:
-            self._listen()
-
-    def close(self) -> None:
-        if self._quiet >= 0:
-            os.close(self._quiet)
-            os.close(self._end)
-            self._quiet = -1
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-
 _HAS_ROWID = """select 1 from information_schema.columns
   where table_schema = current_schema() and table_name = %s and column_name = 'rowid'"""
 _COLUMNS = """select column_name from information_schema.columns
@@ -658,37 +444,34 @@ _POOLER = (
 )
 
 
-@contextlib.contextmanager
-def _closed_on_error(db: Any) -> Iterator[None]:
-    """Close a connection that nobody else knows of yet, also when a signal ends us here."""
-    try:
-        yield
-    except BaseException:
-        db.close()
-        raise
-
-
-def _finish(db: Any) -> None:
+def _finish(db: Connection) -> None:
     """Commit; a transaction that failed half-way answers ROLLBACK to that."""
     if db.execute("commit").statusmessage != "COMMIT":
         raise pg.InFailedSqlTransaction("the server rolled the transaction back")
 
 
-def _owner(db: Any) -> str | None:
+def _owner(db: Connection) -> str | None:
     """The workspace this store is of."""
     row = db.execute("select value from meta where key = 'workspace'").fetchone()
     return None if row is None else str(row["value"])
 
 
-def _format(db: Any) -> int:
-    if db.execute("select to_regclass('store_format') as found").fetchone()["found"] is None:
+def _format(db: Connection) -> int:
+    if first(db, "select to_regclass('store_format') as found")["found"] is None:
         return 0
-    return int(db.execute("select version from store_format").fetchone()["version"])
+    return int(first(db, "select version from store_format")["version"])
+
+
+def open_server(
+    url: str, clock: Clock, *, create: bool, repair: bool, workspace: str
+) -> "PostgresStore":
+    """The store at this address, which belongs to `workspace`."""
+    return PostgresStore(url, clock, create=create, repair=repair, workspace=workspace)
 
 
 @cache
 def _migrations() -> list[list[str]]:
-    return [migration(file.read_text()) for file in sorted(_MIGRATIONS.glob("[0-9]*.sql"))]
+    return [migration(file.read_text()) for file in sorted(MIGRATIONS.glob("[0-9]*.sql"))]
 
 
 def judge_settings(settings: dict[str, str], used: int, skew: float) -> list[tuple[str, str, str]]:
