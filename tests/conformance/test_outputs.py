@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conftest import SHARED
 
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 
 pytestmark = [
     pytest.mark.needs_shared,

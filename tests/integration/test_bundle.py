@@ -19,7 +19,11 @@ from kfm.cli import main
 from kfm.evidence.captures import checksums
 from kfm.evidence.references import Ref
 from kfm.keys.approvals import terms_digest
-from kfm.keys.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
+from kfm.keys.attest import provenance
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.private_key import new_private
+from kfm.keys.trust import unwrap
+from kfm.keys.witness import witness_statement
 from kfm.model import canonical, ids
 from kfm.model.approval import Recorded, Terms
 from kfm.model.channel import GenerationPredicate

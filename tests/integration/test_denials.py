@@ -12,7 +12,7 @@ import pytest
 
 from kfm.cli import COMMANDS
 from kfm.evidence.proposal import run_of, sign_off
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

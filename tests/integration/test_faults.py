@@ -372,7 +372,7 @@ def test_a_rollback_survives_a_resumed_promote(
 
 
 def _channel(ws: Path) -> list[dict[str, Any]]:
-    from kfm.keys.attest import unwrap
+    from kfm.keys.trust import unwrap
 
     return [
         unwrap(p.read_bytes())["predicate"]

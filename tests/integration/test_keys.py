@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 from kfm.channel.roots import record_root
 from kfm.cli import main
 from kfm.cli.approve import signer_of
-from kfm.keys.attest import KeyFolder, unwrap
-from kfm.keys.trust import Trust
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.trust import Trust, unwrap
 from kfm.model.errors import Denied, UsageError
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
@@ -538,7 +538,8 @@ def test_only_an_enrolled_witness_counts(kfm: Kfm, ws: Path, tmp_path: Path) -> 
         kfm("witness", "sign", "-o", str(tmp_path / "w")).code == 2
         and kfm("witness", "check").code == 2
     )
-    from kfm.keys.attest import new_private, witness_statement
+    from kfm.keys.private_key import new_private
+    from kfm.keys.witness import witness_statement
 
     stranger = new_private(tmp_path / "s.key", "")
     target = tmp_path / f"w/{QUAKES}/00000001.json"

@@ -13,7 +13,7 @@ import pytest
 from kfm.evidence.folder_check import Verified
 from kfm.evidence.receipts import find_receipt
 from kfm.evidence.run_files import started_at
-from kfm.keys.attest import unwrap
+from kfm.keys.trust import unwrap
 from kfm.model.ids import new_run_id
 from kfm.model.paths import receipt_path
 from kfm.samples.upstream import SampleUpstream

@@ -12,8 +12,7 @@ import pytest
 
 from kfm.cli import main
 from kfm.evidence.projection import ABOUT_PROCESSED
-from kfm.keys.attest import unwrap
-from kfm.keys.trust import statement
+from kfm.keys.trust import statement, unwrap
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.workspace.folder import open_workspace

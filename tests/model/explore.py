@@ -29,7 +29,8 @@ from kfm.evidence.acts import erasing
 from kfm.evidence.journal import check_chain
 from kfm.evidence.projection import tick
 from kfm.fetch.base import Fetched
-from kfm.keys.attest import KeyFolder, new_private
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.private_key import new_private
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Source
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable

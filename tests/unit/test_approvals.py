@@ -27,8 +27,9 @@ from kfm.keys.approvals import (
     unrecorded,
     weigh,
 )
-from kfm.keys.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
-from kfm.keys.trust import Trust, load_root
+from kfm.keys.key_folder import KeyFolder, channel_heads
+from kfm.keys.private_key import PersonKey, envelope, new_private
+from kfm.keys.trust import Trust, load_root, statement
 from kfm.model import canonical, ids
 from kfm.model.approval import Approval, Recorded, Terms
 from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
@@ -431,7 +432,7 @@ def test_the_next_root_of_an_older_workspace_records_the_floor(
     file, workspace = tmp_path / "keys" / "root" / "0001.json", SimpleNamespace(path=tmp_path)
     file.chmod(0o644)
     file.write_bytes(
-        _envelope(
+        envelope(
             statement("root", "kfm://root", "0" * 64, plain), list(office.keys._at_hand().values())
         )
     )
@@ -455,7 +456,7 @@ def test_a_later_root_cannot_move_the_floor(office: Office) -> None:
     moved = msgspec.structs.replace(office.trust.document, version=2, floor={"trees": 7})
     signers = list(office.keys._at_hand().values())
     plain = msgspec.to_builtins(moved)
-    raw = _envelope(statement("root", "kfm://root", "0" * 64, plain), signers)
+    raw = envelope(statement("root", "kfm://root", "0" * 64, plain), signers)
     with pytest.raises(IntegrityError, match="moves the generation"):
         load_root({**files, 2: raw})
     assert channel_heads(office.folder / "data") == {}

@@ -12,16 +12,11 @@ import pytest
 from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from kfm.keys.attest import (
-    PAYLOAD_TYPE,
-    KeyFolder,
-    check_attestation,
-    check_witnesses,
-    new_private,
-    provenance,
-    unwrap,
-    witness_statement,
-)
+from kfm.keys.attest import check_attestation, provenance
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.private_key import new_private
+from kfm.keys.trust import PAYLOAD_TYPE, unwrap
+from kfm.keys.witness import check_witnesses, witness_statement
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError
 

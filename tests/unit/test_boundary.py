@@ -151,7 +151,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "upkeep/work_check.py",
             "upkeep/named_files.py",
             "evidence/receipts.py",
-            "keys/attest.py",
+            "keys/key_folder.py",
             "drill/compare.py",
         ),
         "compares digests",

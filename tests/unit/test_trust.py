@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization as ser
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from kfm.keys.attest import KeyFolder, statement
+from kfm.keys.key_folder import KeyFolder
 from kfm.keys.trust import (
     PAYLOAD_TYPE,
     Head,
@@ -26,6 +26,7 @@ from kfm.keys.trust import (
     load_root,
     out_of_step,
     pae,
+    statement,
 )
 from kfm.model import canonical, ids
 from kfm.model.channel import RootAt
@@ -319,7 +320,7 @@ def test_a_root_is_read_again_only_when_it_changed(
 ) -> None:
     signed, calls = keys.sign(generation(1)), []
     monkeypatch.setattr(
-        "kfm.keys.attest.load_root", lambda files: calls.append(1) or load_root(files)
+        "kfm.keys.trust_folder.load_root", lambda files: calls.append(1) or load_root(files)
     )
     for _ in range(20):
         keys.verify(signed)
@@ -494,7 +495,7 @@ def test_after_a_revocation_old_history_verifies_and_new_signatures_do_not(
 
 
 def test_a_person_signs_until_revoked(keys: KeyFolder, tmp_path: Path) -> None:
-    from kfm.keys.attest import new_private
+    from kfm.keys.private_key import new_private
 
     made = new_private(tmp_path / "keys/people/r-stone.key", "")
     with pytest.raises(Denied, match="not enrolled"):
@@ -609,7 +610,7 @@ def test_a_key_that_was_both_root_and_builder_goes_on_and_a_rotation_makes_two_o
 def test_a_lost_builder_key_is_replaced_with_another_root_key(
     keys: KeyFolder, tmp_path: Path
 ) -> None:
-    from kfm.keys.attest import new_private
+    from kfm.keys.private_key import new_private
 
     history = keys.sign(generation(1))
     put(tmp_path, 1, history)

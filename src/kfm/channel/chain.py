@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from kfm.channel.roots import check_root
 from kfm.keys.approvals import custodian_of, last_terms, may_speak
-from kfm.keys.attest import KeyFolder, statement, unwrap
-from kfm.keys.trust import Head, Trust, led_to, out_of_step
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.trust import Head, Trust, led_to, out_of_step, statement, unwrap
 from kfm.model import ids
 from kfm.model.approval import Terms
 from kfm.model.channel import GenerationPredicate, Lifted

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.model.channel import RootAt
 from kfm.model.errors import IntegrityError
 from kfm.store.base import Tx

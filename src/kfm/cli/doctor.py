@@ -13,7 +13,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
 from kfm.connectors.child.process import held_here
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.model.backfill import grid_of, plan_from, resolved
 from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError

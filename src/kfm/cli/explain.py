@@ -20,7 +20,7 @@ from kfm.evidence.proposal import run_of
 from kfm.evidence.references import dataset_of, proposal_number
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.status import dataset_status
-from kfm.keys.attest import unwrap
+from kfm.keys.trust import unwrap
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
 from kfm.model.journal import Assembled

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import program
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.model.errors import UsageError
 
 __all__ = ["configure", "main", "make_workspace"]

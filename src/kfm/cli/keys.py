@@ -35,7 +35,8 @@ from typing import Any
 from kfm.channel.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
-from kfm.keys.attest import KeyFolder, channel_heads, fingerprint_of, new_private, slug
+from kfm.keys.key_folder import KeyFolder, channel_heads
+from kfm.keys.private_key import fingerprint_of, new_private, slug
 from kfm.keys.trust import ROLES
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError

@@ -25,7 +25,7 @@ from kfm.channel.roots import record_root
 from kfm.cli.call import Parser, emit
 from kfm.evidence.projection import project, stale_records
 from kfm.judge.release import shown_last
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, KfmError
 from kfm.model.paths import work_folder

@@ -11,7 +11,8 @@ from pathlib import Path
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.evidence.folder_check import Verified
-from kfm.keys.attest import check_witnesses, unwrap, witness_statement
+from kfm.keys.trust import unwrap
+from kfm.keys.witness import check_witnesses, witness_statement
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError, UsageError
 from kfm.workspace.folder import open_workspace

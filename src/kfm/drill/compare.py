@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.drill.copies import Bench
 from kfm.evidence.journal import check_chain, fold
-from kfm.keys.attest import unwrap
+from kfm.keys.trust import unwrap
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError
 from kfm.store.base import LedgerRow, WalRecord

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.keys.attest import KeyFolder, new_private, statement
 from kfm.keys.commitments import Vaults
+from kfm.keys.key_folder import KeyFolder
+from kfm.keys.private_key import new_private
+from kfm.keys.trust import statement
 from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import IntegrityError, UsageError

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.keys.approvals import in_time, may_speak
-from kfm.keys.attest import statement
-from kfm.keys.trust import TrustedKey
+from kfm.keys.trust import TrustedKey, statement
 from kfm.model import ids
 from kfm.model.errors import Denied, KfmError
 from kfm.model.labels import obligations

@@ -21,8 +21,8 @@ from kfm.keys.approvals import (
     terms_of,
     weigh,
 )
-from kfm.keys.attest import account, statement
-from kfm.keys.trust import TrustedKey
+from kfm.keys.private_key import account
+from kfm.keys.trust import TrustedKey, statement
 from kfm.model import canonical, ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
 from kfm.model.candidate import Candidate

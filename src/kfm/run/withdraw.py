@@ -20,7 +20,7 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
-from kfm.keys.attest import statement
+from kfm.keys.trust import statement
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
 from kfm.model.channel import GenerationPredicate, Lift, Lifted

@@ -32,7 +32,7 @@ from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
 from kfm.jobs.backfill_windows import resume, start, work_here
 from kfm.jobs.drive import Stopped, promote_run, run_target, stop_run
-from kfm.keys.attest import KeyFolder
+from kfm.keys.key_folder import KeyFolder
 from kfm.model import ids
 from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
 from kfm.model.canonical import Json

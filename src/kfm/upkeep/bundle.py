@@ -22,7 +22,7 @@ from kfm.evidence.proofs import missing_proofs
 from kfm.evidence.receipts import find_receipt
 from kfm.judge.boundary import Opened
 from kfm.keys.approvals import check_recorded, last_terms, unapproved, unrecorded
-from kfm.keys.attest import check_attestation, check_witnesses
+from kfm.keys.attest import check_attestation
 from kfm.keys.trust import (
     BadRoot,
     Head,
@@ -33,6 +33,7 @@ from kfm.keys.trust import (
     named_signers,
     out_of_step,
 )
+from kfm.keys.witness import check_witnesses
 from kfm.model import canonical, ids
 from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, RootAt

@@ -14,8 +14,8 @@ from typing import Any
 
 from kfm.connectors.base import TransformResult, toolchain
 from kfm.connectors.operations import Chain, TransformJob
-from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import Vaults
+from kfm.keys.key_folder import KeyFolder
 from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.clock import Clock, SystemClock

@@ -11,8 +11,8 @@ from kfm.channel.chain import Channel
 from kfm.connectors.base import TransformResult
 from kfm.connectors.operations import TransformJob
 from kfm.fetch.base import Fetcher
-from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import SEALED, Vaults, Veil
+from kfm.keys.key_folder import KeyFolder
 from kfm.model import canonical, ids, labels
 from kfm.model.clock import Clock
 from kfm.model.dataset import DatasetEntry
