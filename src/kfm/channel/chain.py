@@ -5,7 +5,6 @@ point.
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from kfm.keys.key_folder import KeyFolder
 from kfm.keys.trust import Head, Trust, led_to, out_of_step, statement, unwrap
 from kfm.model import ids
 from kfm.model.approval import Terms
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, Lifted
 from kfm.model.content import (
     EVERYTHING,
@@ -105,7 +105,7 @@ class Channel:
             )
         return self._pasts[head.digest]
 
-    def _decode(self, document: dict[str, Any], generation: int) -> GenerationPredicate:
+    def _decode(self, document: Json, generation: int) -> GenerationPredicate:
         try:
             found = msgspec.convert(document["predicate"], GenerationPredicate)
         except (KeyError, msgspec.ValidationError) as error:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.paths import capture_folder, raw_folder
 from kfm.zones.base import Zone
@@ -29,7 +29,7 @@ def capture_files(
     dataset_id: str,
     capture_id: str,
     files: Mapping[str, Path],
-    sources: Sequence[Mapping[str, Any]],
+    sources: Sequence[Json],
 ) -> dict[str, bytes | Path]:
     """Every file of a capture: the bytes as they came, a manifest without times or addresses,
     checksums over both.

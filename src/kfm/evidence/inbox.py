@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress as ignoring
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
 from kfm.fetch.url import FILE
+from kfm.model.canonical import Json
 from kfm.model.content import EVERYTHING, NameKey
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
@@ -23,7 +23,7 @@ from kfm.world.world import World
 __all__ = ["INBOX", "brought", "destroy", "others", "scope", "swept", "written"]
 
 INBOX = "inbox"
-Rules = Sequence[Mapping[str, Any]]  # those of a generation: what it withdrew
+Rules = Sequence[Json]  # those of a generation: what it withdrew
 
 
 def scope(suppress: Rules) -> str | None:

@@ -2,12 +2,13 @@
 were.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.zones.base import Zone
 
 __all__ = ["pack", "unpacked"]
@@ -15,7 +16,7 @@ __all__ = ["pack", "unpacked"]
 
 def pack(
     zone: Zone,
-    lines: Sequence[Mapping[str, Any]],
+    lines: Sequence[Json],
     files: Sequence[str],
     path: Callable[[str], str],
     noted: Callable[[str, str], None],

@@ -3,11 +3,10 @@ was left out.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate
 from kfm.model.receipt import Promotion
 from kfm.model.verdict import REQUIRED
@@ -16,7 +15,7 @@ __all__ = ["missing_proofs"]
 
 
 def missing_proofs(
-    receipt: Mapping[str, Any], made: GenerationPredicate, before: GenerationPredicate | None
+    receipt: Json, made: GenerationPredicate, before: GenerationPredicate | None
 ) -> list[str]:
     """What nothing in the evidence of a promotion shows, in words; `before` is the promotion before
     it in the same channel.

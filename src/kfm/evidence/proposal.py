@@ -4,7 +4,7 @@ and good for exactly one candidate.
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from kfm.keys.trust import TrustedKey, statement
 from kfm.model import canonical, ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.change import CHANGE, Measured
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
@@ -139,7 +140,7 @@ def run_of(world: World, number: int) -> LedgerRow:
     return row
 
 
-def members(world: World, row: LedgerRow, proposal: Proposal, digest: str) -> dict[str, Any]:
+def members(world: World, row: LedgerRow, proposal: Proposal, digest: str) -> Json:
     """What an approval speaks of; any of them changed voids it."""
     return {
         "dataset_id": row.dataset_id,
@@ -213,7 +214,7 @@ def builder_of(world: World, row: LedgerRow) -> str:
         return ""
 
 
-def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
+def labels_of(world: World, dataset_id: str) -> Json:
     entry = world.registry(dataset_id)
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
@@ -388,7 +389,7 @@ def rejected_by(world: World, row: LedgerRow) -> str | None:
 def _judge(
     world: World,
     raw: bytes,
-    now_true: Mapping[str, Any],
+    now_true: Json,
     builder: str,
     seen: set[str],
     entries: Sequence[Terms],
@@ -400,7 +401,7 @@ def _judge(
         return Judged(name="?", keyid="", valid=False, why=getattr(error, "happened", str(error)))
     said = msgspec.to_builtins(approval)
     differs = {k: (said.get(k), v) for k, v in now_true.items() if said.get(k) != v}
-    common: dict[str, Any] = {
+    common: Json = {
         "name": key.name,
         "keyid": key.keyid,
         "run_id": approval.run_id,
@@ -612,12 +613,12 @@ def _record(world: World, row: LedgerRow) -> bytes:
     return canonical.dumps(msgspec.to_builtins(recorded)) + b"\n"
 
 
-def _envelopes(files: Iterable[bytes]) -> tuple[dict[str, Any], ...]:
+def _envelopes(files: Iterable[bytes]) -> tuple[Json, ...]:
     """Signed files as they stand in the record; a damaged one says nothing."""
     found = []
     for raw in files:
         with contextlib.suppress(msgspec.DecodeError):
-            found.append(msgspec.json.decode(raw, type=dict[str, Any]))
+            found.append(msgspec.json.decode(raw, type=Json))
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ from kfm.connectors.base import CaptureRefused, Refusal, TransformResult
 from kfm.evidence.run_files import read_run_file
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column
@@ -296,15 +297,15 @@ class _Made:
 
     mark: Mark | None
     row: LedgerRow | None
-    record: dict[str, Any]
+    record: Json
 
     @property
     def input_hash(self) -> str:
         return self.mark.input_hash if self.mark is not None else ""
 
     @property
-    def corrections(self) -> dict[str, Any]:
-        found: dict[str, Any] = (self.record.get("spec") or {}).get("corrections", {})
+    def corrections(self) -> Json:
+        found: Json = (self.record.get("spec") or {}).get("corrections", {})
         return found
 
 
@@ -422,11 +423,9 @@ class Desk:
             private=self.private,
         )
 
-    def _report(self, run_id: str) -> dict[str, Any]:
+    def _report(self, run_id: str) -> Json:
         with _opened(self.world, self.id, quarantine_path(self.id, run_id, "report.json")) as path:
-            found: dict[str, Any] = (
-                msgspec.json.decode(path.read_bytes()) if path is not None else {}
-            )
+            found: Json = msgspec.json.decode(path.read_bytes()) if path is not None else {}
             return found
 
     def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: _Fixed) -> Any:

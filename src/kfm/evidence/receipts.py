@@ -15,6 +15,7 @@ from kfm.evidence.packs import pack, unpacked
 from kfm.evidence.run_files import started_at
 from kfm.keys.commitments import Veil
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied
 from kfm.model.job import INGEST
@@ -89,7 +90,7 @@ def _planned(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Plan
     return _done(world, row, records, "plan", Planned)
 
 
-def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
+def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Json:
     """run_record.json: everything needed to say what was asked, and to ask it again."""
     plan, pin = _planned(world, row, records), _done(world, row, records, "pin", Pinned)
     return {
@@ -135,12 +136,12 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
     }
 
 
-def _uncounted(records: Mapping[str, Any]) -> dict[str, Any]:
+def _uncounted(records: Json) -> Json:
     """Where sealed records lie, by which digest they are known, and not how many they are: that is
     nobody's business.
     """
     return {
-        k: _uncounted(v) if isinstance(v, Mapping) else v
+        k: _uncounted(v) if isinstance(v, dict) else v
         for k, v in records.items()
         if k not in ("rows", "size", "columns", "counts")
     }
@@ -154,7 +155,7 @@ def _tool_versions(world: World) -> dict[str, str]:
 
 def _report(
     world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None
-) -> dict[str, Any]:
+) -> Json:
     """validation_report.json: five sections, each with check, value, threshold and verdict."""
     part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
     verdicts = judged.verdicts if judged is not None else ()
@@ -246,7 +247,7 @@ _UNSEEN = "not looked at"
 _WORLD = [-180, -90, 180, 90]
 
 
-def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[str, Any]:
+def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> Json:
     """One line of the report; `passed` None: there is nothing to look at."""
     return {
         "check": check,
@@ -256,7 +257,7 @@ def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[
     }
 
 
-def _geo(part: PartDone | None, registry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _geo(part: PartDone | None, registry: Json) -> list[Json]:
     """Where the records lie, in which coordinates, and whether their shapes are whole."""
     bbox, quality = part.bbox if part is not None else None, registry.get("quality") or {}
     wanted = list((registry.get("extent") or {}).get("bbox") or _WORLD)
@@ -288,7 +289,7 @@ def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
     )
 
 
-def _time(part: PartDone | None, registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
+def _time(part: PartDone | None, registry: Json, win: str) -> list[Json]:
     """When the records speak of, against the window that was asked for and the time the registry
     names.
     """
@@ -342,8 +343,8 @@ def _between(
 
 
 def _manifest(
-    row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, Any]
-) -> dict[str, Any]:
+    row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, object]
+) -> Json:
     """run_manifest.json: the promotion contract; `failed`: so did its assembly."""
     return {
         "run_id": row.run_id,
@@ -367,12 +368,12 @@ _SAID = ("columns", "crs", "window", "spdx", "labels", "rules")
 _WITHHELD = "What it says of private records is sealed in the journal."
 
 
-def without_values(reasons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_values(reasons: Sequence[Json]) -> list[Json]:
     """Reasons by code and remedy: a message may quote records."""
     return [{**reason, "message": _WITHHELD} for reason in reasons]
 
 
-def report_without_values(report: dict[str, Any]) -> dict[str, Any]:
+def report_without_values(report: Json) -> Json:
     """What was checked and how it ended; the values themselves are in the journal, which is
     sealed.
     """
@@ -380,13 +381,13 @@ def report_without_values(report: dict[str, Any]) -> dict[str, Any]:
         name: [c if c["check"] in _SAID else {**c, "value": None} for c in section]
         for name, section in report["sections"].items()
     }
-    told: dict[str, Any] = {
+    told: Json = {
         name: without_values(report[name]) for name in ("review", "reasons") if name in report
     }
     return {**report, **told, "sections": checks, "warnings": []}
 
 
-def manifest_without_values(manifest: dict[str, Any]) -> dict[str, Any]:
+def manifest_without_values(manifest: Json) -> Json:
     artifacts = {
         path: {k: a[k] for k in ("digest", "release", "from") if k in a}
         for path, a in manifest["artifacts"].items()
@@ -408,7 +409,7 @@ def _receipt(
     records: Sequence[WalRecord],
     digests: Mapping[str, str],
     finished_at: str,
-) -> dict[str, Any]:
+) -> Json:
     judged, plan = _done(world, row, records, "assemble", Assembled), _planned(world, row, records)
     part = _done(world, row, records, "transform", PartDone)
     failed = row.state in ("FAILED", "REJECTED")
@@ -668,7 +669,7 @@ def read_receipt(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def outcome_of(row: LedgerRow) -> dict[str, Any]:
+def outcome_of(row: LedgerRow) -> Json:
     """How a run that is not in a channel ended; what reindex reads."""
     return {
         "run_id": row.run_id,

@@ -1,11 +1,11 @@
 """run_end: the last lines every run leaves, whatever became of it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.append_times import appended_at
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.model.job import Request, Trace
@@ -132,7 +132,7 @@ def end_parts(
 def close_log(
     world: World,
     log: RunLog,
-    idempotency: Mapping[str, Any],
+    idempotency: Json,
     *,
     source_id: str,
     trigger: str,
@@ -140,7 +140,7 @@ def close_log(
     elapsed_ms: int,
     artifacts: int = 0,
     level: str = "info",
-    fields: Mapping[str, Any] | None = None,
+    fields: Json | None = None,
 ) -> None:
     """Telemetry, then the ledger's last word, then the key and what became of it."""
     state = idempotency["state"]
@@ -168,7 +168,7 @@ def close_log(
     log.idempotency(_told(world, log.dataset_id, idempotency))
 
 
-def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+def _told(world: World, dataset_id: str, state: Json) -> Json:
     """What may be told of a private input: validators and keys that follow its content become
     commitments.
     """
@@ -191,7 +191,7 @@ def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, 
 def idempotency_state(
     run_id: str,
     dataset_id: str,
-    sources: Sequence[Mapping[str, Any]],
+    sources: Sequence[Json],
     *,
     window: str,
     pipeline_version: str,
@@ -199,7 +199,7 @@ def idempotency_state(
     spec_hash: str,
     state: str,
     output_keys: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Json:
     """`idempotency.json`; several sources as a list beside the first."""
     found = {
         "run_id": run_id,

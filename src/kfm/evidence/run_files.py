@@ -5,9 +5,9 @@ addresses.
 import datetime as dt
 import re
 from functools import partial
-from typing import Any
 
 from kfm.evidence.packs import pack, unpacked
+from kfm.model.canonical import Json
 from kfm.model.paths import noops_folder, noops_path, run_folder, run_path, runs_folder
 from kfm.world.world import World
 from kfm.zones.base import Zone
@@ -85,7 +85,7 @@ def pack_noops(world: World, dataset_id: str) -> int:
     return len(rows)
 
 
-def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
+def _packed(zone: Zone, dataset_id: str, run_id: str) -> Json:
     base = run_folder(dataset_id, run_id)
     return {
         "run_id": run_id,

@@ -3,11 +3,11 @@
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kfm.channel.chain import last_act
 from kfm.evidence.approval_count import not_agreed
 from kfm.evidence.version_records import origin_of
+from kfm.model.canonical import Json
 from kfm.model.job import INGEST
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
@@ -31,7 +31,7 @@ class Shown:
     row: LedgerRow | None = None
 
 
-def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
+def dataset_status(world: World, dataset_id: str) -> Json:
     """One row of `kfm status --json`."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))

@@ -1,7 +1,6 @@
 """The records of a version: what its folder holds beside the data, and how catalogs describe it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from kfm.evidence.removed import removed_versions
 from kfm.keys.attest import provenance
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation, LedgerRow
@@ -50,7 +50,7 @@ def version_listing(
     return data, {path: digest for path, digest in listed.items() if path not in data}
 
 
-def version_facts(candidate: Candidate) -> dict[str, Any]:
+def version_facts(candidate: Candidate) -> Json:
     """`version.json`: what a version is, without run, time or anything of an input."""
     facts = {
         name: msgspec.to_builtins(getattr(candidate, name))
@@ -63,11 +63,9 @@ def version_facts(candidate: Candidate) -> dict[str, Any]:
     return facts
 
 
-def read_facts(zone: Zone, dataset_id: str, version_id: str) -> dict[str, Any]:
+def read_facts(zone: Zone, dataset_id: str, version_id: str) -> Json:
     """The facts of a version that lies in `processed`."""
-    facts: dict[str, Any] = canonical.loads(
-        zone.read(version_path(dataset_id, version_id, "version.json"))
-    )
+    facts: Json = canonical.loads(zone.read(version_path(dataset_id, version_id, "version.json")))
     return facts
 
 
@@ -82,7 +80,7 @@ def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
 
 def describe(
     entry: DatasetEntry,
-    facts: Mapping[str, Any],
+    facts: Json,
     *,
     generation: int | None = None,
     previous: Sequence[str] = (),
@@ -128,7 +126,7 @@ def describe(
 
 
 def version_records(
-    world: World, entry: DatasetEntry, candidate: Candidate, sources: Sequence[Mapping[str, Any]]
+    world: World, entry: DatasetEntry, candidate: Candidate, sources: Sequence[Json]
 ) -> dict[str, bytes]:
     """Every record of a version folder, path -> bytes; the same candidate always gives the same
     ones.
@@ -156,9 +154,7 @@ def version_records(
     return {**found, ATTESTATION: world.keys.sign(statement)}
 
 
-def dependencies(
-    world: World, dataset_id: str, sources: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def dependencies(world: World, dataset_id: str, sources: Sequence[Json]) -> list[Json]:
     """What went in: by digest, or by commitment where the input is not public."""
     private = world.is_private(dataset_id)
     return [
@@ -224,7 +220,7 @@ def derived_prov(
     )
 
 
-def _prov_step(step: Mapping[str, Any]) -> dict[str, Any]:
+def _prov_step(step: Json) -> Json:
     settings = {k: v for k, v in step.items() if k not in ("step", "discharges")}
     return {
         "id": step["step"],

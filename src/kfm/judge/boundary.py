@@ -2,10 +2,10 @@
 official bytes for somebody.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, 
 from kfm.judge.gates.mandatory import labels, licence, registered
 from kfm.judge.release import candidate_of, digest_of, open_table
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
@@ -186,7 +187,7 @@ def _reasons(decision: Decision) -> tuple[Reason, ...]:
     )
 
 
-def _grants(world: World, dataset_id: str, reader: Reader) -> list[dict[str, Any]]:
+def _grants(world: World, dataset_id: str, reader: Reader) -> list[Json]:
     """What stewards signed for this reader; a word that is not theirs, or not signed, is none."""
     if reader.name is None:
         return []
@@ -242,10 +243,10 @@ def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
     return ref
 
 
-def columns_of(world: World, text: str, reader: Reader = NOBODY) -> list[dict[str, Any]]:
+def columns_of(world: World, text: str, reader: Reader = NOBODY) -> list[Json]:
     """The columns of the version a reference means, as the catalog names them. Raises `Denied`."""
     ref = cited(world, text, reader)
-    found: list[dict[str, Any]] = read_facts(world.data, ref.dataset_id, ref.version_id)["schema"]
+    found: list[Json] = read_facts(world.data, ref.dataset_id, ref.version_id)["schema"]
     return found
 
 
@@ -327,7 +328,7 @@ def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
     )
 
 
-def _unsealed(world: World, dataset_id: str, artifact: Mapping[str, Any]) -> Path:
+def _unsealed(world: World, dataset_id: str, artifact: Json) -> Path:
     """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this
     world is.
     """

@@ -3,7 +3,6 @@ policy look at it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,6 +18,7 @@ from kfm.judge.release import is_withheld, release_marks
 from kfm.keys.attest import check_attestation
 from kfm.model import labels
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
@@ -209,12 +209,12 @@ def _first(world: World, evidence: Evidence) -> tuple[Verdict, ...]:
     return judge_all([g for g in world.gates if not g.hears], evidence)
 
 
-def asked_of(world: World, candidate: Candidate, evidence: Evidence) -> dict[str, Any]:
+def asked_of(world: World, candidate: Candidate, evidence: Evidence) -> Json:
     """What the policy would be asked about a candidate."""
     return policy_question(candidate, evidence, _first(world, evidence))
 
 
-def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
+def asked_dataset(dataset_id: str, e: Evidence) -> Json:
     """The dataset as every question to the rules names it."""
     entry = e.entry
     return {
@@ -233,7 +233,7 @@ def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
 
 def policy_question(
     candidate: Candidate, e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)
-) -> dict[str, Any]:
+) -> Json:
     """What the policy is asked about a candidate."""
     release = e.entry.release if e.entry is not None else None
     records = ["dcat", "prov", *(["stac"] if candidate.bbox else [])]

@@ -3,7 +3,6 @@ where they are private.
 """
 
 from pathlib import Path
-from typing import Any
 
 from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.version_records import read_facts
@@ -15,6 +14,7 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
+from kfm.model.canonical import Json
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.ledger import Generation, LedgerRow, denial_codes
@@ -61,7 +61,7 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
     return Fetched(status=200, final_url=url, etag=validator, size=found.size, digest=found.digest)
 
 
-def _official(world: World, head: Generation) -> dict[str, Any]:
+def _official(world: World, head: Generation) -> Json:
     """The records the official version was released from, or the version itself where nothing
     was.
     """
@@ -85,7 +85,7 @@ def _official(world: World, head: Generation) -> dict[str, Any]:
     return found
 
 
-def _owing(world: World, head: Generation) -> dict[str, Any]:
+def _owing(world: World, head: Generation) -> Json:
     """An input that never was official counts when nothing but an obligation kept it from being
     shown; a withdrawn one never does.
     """

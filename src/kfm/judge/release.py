@@ -15,6 +15,7 @@ from kfm.evidence.version_records import read_facts
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.content import rules_in
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
@@ -70,7 +71,7 @@ def candidate_of(world: World, dataset_id: str, run_id: str) -> Candidate | None
 
 def suppress_rules(
     world: World, dataset_id: str, suppressed: Mapping[str, str]
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[Json, ...]:
     """The rules of every withdrawal of records or areas. Each is kept on the restricted side and
     must be the one that was signed.
     """
@@ -112,14 +113,14 @@ def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch
     return into
 
 
-def is_withheld(artifact: Mapping[str, Any]) -> bool:
+def is_withheld(artifact: Json) -> bool:
     """Whether an artifact is records that were not released: it is its sealed bytes, and nothing
     else can be shown of it.
     """
     return str(artifact["from"]).endswith(SEALED) and "at_rest" not in artifact
 
 
-def digest_of(world: World, artifact: Mapping[str, Any]) -> str | None:
+def digest_of(world: World, artifact: Json) -> str | None:
     """The digest of an artifact as it lies there now, None when it is missing; of one that is
     sealed at rest what it was released as.
     """
@@ -139,7 +140,7 @@ def store_table(
     scratch: Path,
     rows: int,
     shown: bool = False,
-) -> dict[str, Any]:
+) -> Json:
     """Keep a table as a part, sealed or plain. `shown`: it was released, so what names it is its
     own digest, sealed or not.
     """
@@ -285,7 +286,7 @@ def govern_job(
     table: Path,
     name: str,
     schema: tuple[Any, ...],
-    rules: tuple[dict[str, Any], ...],
+    rules: tuple[Json, ...],
     digest: str,
     *,
     released: bool = True,
@@ -315,24 +316,24 @@ def govern_job(
 class Released(NamedTuple):
     """One table that was released."""
 
-    table: dict[str, Any]  # where it lies
+    table: Json  # where it lies
     result: TransformResult
     # where it lies, sealed, what explains its rows; None: they are records, which explain
     # themselves
-    explained: dict[str, Any] | None
+    explained: Json | None
 
 
 def release(
     world: World,
     entry: DatasetEntry,
-    stored: Mapping[str, Any],
+    stored: Json,
     name: str,
     result: TransformResult,
-    rules: tuple[dict[str, Any], ...],
+    rules: tuple[Json, ...],
     scratch: Path,
     work: Keeper | None = None,
     *,
-    last: Mapping[str, Any] | None = None,
+    last: Json | None = None,
 ) -> Released:
     """One table released by the registry's rules and without what was withdrawn.
 
@@ -352,13 +353,13 @@ def release(
 def governed(
     world: World,
     entry: DatasetEntry,
-    stored: Mapping[str, Any],
+    stored: Json,
     name: str,
     result: TransformResult,
-    rules: tuple[dict[str, Any], ...],
+    rules: tuple[Json, ...],
     scratch: Path,
     *,
-    last: Mapping[str, Any] | None = None,
+    last: Json | None = None,
 ) -> TransformResult:
     """The same in `scratch` alone: nothing is kept of it yet."""
     if not name.endswith(".parquet"):
@@ -407,7 +408,7 @@ def keep_released(
 
 
 def explained_before(
-    world: World, entry: DatasetEntry, last: Mapping[str, Any] | None, scratch: Path
+    world: World, entry: DatasetEntry, last: Json | None, scratch: Path
 ) -> Path | None:
     """What explained the public rows of now, as a file; None where none are explained.
 

@@ -2,10 +2,10 @@
 a generation names.
 """
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from kfm.model.canonical import Json
 
 __all__ = ["ACCEPT", "Approval", "Recorded", "Terms"]
 
@@ -25,7 +25,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
     policy_digest: str
     registry_digest: str
-    labels: dict[str, Any]
+    labels: Json
     base_generation: int
     expires: str
     name: str
@@ -68,7 +68,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     terms: tuple[Terms, ...]  # of the dataset, then of everything it is made from
     asked: tuple[str, ...]  # what gates wanted a person to look at
     canary: bool
-    signed: dict[str, Any]  # what every approval speaks of
-    approvals: tuple[dict[str, Any], ...]  # the envelopes
-    acceptances: tuple[dict[str, Any], ...]
-    grants: tuple[dict[str, Any], ...]
+    signed: Json  # what every approval speaks of
+    approvals: tuple[Json, ...]  # the envelopes
+    acceptances: tuple[Json, ...]
+    grants: tuple[Json, ...]

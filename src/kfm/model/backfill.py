@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
 from kfm.model.errors import UsageError
@@ -364,7 +365,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None
     run_id: str
     grid: list[Bucket]
-    failing: list[dict[str, Any]]  # {n, window, partition, run_id, attempts, reason}
+    failing: list[Json]  # {n, window, partition, run_id, attempts, reason}
     next: str
 
 

@@ -1,11 +1,10 @@
 """What would become official: the tables of a run, and everything said of them."""
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.journal import Stored
@@ -44,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     profile: dict[str, ColumnProfile]
     bbox: tuple[float, float, float, float] | None
     interval: tuple[str, str] | None
-    steps: tuple[dict[str, Any], ...]
+    steps: tuple[Json, ...]
     invalid_geometries: int = 0
     # how the data were obtained; unset: from upstream itself
     origin: tuple[str, ...] | UnsetType = UNSET

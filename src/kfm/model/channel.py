@@ -1,8 +1,10 @@
 """What a channel generation says."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+
+from kfm.model.canonical import Json
 
 __all__ = ["GenerationPredicate", "Kind", "Lift", "Lifted", "RootAt"]
 
@@ -49,7 +51,7 @@ class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     prev: str | None  # digest of the file before
     reason: str
     forced: bool = False  # a forced promote lifts the hold of a rollback on its content
-    suppress: list[dict[str, Any]] = []  # a withdrawal carries its own rule
+    suppress: list[Json] = []  # a withdrawal carries its own rule
     root: RootAt | None = None  # the trust root it was made under; None: before roots were recorded
     # of what the registry asked for when it was promoted; "": made before approvals were recorded
     terms_digest: str = ""

@@ -1,8 +1,10 @@
 """What a connector says of its source, and the receipt each of its stages leaves."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from kfm.model.canonical import Json
 
 __all__ = ["ABILITIES", "Ability", "Capabilities", "Stage", "StageReceipt"]
 
@@ -55,6 +57,6 @@ class StageReceipt(
     generation: int | None = None
     files: tuple[str, ...] = ()  # what it wrote or relies on, below its zone roots
     zones: dict[str, str] = {}  # zone -> the folder given for it; empty: the workspace's own
-    batches: tuple[dict[str, Any], ...] = ()  # backfill: {window, state, run_id, …}
+    batches: tuple[Json, ...] = ()  # backfill: {window, state, run_id, …}
     next: str = ""
     dry_run: bool = False

@@ -2,11 +2,12 @@
 configuration.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.model.canonical import Json
 from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
 from kfm.model.kinds import KINDS
 
@@ -157,7 +158,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     urls: tuple[str, ...] = ()  # more addresses of the same kind, read after `url`
     format: Format = ""  # what the bytes are; empty: the one format of `kind`
     # what this kind of source wants to know; its page in docs/sources says what there is
-    options: dict[str, Any] = {}
+    options: Json = {}
     datasets: tuple[DatasetId, ...] = ()  # join only: the datasets whose newest records are joined
     join_on: tuple[str, ...] = ()  # join only: the columns they have in common
     encoding: str | None = None  # None: a byte order mark or UTF-8
@@ -343,11 +344,11 @@ class UpdaterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     publisher: Literal["local", "noop", "trace"] = "local"
 
 
-def spelled(entry: DatasetEntry) -> dict[str, Any]:
+def spelled(entry: DatasetEntry) -> Json:
     """An entry as its digests are made of it. Keys that came later are UNSET where nobody states
     them, so they change no digest.
     """
-    plain: dict[str, Any] = msgspec.to_builtins(entry)
+    plain: Json = msgspec.to_builtins(entry)
     # what went without saying when the first digests were made
     plain["source"].setdefault("max_bytes", 64 * 2**30)
     return plain

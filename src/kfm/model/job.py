@@ -3,10 +3,11 @@ is tried again.
 """
 
 import zlib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.ids import DATASET_ID_PATTERN
 
@@ -53,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     win: str = ""
     inputs: tuple[Input, ...] = ()  # empty with a dataset: that dataset
-    parameters: dict[str, Any] = {}
+    parameters: Json = {}
     requested_by: str = "system"
     pool: str = ""  # empty: the pool of its row, else default
     priority: int = 0  # higher comes first
@@ -74,7 +75,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     requested_by: Annotated[str, msgspec.Meta(pattern=r"^(system|user:.+)$")]
     requested_at: str
     inputs: tuple[Input, ...]
-    parameters: dict[str, Any]
+    parameters: Json
     trace: Trace
 
 

@@ -2,11 +2,10 @@
 older kfm did not say is unset.
 """
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.plan import Plan
@@ -36,7 +35,7 @@ __all__ = [
 # artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a
 # released table that is not official yet;
 # of sealed records also `explained`, the same of what explained the public rows made from them
-Stored = dict[str, dict[str, Any]]
+Stored = dict[str, Json]
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +43,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan
     plan_hash: str
-    spec: dict[str, Any] | None = None
+    spec: Json | None = None
     spec_file_hash: str | None = None
     receipt_path: str | UnsetType = UNSET
     base_generation: int | UnsetType = UNSET
     request_reason: str | UnsetType = UNSET  # why a person asked for it
 
     @property
-    def registry(self) -> dict[str, Any]:
+    def registry(self) -> Json:
         """The registry entry it was asked for under."""
         return (self.spec or {}).get("registry") or {}
 
@@ -64,7 +63,7 @@ class AssemblyPlanned(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     plan_hash: str
     base_generation: int
-    spec: dict[str, Any]
+    spec: Json
     spec_file_hash: str | None
     receipt_path: str
 
@@ -104,7 +103,7 @@ class PartDone(msgspec.Struct, frozen=True, kw_only=True):
     # of their list
     part: str
     # of an assembly: the table its parts were merged into, where they were
-    stored: dict[str, Any] | UnsetType | None = UNSET
+    stored: Json | UnsetType | None = UNSET
     artifact: str
     books: Books
     schema: tuple[Column, ...]
@@ -139,7 +138,7 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     output_keys: tuple[str, ...]
     licence: str | None
     labels: dict[str, str | None]
-    steps: tuple[dict[str, Any], ...]
+    steps: tuple[Json, ...]
     profile: dict[str, ColumnProfile]
     rows: dict[str, int]
     warnings: tuple[str, ...] | UnsetType = UNSET

@@ -3,10 +3,11 @@ them.
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import UNSET
 
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry, Release
 
 __all__ = [
@@ -86,11 +87,11 @@ def explains(release: Release | None) -> bool:
     )
 
 
-def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
+def release_steps(release: Release | None) -> tuple[Json, ...]:
     """What a release does, step by step, in the words of the registry: settings, never a count."""
     if release is None:
         return ()
-    steps: list[dict[str, Any]] = []
+    steps: list[Json] = []
     if release.show is not UNSET:
         steps.append({"step": "show", "columns": list(release.show)})
     elif release.withhold:  # as releases were written before they said what they show

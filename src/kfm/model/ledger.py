@@ -1,11 +1,12 @@
 """Rows of the store as records: runs, journals, jobs, and what is indexed from evidence."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
 
 __all__ = [
@@ -272,7 +273,7 @@ def is_older(said: str, official: str) -> bool:
     return bool(said and official) and said < official
 
 
-def after_stamp(sources: Sequence[Mapping[str, Any]], official: str) -> str:
+def after_stamp(sources: Sequence[Json], official: str) -> str:
     """The sources of a run that begins, with the stamp of what is official then: a resumed or
     rebuilt run compares with the same one.
     """

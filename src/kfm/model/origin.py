@@ -2,8 +2,9 @@
 everything that speaks of them.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+
+from kfm.model.canonical import Json
 
 __all__ = ["SAMPLE", "origins_of", "recorded_as", "told", "worded"]
 
@@ -16,7 +17,7 @@ def recorded_as(digest: str) -> str:
     return f"{_REPLAY}{digest}"
 
 
-def origins_of(sources: Iterable[Mapping[str, Any]], before: Iterable[str] = ()) -> list[str]:
+def origins_of(sources: Iterable[Json], before: Iterable[str] = ()) -> list[str]:
     """What is said of data made from these sources, on top of data with the origins `before`."""
     return sorted({*before, *(str(s["origin"]) for s in sources if s.get("origin"))})
 

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from kfm.model.canonical import Json
+
 __all__ = [
     "IdempotencyState",
     "LogLine",
@@ -93,7 +95,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provenance: Provenance
     errors: tuple[ReceiptError, ...]
     dry_run: bool = False
-    parameters: dict[str, Any] = {}  # of jobs that are not ingests
+    parameters: Json = {}  # of jobs that are not ingests
     request_reason: str = ""  # why a person asked for it
     correlation_id: str = ""
     # what whoever relies on the outputs should know of how they were made
@@ -131,8 +133,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_id: str | None
     rows_read: int
     rows_written: int
-    sources: tuple[dict[str, Any], ...]
-    spec: dict[str, Any] | None
+    sources: tuple[Json, ...]
+    spec: Json | None
     started_at: Moment
     tool_versions: dict[str, str]
     git_sha: str | msgspec.UnsetType | None = msgspec.UNSET  # as in a receipt
@@ -143,7 +145,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: str = ""  # of an assembling run: the digest of the list of parts it pinned
     # of a private dataset: the sealed records that the official version stood for when it was
     # pinned
-    records: dict[str, Any] = {}
+    records: Json = {}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,9 +188,9 @@ class RunManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     version_digest: str | None
     base_generation: int | None
     generation: int | None
-    artifacts: dict[str, dict[str, Any]]
+    artifacts: dict[str, Json]
     output_keys: tuple[str, ...]
-    verdicts: tuple[dict[str, Any], ...]
+    verdicts: tuple[Json, ...]
     dry_run: bool = False
 
 

@@ -3,10 +3,11 @@ visits.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetId, Identifier
 
 __all__ = ["CADENCES", "Schedule", "VisitRow", "trigger_of", "without_emitter"]
@@ -22,7 +23,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     dataset: DatasetId | None = None  # this, or `job_type`
     job_type: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]*(\.[a-z][a-z_]*)?$")] | None = None
-    parameters: dict[str, Any] = {}  # of `job_type`
+    parameters: Json = {}  # of `job_type`
     # real-time, daily, weekly, annual, static; a length such as 6h; or a cron line. None: the
     # registry's
     cadence: str | None = None

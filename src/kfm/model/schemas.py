@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.model import backfill, channel, connector, dataset, job, ledger, plan, receipt, schedule
+from kfm.model.canonical import Json
 
 __all__ = ["documents", "write"]
 
@@ -38,12 +38,12 @@ RECORDS: dict[str, type] = {
 }
 
 
-def documents() -> dict[str, dict[str, Any]]:
+def documents() -> dict[str, Json]:
     """File name -> schema."""
     found = {}
     for name, record in RECORDS.items():
         # tuples become arrays
-        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(record)))
+        body: Json = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(record)))
         found[f"{name}.json"] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"kfm://schemas/{name}.json",

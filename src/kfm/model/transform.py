@@ -1,10 +1,11 @@
 """What a transform answers: the books of what it read, and the table it left."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 
@@ -71,7 +72,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     token: str | None = None  # acquire: the change token found
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     # govern: what was done, in public words: {step, discharges, ...settings}
-    steps: tuple[dict[str, Any], ...] = ()
+    steps: tuple[Json, ...] = ()
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
     # govern: the records that its last suppression rule names, and those only it names
     fits: tuple[Count, Count] | UnsetType = UNSET

@@ -1,11 +1,12 @@
 """What a promotion is judged on, and the verdict that carries every reason."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 
@@ -49,19 +50,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     entry: DatasetEntry | None
     expected: dict[str, str]  # artifact path -> digest, as the candidate lists them
     found: dict[str, str | None]  # the same paths, read back from the zone
-    schema: tuple[dict[str, Any], ...]  # of the candidate
-    books: dict[str, Any]
+    schema: tuple[Json, ...]  # of the candidate
+    books: Json
     proposal: int | None = None  # its number, which advised commands name
-    released: dict[str, Any] | None = None  # the books of the release, when there was one
+    released: Json | None = None  # the books of the release, when there was one
     partial: bool = False
     # the generation whose withdrawal keeps this content out
     suppressed: str | UnsetType | None = UNSET
     rows: int = 0
-    profile: dict[str, Any] = {}
+    profile: Json = {}
     invalid_geometries: int = 0
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
-    before: dict[str, Any] | None = None  # facts of the version that is official now
+    before: Json | None = None  # facts of the version that is official now
     # (when this answer was made, when the official one was), by upstream's own word
     older: tuple[str, ...] = ()
     change: Measured | None = None  # against the version it was assembled on; None: there is none

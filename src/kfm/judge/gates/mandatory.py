@@ -3,11 +3,11 @@ with a remedy.
 """
 
 from shlex import quote
-from typing import Any
 
 from msgspec import UNSET
 
 from kfm.judge.gates.quality import quality
+from kfm.model.canonical import Json
 from kfm.model.labels import CARE_LABELS, OBLIGATIONS
 from kfm.model.licences import restrictions
 from kfm.model.looks import shown_looks
@@ -373,7 +373,7 @@ def _unseen(what: str, whether: str) -> Reason:
     )
 
 
-def _unbalanced(b: dict[str, Any], what: str) -> Reason | None:
+def _unbalanced(b: Json, what: str) -> Reason | None:
     if b.get("read") == -1:
         return _no(
             "books.missing",

@@ -3,8 +3,8 @@ last version.
 """
 
 import datetime as dt
-from typing import Any
 
+from kfm.model.canonical import Json
 from kfm.model.change import CHANGE, FEW, told
 from kfm.model.dataset import change_limits
 from kfm.model.verdict import Evidence, Reason, Verdict
@@ -14,7 +14,7 @@ __all__ = ["quality", "rows_of"]
 _NAMED = 12  # columns in a note
 
 
-def rows_of(facts: dict[str, Any]) -> int:
+def rows_of(facts: Json) -> int:
     """Rows of a version, all artifacts together."""
     return sum(a.get("rows") or 0 for a in facts["artifacts"].values())
 
@@ -63,7 +63,7 @@ def _counts(e: Evidence) -> list[Reason]:
     return found
 
 
-def _shares(profile: dict[str, Any], rows: int) -> dict[str, float]:
+def _shares(profile: Json, rows: int) -> dict[str, float]:
     return {name: column["nulls"] / rows for name, column in profile.items()} if rows else {}
 
 
