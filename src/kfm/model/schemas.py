@@ -44,6 +44,9 @@ def documents() -> dict[str, Json]:
     for name, record in RECORDS.items():
         # tuples become arrays
         body: Json = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(record)))
+        for part in body["$defs"].values():
+            if "description" in part:
+                part["description"] = _unwrapped(part["description"])
         found[f"{name}.json"] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"kfm://schemas/{name}.json",
@@ -51,6 +54,11 @@ def documents() -> dict[str, Json]:
             **body,
         }
     return found
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring without the width of our pages."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def write(folder: Path) -> None:
