@@ -23,7 +23,9 @@ class JournalView(View):
     """
 
     def append(self, records: Sequence[WalRecord]) -> None:
-        """Append; the same (wal_id, seq) again is fine when equal but for its time."""
+        """Append; the same (wal_id, seq) again is fine when it is the same record: another, were it
+        only written at another time, has another hash, and what follows would not continue it.
+        """
         ends: dict[str, WalRecord] = {}
         for record in records:
             if self._db.execute(
@@ -39,12 +41,7 @@ class JournalView(View):
 
     def _accept_repeat(self, record: WalRecord) -> None:
         raw = self._one("journal_one", wal_id=record.wal_id, seq=record.seq)
-        old = WalRecord(**dict(raw)) if raw is not None else None
-        same = old is not None and all(
-            getattr(old, f) == getattr(record, f)
-            for f in ("phase", "step_id", "status", "payload", "updater_id", "input_hash")
-        )
-        if not same:
+        if raw is None or WalRecord(**dict(raw)) != record:
             raise IntegrityError(
                 f"Journal {record.wal_id[:12]} has another record {record.seq} already.",
                 expected="the same record or none",
