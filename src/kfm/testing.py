@@ -25,7 +25,7 @@ from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ids import check_dataset_id
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import kind_of
 from kfm.model.window import bounds
 from kfm.run.transform_inputs import transform_job
 from kfm.runners.stages import STAGES, flags_table, parser_of
@@ -295,7 +295,7 @@ def _fixtures(folder: Path, entry: DatasetEntry) -> Iterator[Finding]:
 
 # ---- behaviour -----------------------------------------------------------------------------------
 def _inputs(folder: Path, target: Target) -> list[Path]:
-    kind = KINDS.get(target.entry.source.kind)
+    kind = kind_of(target.entry.source.kind)
     ends = {target.entry.source.format, *((kind.format, *kind.formats) if kind else ())} - {""}
     listed = sorted((folder / "fixtures").glob("*")) if (folder / "fixtures").is_dir() else []
     return [p for p in listed if p.suffix.lstrip(".") in ends and p.name not in (_GOLDEN, _REPLAY)]
@@ -377,7 +377,7 @@ class _Suite:
                 "Correct it.",
             )
             return
-        kind = KINDS.get(self.target.entry.source.kind)
+        kind = kind_of(self.target.entry.source.kind)
         source = self.target.entry.source
         windowed = (
             "{since}" in source.url

@@ -6,9 +6,9 @@ import pytest
 
 from kfm.connectors.base import Refused
 from kfm.connectors.kind import options_of
+from kfm.extras.agencies.nwis import Options
 from kfm.jobs.base import parameters_of
 from kfm.jobs.ingest import JOB
-from kfm.kinds.nwis import Options
 from kfm.model.backfill import plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace.config import new_entry
@@ -23,7 +23,7 @@ ENTRY: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"source": {"url": "https://example.org/t", "format": "cvs"}}, "It may be csv, dly, geojson, grib2, json, nc, parquet, rdb, tif, txt, zip. Did you mean `csv`?"),
+        ({"source": {"url": "https://example.org/t", "format": "cvs"}}, "It may be csv, geojson, json. Did you mean `csv`?"),
         ({"source": {"url": "https://example.org/t", "kind": "delimted"}}, "usgs_quakes. Did you mean `delimited`?"),
         ({"sensitivity": "Publc"}, "It may be aggregate-only, public, restricted, sensitive-location. Did you mean `public`?"),
         ({"merge": "xyz"}, "It may be partition, replace, upsert."),

@@ -100,6 +100,17 @@ def test_a_room_imports_only_what_is_named_for_it(path: Path) -> None:
         assert theirs == mine or theirs in MAY[mine] or promise, f"{mine} imports {module}"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [p for p in MODULES if p.parent in (SRC / "extras" / "agencies", SRC / "extras" / "raster")],
+    **ids,
+)
+def test_a_kind_that_is_an_extra_knows_no_more_than_any_other(path: Path) -> None:
+    mine = name_of(path.parent / "__init__.py")
+    for module in imports(path):
+        assert room(module) in MAY["kinds"] or module.startswith(mine), module
+
+
 def test_no_module_imports_another_in_a_circle() -> None:
     graph = {name_of(p): imports(p) & NAMES for p in MODULES}
     done: set[str] = set()

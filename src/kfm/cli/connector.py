@@ -24,7 +24,7 @@ from kfm.cli.terminal import sign
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.ids import check_dataset_id, check_id
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import KINDS, kind_of
 from kfm.model.mapping import column_names
 from kfm.workspace.config import check_source_url, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
@@ -47,6 +47,15 @@ SYNTHETIC = (  # made up; what a new connector is tried on until its author brin
 )
 
 
+class _Kinds(tuple[str, ...]):
+    """Those that are shown, and among which those count too that a package offers."""
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or kind_of(str(name)) is not None
+
+
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("new", "check"))
     parser.add_argument(
@@ -64,7 +73,7 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument(
         "--kind",
-        choices=("http_file", *KINDS),
+        choices=_Kinds(("http_file", *KINDS)),
         help=(
             "new: the kind of source; default: delimited for a public CSV as --file, else http_file"
         ),
@@ -346,17 +355,15 @@ def _drawn(name: str, args: Namespace) -> tuple[dict[Path, bytes | Path], Json]:
         ) or relative.name == ".gitkeep"
         if path.is_file() and "__pycache__" not in relative.parts and not left_out:
             text = path.read_text().replace("dataset_connector_skeleton", name)
-            text = text.replace("__URL__", source["url"]).replace(
-                "__FORMAT__", source["format"] or KINDS[kind].format
-            )
+            text = text.replace("__URL__", source["url"]).replace("__FORMAT__", source["format"])
             files.setdefault(folder / relative, text.encode())
     return files, entry
 
 
 def _ending(args: Namespace, kind: str) -> str:
     end = str(args.file.name if args.file else args.url.split("?")[0]).rpartition(".")[2].lower()
-    if kind in KINDS:
-        return end if end in KINDS[kind].formats else KINDS[kind].format
+    if (known := kind_of(kind)) is not None:
+        return end if end in known.formats else known.format
     if end not in ("csv", "json", "geojson"):
         raise UsageError(
             "The address does not say which format the file has.",

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from kfm.connectors.operations import Read
 from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
+from kfm.model.errors import UsageError
+from kfm.model.kinds import PLAIN, kind_of
 
 __all__ = ["Loaded", "load", "module_of"]
 
@@ -28,13 +30,22 @@ class Loaded(NamedTuple):
 
 
 def module_of(name: str) -> Any:
-    """The code of a kind."""
-    return importlib.import_module(f"kfm.kinds.{name}")
+    """The code of a kind; None for a plain one, which has none."""
+    if name in PLAIN:
+        return None
+    if (kind := kind_of(name)) is None:
+        raise UsageError(
+            f"The kind of source {name} is not installed here.",
+            expected="the package that offers it, beside kfm itself",
+            remedy="Install it with pip where kfm is: a child looks nowhere else.",
+        )
+    return importlib.import_module(kind.module)
 
 
-def load(name: str) -> Loaded:
-    """The module of a kind; heavy, for the child."""
-    module = module_of(name)
+def load(name: str) -> Loaded | None:
+    """The module of a kind, None for a plain one; heavy, for the child."""
+    if (module := module_of(name)) is None:
+        return None
     return Loaded(
         columns=getattr(module, "columns", None) or (lambda _: getattr(module, "COLUMNS", ())),
         key=getattr(module, "key", None) or (lambda _: getattr(module, "KEY", ())),

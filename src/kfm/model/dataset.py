@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from kfm.model.canonical import Json
 from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import FORMAT, FORMATS, KINDS, NAME, PLAIN, kind_of
 
 __all__ = [
     "Aggregate",
@@ -38,24 +38,9 @@ DatasetId = Annotated[str, msgspec.Meta(pattern=f"^{DATASET_ID_PATTERN}$")]
 Identifier = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Kind = Literal[
-    "http_file",
-    "join",
-    "ghcnd",
-    "nws",
-    "usgs_ogc",
-    "nwis",
-    "usgs_quakes",
-    "arcgis",
-    "stac",
-    "shapefile",
-    "delimited",
-    "documents",
-    "raster",
-]
-Format = Literal[
-    "", "csv", "json", "geojson", "parquet", "dly", "rdb", "txt", "zip", "grib2", "nc", "tif"
-]
+# of these two whoever reads an entry says what there is: packages may offer more
+KindName = Annotated[str, msgspec.Meta(pattern=f"^{NAME}$", examples=[*PLAIN, *KINDS])]
+Format = Annotated[str, msgspec.Meta(pattern=f"^({FORMAT})?$", examples=[*FORMATS])]
 Sensitivity = Literal["public", "restricted", "sensitive-location", "aggregate-only"]
 
 
@@ -153,7 +138,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `{day}` is the first day of the window, as 20260131; without a window it is today.
     """
 
-    kind: Kind = "http_file"
+    kind: KindName = "http_file"
     url: str = ""  # every kind but join
     urls: tuple[str, ...] = ()  # more addresses of the same kind, read after `url`
     format: Format = ""  # what the bytes are; empty: the one format of `kind`
@@ -358,10 +343,11 @@ def change_limits(entry: DatasetEntry) -> Change:
     """What may change before a person must look. Nothing is looked at where each answer stands for
     now alone, unless it is stated.
     """
-    # the one list among the kinds of now
-    lists = entry.source.kind == "nws" and entry.source.options.get("resource") == "stations"
+    kind, options = kind_of(entry.source.kind), entry.source.options
     now_only = entry.cadence == "real-time" or (
-        entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists
+        kind is not None
+        and kind.snapshot
+        and not (kind.lists and options.get(kind.lists[0]) == kind.lists[1])
     )
     deletions = (
         Change().deletions if entry.merge == "upsert" else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["meant"]
+__all__ = ["meant", "told"]
 
 _AT = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[[^\]]*\]")
@@ -30,13 +30,13 @@ def meant(error: msgspec.ValidationError, kind: Any) -> str:
     found = [p for place in places for p in _plain(place)]
     key, value = _KEY.search(said), _VALUE.match(said)
     if key is not None:
-        return _told(
+        return told(
             "Keys there are",
             key[1],
             [f.encode_name for p in found if isinstance(p, inspect.StructType) for f in p.fields],
         )
     if value is not None:
-        return _told(
+        return told(
             "It may be",
             value[1],
             [
@@ -50,7 +50,8 @@ def meant(error: msgspec.ValidationError, kind: Any) -> str:
     return ""
 
 
-def _told(what: str, given: str, known: list[str]) -> str:
+def told(what: str, given: str, known: list[str]) -> str:
+    """What may stand there, and which of it is spelt almost as what was given."""
     import difflib
 
     near = difflib.get_close_matches(given.lower(), known, 1)

@@ -28,7 +28,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.journal import PartDone, Pinned, Stored
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import kind_of
 from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import is_older, stamps_of
 from kfm.model.paths import part_folder, version_path
@@ -92,7 +92,7 @@ def tables_of(
                 result.books,
                 (result.change if result.change is not UNSET and not private else None),
             )
-            if entry.source.kind in KINDS and KINDS[entry.source.kind].names:
+            if (kind := kind_of(entry.source.kind)) is not None and kind.names:
                 kept = {
                     p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files
                 }
@@ -242,7 +242,8 @@ def staged_tables(
     """
     world, entry = work.world, work.target.entry
     kept, precise = base_tables(world, entry.dataset_id, base)
-    if entry.merge != "partition" and entry.source.kind in KINDS and KINDS[entry.source.kind].names:
+    kind = kind_of(entry.source.kind)
+    if entry.merge != "partition" and kind is not None and kind.names:
         kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
     rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)
     with world.data.scratch() as scratch:

@@ -23,9 +23,9 @@ from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import PLAIN, kind_of, known_kinds
 from kfm.model.limits import wrong_limits
-from kfm.model.meant import meant
+from kfm.model.meant import meant, told
 from kfm.model.window import seconds
 from kfm.workspace.secrets import looks_like_a_credential
 from kfm.zones.durable import replace_durably
@@ -231,16 +231,22 @@ def _entry(raw: bytes, dataset_id: str, name: str) -> DatasetEntry:
 
 def _with_format(entry: DatasetEntry) -> DatasetEntry:
     """The entry, its format filled in where its kind of source has only one."""
-    if entry.source.format or entry.source.kind not in KINDS:
+    kind = kind_of(entry.source.kind)
+    if entry.source.format or kind is None:
         return entry
-    format: Any = KINDS[entry.source.kind].format
     return msgspec.structs.replace(
-        entry, source=msgspec.structs.replace(entry.source, format=format)
+        entry, source=msgspec.structs.replace(entry.source, format=kind.format)
     )
 
 
 def _check_kind(entry: DatasetEntry, name: str) -> None:
-    source, kind = entry.source, KINDS.get(entry.source.kind)
+    source, kind = entry.source, kind_of(entry.source.kind)
+    if kind is None and source.kind not in PLAIN:
+        raise UsageError(
+            f"{name}: there is no kind of source {source.kind}.",
+            expected="one that kfm ships, or that an installed package offers",
+            remedy=f"Correct `source.kind`.{told('It may be', source.kind, known_kinds())}",
+        )
     formats = (
         (kind.format, *kind.formats)
         if kind
@@ -252,7 +258,7 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
         raise UsageError(
             f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
             expected=f"format: {' or '.join(formats)}",
-            remedy="Correct `source.format`.",
+            remedy=f"Correct `source.format`.{told('It may be', source.format, [*formats])}",
         )
     if kind is not None and (
         entry.release is not None or entry.sensitivity not in (None, "public")
@@ -431,7 +437,7 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
             expected="a column",
             remedy="Correct it.",
         )
-    if entry.merge == "upsert" and not entry.business_key and entry.source.kind not in KINDS:
+    if entry.merge == "upsert" and not entry.business_key and kind_of(entry.source.kind) is None:
         raise UsageError(
             f"{name}: merge: upsert needs a business_key.",
             expected="at least one column",

@@ -20,7 +20,7 @@ from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import Canary, DatasetEntry, UpdaterConfig
 from kfm.model.errors import UsageError
 from kfm.model.journal import Planned
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import kind_of
 from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
@@ -160,7 +160,8 @@ def _asks(entry: DatasetEntry, hooks: frozenset[str]) -> bool:
     own connector.
     """
     if "acquire" not in hooks:
-        return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
+        kind = kind_of(entry.source.kind)
+        return kind is not None and kind.asks
     if entry.release is not None or entry.sensitivity not in (None, "public"):
         raise UsageError(
             f"{entry.dataset_id} is not public, and the addresses its acquire() asks for would be.",
@@ -171,9 +172,9 @@ def _asks(entry: DatasetEntry, hooks: frozenset[str]) -> bool:
 
 
 def _windowed(entry: DatasetEntry) -> bool:
-    source = entry.source
+    source, kind = entry.source, kind_of(entry.source.kind)
     placeholders = any(f"{{{name}}}" in source.url for name in ("since", "until", "day"))
-    return placeholders or source.time_column is not None or source.kind in ("usgs_ogc", "stac")
+    return placeholders or source.time_column is not None or bool(kind and kind.windows)
 
 
 def planned_of(world: World, row: LedgerRow) -> Planned | None:

@@ -9,6 +9,7 @@ from typing import Any
 from kfm.model import canonical, ids
 from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column, DatasetEntry, spelled
+from kfm.model.kinds import kind_of
 from kfm.model.ledger import LedgerRow
 
 __all__ = ["Again", "Target", "family_of", "specify"]
@@ -106,6 +107,11 @@ def specify(target: Target, policy_digest: str) -> Target:
     }
     if target.mapping:
         reading["mapping"] = target.mapping
+    # what kfm ships changes with its own version; what others offer, with theirs
+    kind = kind_of(target.entry.source.kind)
+    package = kind.package if kind is not None else ""
+    if package:
+        reading["package"] = package
     transform = {
         "registry": {k: v for k, v in entry.items() if k in shaping},
         "source": reading,
@@ -127,6 +133,7 @@ def specify(target: Target, policy_digest: str) -> Target:
         k: v
         for k, v in (
             ("mapping", target.mapping),
+            ("package", package),
             ("corrections", target.fixes),
             ("canary", target.canary),
         )

@@ -13,7 +13,8 @@ from kfm.connectors.base import Books, InputFile, Refused
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Acquire, Read
-from kfm.kinds import arcgis, nws, usgs_ogc
+from kfm.extras.agencies import nws, usgs_ogc
+from kfm.kinds import arcgis
 
 CSV = "k,v,at\na,1,2020-01-01\nb,2,2020-01-01\nb,2,2020-01-01\na,9,2020-01-03\nx,x,x\na,5,2020-01-02\nc,3,2020-01-01\na,9,2020-01-03\n"
 SCHEMA = {"k": "string", "v": "string", "at": "date"}

@@ -16,7 +16,7 @@ from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.read import text
-from kfm.kinds import ghcnd
+from kfm.extras.agencies import ghcnd
 
 LARNED, TREE = "USC00144530", "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
 NOAA = SHARED / "data" / "noaa-ghcnd"

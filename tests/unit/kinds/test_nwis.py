@@ -15,7 +15,7 @@ from tests.conftest import SHARED
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Merge, Read
-from kfm.kinds import nwis
+from kfm.extras.agencies import nwis
 
 RECORDED = SHARED / "data" / "usgs-nwis"
 LARNED = RECORDED / "dv.07141220.1998-08-01_2012-12-31.rdb.txt"

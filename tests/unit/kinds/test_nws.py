@@ -16,7 +16,7 @@ from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformRes
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Acquire, Read
-from kfm.kinds import nws
+from kfm.extras.agencies import nws
 
 needs_shared = [
     pytest.mark.needs_shared,

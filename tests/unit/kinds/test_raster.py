@@ -26,7 +26,7 @@ from tests.conftest import SHARED, tree
 from kfm.connectors.base import CaptureRefused, InputFile
 from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Read
-from kfm.kinds import raster
+from kfm.extras.raster import kind as raster
 
 DATA = SHARED / "data/raster"
 NAM, GFS, GOES = (
@@ -492,7 +492,7 @@ def test_memory_does_not_grow_with_the_image(tmp_path: Path) -> None:
     # 100 MB that cannot be compressed
     source = tif(tmp_path / "big.tif", rng.integers(1, 255, (4, 5000, 5000), dtype="u1"))
     code = (
-        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.connectors.operations import Read; from kfm.kinds import raster;"
+        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.connectors.operations import Read; from kfm.extras.raster import kind as raster;"
         "j = Read(dataset_id='ds', format='tif', artifact='x', inputs=(InputFile(source_id='s', path=sys.argv[1], digest=''),));"
         "print(next(raster.readers(j)[0].rows()).row['width'], Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )

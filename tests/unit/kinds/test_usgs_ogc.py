@@ -17,7 +17,7 @@ from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformRes
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.operations import Acquire, Merge, Read
-from kfm.kinds import usgs_ogc
+from kfm.extras.agencies import usgs_ogc
 
 RECORDED = SHARED / "data" / "usgs-ogc"
 BASE = "https://api.example.org/ogcapi/v0/collections/daily/items"

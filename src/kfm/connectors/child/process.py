@@ -47,6 +47,7 @@ from kfm.connectors.operations import (
 )
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, MissingExtra
+from kfm.model.kinds import kind_of
 from kfm.model.labels import is_private
 
 __all__ = [
@@ -59,10 +60,6 @@ __all__ = [
     "run_transform",
 ]
 
-_LIBRARIES = {
-    "raster": ("rasterio", "raster"),
-    "shapefile": ("pyogrio", "geo"),
-}  # kind -> what it alone needs, and the extra that brings it
 # {url, name, accept, body, keep} -> {path} | {error}
 Fetch = Callable[[dict[str, Any]], dict[str, Any]]
 OnEvent = Callable[[dict[str, Any]], None]
@@ -214,15 +211,16 @@ def printed(path: Path, *words: str, entries: Sequence[DatasetEntry] = ()) -> st
 
 
 def _require_library(kind: str) -> None:
-    name, extra = _LIBRARIES.get(kind, ("", ""))
-    if name and importlib.util.find_spec(name) is None:
+    known = kind_of(kind)
+    if known is not None and known.needs and importlib.util.find_spec(known.needs) is None:
         remedy = (
-            f"Run `pip install 'kfm[{extra}]'`, or `make everything` in a clone; then run it again."
+            f"Run `pip install 'kfm[{known.extra}]'`, or `make everything` in a clone; then run it"
+            " again."
         )
         raise MissingExtra(
-            f"A source of the kind {kind} cannot be read without {name}.",
-            expected=f"the extra `{extra}`",
-            remedy=remedy,
+            f"A source of the kind {kind} cannot be read without {known.needs}.",
+            expected=f"the extra `{known.extra}`",
+            remedy=remedy if known.extra else f"Install {known.needs}, then run it again.",
         )
 
 

@@ -62,7 +62,6 @@ from kfm.connectors.table.values import ARROW, cells_text, plain_values, type_ce
 from kfm.connectors.table.wanted import Wanted
 from kfm.connectors.table.writer import Extent, arrow_schema
 from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
 
 __all__ = ["perform", "transform"]
 
@@ -165,7 +164,7 @@ def acquire(
     upstream has.
     """
     own = load_connector(job.connector) if job.connector else None
-    kind = load(job.source_kind) if job.source_kind in KINDS else None
+    kind = load(job.source_kind)
     token = hook_of(own, "change_token") or (kind.change_token if kind else None)
     hook = hook_of(own, "acquire") or (kind.acquire if kind else None)
     if hook is None:
@@ -198,7 +197,7 @@ def transform(
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture
     cannot be taken.
     """
-    kind = load(job.source_kind) if job.source_kind in KINDS else None
+    kind = load(job.source_kind)
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "transform")
     stated = bool(job.schema)

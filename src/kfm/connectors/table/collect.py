@@ -19,7 +19,7 @@ from kfm.connectors.table.merge import cast, columns_after, keys_of, merge, tell
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.writer import arrow_schema
 from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import kind_of
 
 __all__ = ["collect"]
 
@@ -188,7 +188,7 @@ class _Collected:
         return first, last
 
     def write(self, path: Path) -> TransformResult:
-        naming = KINDS[self._job.source_kind].names if self._job.source_kind in KINDS else ""
+        naming = kind.names if (kind := kind_of(self._job.source_kind)) is not None else ""
         with Table(path, self._columns, self._job.business_key, naming=naming) as table:
             for batch in self._batches():
                 table.add(batch)

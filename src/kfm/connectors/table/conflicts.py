@@ -13,7 +13,6 @@ from kfm.connectors.loading import module_of
 from kfm.connectors.operations import Read
 from kfm.connectors.table.keys import Array, Duplicates
 from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
 
 __all__ = ["Clashes", "Place", "key_text", "rows_at", "settle", "spelt_out"]
 
@@ -119,7 +118,7 @@ def _revision(job: Read, columns: tuple[Column, ...]) -> str:
     """The column that says which of two records is newer: the kind's revision, else the registered
     time.
     """
-    module = module_of(job.source_kind) if job.source_kind in KINDS else None
+    module = module_of(job.source_kind)
     marks = getattr(module, "TOMBSTONES", {})
     wanted = (marks.get("revision"), getattr(module, "REVISION", None), job.time_column)
     types = {c.name: c.type for c in columns}

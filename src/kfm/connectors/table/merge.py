@@ -20,7 +20,7 @@ from kfm.connectors.table.values import ARROW
 from kfm.connectors.table.writer import arrow_schema
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model.kinds import kind_of
 
 __all__ = ["cast", "columns_after", "keys_of", "merge", "telling", "tombstones_of", "within"]
 
@@ -46,7 +46,7 @@ def merge(job: Merge, scratch: Path) -> TransformResult:
     schema = arrow_schema(columns)
     fresh = cast(part.read(), schema)
     work = _Merge(job, fresh, schema, base)
-    naming = KINDS[job.source_kind].names if job.source_kind in KINDS else ""
+    naming = kind.names if (kind := kind_of(job.source_kind)) is not None else ""
     with Table(scratch / job.artifact, columns, job.business_key, naming=naming) as table:
         for batch in work.rows():
             table.add(batch)
@@ -113,7 +113,7 @@ def tombstones_of(job: Merge | Collect | Measure, schema: "pa.Schema") -> dict[s
     are there.
     """
     rules = job.tombstones if isinstance(job, Merge) else {}
-    if not rules and job.source_kind in KINDS:
+    if not rules:
         rules = getattr(module_of(job.source_kind), "TOMBSTONES", {})
     return {rule: column for rule, column in rules.items() if column in schema.names}
 

@@ -35,7 +35,9 @@ from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
 from kfm.connectors.read.crs import fits, to_wgs84
 from kfm.connectors.read.geometry import Problem
-from kfm.connectors.read.raster_sniff import (
+from kfm.connectors.read.rows import Loose, Row
+from kfm.connectors.table.sanity import Sane
+from kfm.extras.raster.sniff import (
     BLOCK_BYTES,
     MAX_SAMPLES,
     Sniffed,
@@ -43,11 +45,12 @@ from kfm.connectors.read.raster_sniff import (
     sniff,
     too_large,
 )
-from kfm.connectors.read.rows import Loose, Row
-from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "companions", "readers"]
+__all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "companions", "readers"]
+
+KIND = KINDS["raster"]
 
 COLUMNS = (
     Column(name="asset", type="string", nullable=False),  # file name of the GeoTIFF

@@ -33,10 +33,12 @@ from kfm.connectors.table.sanity import Sane, limits_for
 from kfm.connectors.table.values import ARROW
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
 __all__ = [
     "COLUMNS",
     "KEY",
+    "KIND",
     "STATION_COLUMNS",
     "Options",
     "acquire",
@@ -46,6 +48,8 @@ __all__ = [
     "readers",
     "sanity",
 ]
+
+KIND = KINDS["ghcnd"]
 
 COLUMNS = (
     Column(name="station_id", type="string", nullable=False),

@@ -19,8 +19,11 @@ from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "columns", "key", "readers"]
+__all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "acquire", "columns", "key", "readers"]
+
+KIND = KINDS["usgs_ogc"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,8 +24,11 @@ from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["SANITY", "Options", "acquire", "columns", "key", "readers"]
+__all__ = ["KIND", "SANITY", "Options", "acquire", "columns", "key", "readers"]
+
+KIND = KINDS["nws"]
 
 _COUNTIES = "counties"  # source id of the county outlines
 _GEOMETRY = "@geometry"  # what no property is called

@@ -21,8 +21,11 @@ from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.sanity import Sane
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["COLUMNS", "KEY", "SANITY", "TOMBSTONES", "Options", "readers"]
+__all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "TOMBSTONES", "Options", "readers"]
+
+KIND = KINDS["usgs_quakes"]
 
 COLUMNS = (
     Column(name="event_id", type="string"),

@@ -21,8 +21,11 @@ from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.text import text_blocks
 from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "columns", "key", "readers"]
+__all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "columns", "key", "readers"]
+
+KIND = KINDS["nwis"]
 
 Service = Literal["dv", "iv", "site", "peak"]
 
