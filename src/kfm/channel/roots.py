@@ -2,14 +2,14 @@
 when it comes back.
 """
 
-from typing import Any
+from typing import Protocol
 
 import msgspec
 
 from kfm.keys.key_folder import KeyFolder
 from kfm.model.channel import RootAt
 from kfm.model.errors import IntegrityError
-from kfm.store.base import Tx
+from kfm.store.base import Store, Tx
 
 __all__ = [
     "adopt_root",
@@ -77,24 +77,32 @@ def keep_root(tx: Tx, at: RootAt | None) -> None:
     tx.index.put_meta(_KEY, msgspec.json.encode(at).decode())
 
 
-def record_root(world: Any) -> RootAt | None:
+class Rooted(Protocol):
+    """What has a store and a trust root: a workspace that is open."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def keys(self) -> KeyFolder: ...
+
+
+def record_root(world: Rooted) -> RootAt | None:
     """Let the store know the root of this workspace, as every change of it and every look at a
     channel does; None: there is no root.
 
     Raises `IntegrityError` when the store knows a newer one, or another.
     """
     world.store.transaction(lambda tx: check_root(tx, world.keys))
-    found: RootAt | None = world.store.read(known_root)
-    return found
+    return world.store.read(known_root)
 
 
-def adopt_root(world: Any) -> RootAt:
+def adopt_root(world: Rooted) -> RootAt:
     """From now on the root that is here is the one this workspace goes by: for a new one, made
     after the old one was lost.
 
     An older version of the root it goes by already is refused: that is what is not to come back.
     """
-    at: RootAt | None = world.keys.require_trust().at
+    at = world.keys.require_trust().at
     assert at is not None
 
     def adopt(tx: Tx) -> None:

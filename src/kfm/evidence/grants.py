@@ -1,11 +1,12 @@
 """Grants: a steward's signed word that a person may use a dataset for a purpose, until a day."""
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from kfm.keys.approvals import in_time, may_speak
+from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import TrustedKey, statement
 from kfm.model import ids
 from kfm.model.errors import Denied, KfmError
@@ -99,7 +100,7 @@ def granted(world: World, dataset_id: str, purpose: str) -> Grant | None:
     )
 
 
-def write_grant(world: World, grant: Grant, signer: Any) -> str:
+def write_grant(world: World, grant: Grant, signer: PersonKey) -> str:
     """Sign a grant with the steward's key; returns its path."""
     return write_word(world, "grant", grant.dataset_id, grant, signer)
 
@@ -129,7 +130,9 @@ def _word(
     return said, key, ""
 
 
-def write_word(world: World, kind: str, dataset_id: str, word: Any, signer: Any) -> str:
+def write_word(
+    world: World, kind: str, dataset_id: str, word: msgspec.Struct, signer: PersonKey
+) -> str:
     """Sign a word with a person's key and keep it with the others of its kind; returns its path."""
     plain, entry = msgspec.to_builtins(word), world.registry(dataset_id)
     trust = world.keys.trust()

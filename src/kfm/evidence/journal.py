@@ -4,7 +4,7 @@ everything is hash-chained.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from kfm.keys.commitments import OPEN, Veil
 from kfm.model import canonical
 from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError
+from kfm.model.ledger import Phase, Status
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
 __all__ = [
@@ -96,7 +97,7 @@ class Page:
         self.held: tuple[str, ...] = ()
 
     def make(
-        self, phase: str, step_id: str, status: str, payload: msgspec.Struct | None = None
+        self, phase: Phase, step_id: str, status: Status, payload: msgspec.Struct | None = None
     ) -> None:
         """Write the next record."""
         run = self.run
@@ -104,7 +105,7 @@ class Page:
             WalRecord(
                 wal_id=run.wal_id,
                 seq=0,
-                phase=phase,  # type: ignore[arg-type]
+                phase=phase,
                 step_id=step_id,
                 updater_id=run.updater_id,
                 updater_version=run.updater_version,
@@ -113,14 +114,14 @@ class Page:
                     msgspec.json.encode(payload).decode() if payload is not None else "{}",
                     self._veil,
                 ),
-                status=status,  # type: ignore[arg-type]
+                status=status,
                 ts=self._now,
                 prev="",
                 hash="",
             )
         )
 
-    def move(self, tx: Tx, leaves: str, **changes: Any) -> LedgerRow:
+    def move(self, tx: Tx, leaves: str, **changes: object) -> LedgerRow:
         """Change the row of the run, which is in state `leaves`."""
         self.run = tx.runs.move(self.run.run_id, leaves, **changes)
         return self.run
@@ -203,7 +204,7 @@ class Journal:
         """An empty one."""
         return Page(self._run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
 
-    def done(self, phase: str, step_id: str, payload: msgspec.Struct | None = None) -> None:
+    def done(self, phase: Phase, step_id: str, payload: msgspec.Struct | None = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be
         repeated).
         """
@@ -244,6 +245,6 @@ class Journal:
         self._stored, self._run, self._riding, self._unsure = stored, page.run, [], False
         return result
 
-    def intend(self, phase: str, step_id: str, payload: msgspec.Struct | None = None) -> None:
+    def intend(self, phase: Phase, step_id: str, payload: msgspec.Struct | None = None) -> None:
         """Say durably what is about to happen."""
         self.commit(lambda tx, page: page.make(phase, step_id, "IN_PROGRESS", payload))

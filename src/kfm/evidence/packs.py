@@ -3,7 +3,6 @@ were.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -37,7 +36,7 @@ def pack(
         zone.remove(file)
 
 
-def unpacked(content: bytes, member: str) -> Iterator[tuple[str, Any]]:
+def unpacked(content: bytes, member: str) -> Iterator[tuple[str, Json]]:
     """(run id, what is packed of it under `member`); a damaged line hides its own run and no
     other.
     """

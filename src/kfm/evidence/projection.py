@@ -4,7 +4,6 @@ repeatable, none of it read to decide.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from kfm.catalog.base import Described
 from kfm.catalog.dcat import dcat
@@ -27,6 +26,7 @@ from kfm.model.paths import (
     prov_path,
     stac_folder,
 )
+from kfm.world.publisher.base import Publisher
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
 
@@ -54,7 +54,7 @@ Withdrawn records lie on in the older versions here: a withdrawal stops handing 
 """
 
 
-def project(world: World, dataset_id: str, log: Any = None) -> None:
+def project(world: World, dataset_id: str, log: RunLog | None = None) -> None:
     """Render what is shown from the head generation; never read to decide. DCAT comes last: its
     generation says that all is there.
     """
@@ -80,7 +80,7 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
             publisher.update_metadata(path, content)
 
 
-def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
+def _evidence(world: World, dataset_id: str, publisher: Publisher) -> None:
     """PROV and approvals of every run that made a generation; what a run proposed is shown only
     once it is official.
     """

@@ -5,7 +5,6 @@ and good for exactly one candidate.
 import contextlib
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from kfm.keys.approvals import (
     terms_of,
     weigh,
 )
-from kfm.keys.private_key import account
+from kfm.keys.private_key import PersonKey, account
 from kfm.keys.trust import TrustedKey, statement
 from kfm.model import canonical, ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
@@ -102,7 +101,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     keyid: str
     valid: bool
     why: str = ""
-    differs: dict[str, tuple[Any, Any]] = {}
+    differs: dict[str, tuple[object, object]] = {}
     run_id: str = ""
     reason: str = ""
     account: str = ""
@@ -431,7 +430,7 @@ def _judge(
     return Judged(valid=True, **common)
 
 
-def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: str) -> str:
+def sign_off(world: World, row: LedgerRow, signer: PersonKey, reason: str, verdict: str) -> str:
     """Write a person's signed word on a proposal; returns its path."""
     proposal, digest = load(world, row)
     if signer.keyid == builder_of(world, row):
@@ -477,7 +476,7 @@ def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: st
     return path
 
 
-def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int, int]:
+def approve(world: World, row: LedgerRow, signer: PersonKey, reason: str) -> tuple[int, int]:
     """Record an approval; when they suffice, the promote job is put. Returns (valid, needed)."""
     _still_waits(row)
     head = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
@@ -622,7 +621,7 @@ def _envelopes(files: Iterable[bytes]) -> tuple[Json, ...]:
     return tuple(found)
 
 
-def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:
+def reject(world: World, row: LedgerRow, signer: PersonKey, reason: str) -> LedgerRow:
     """A person's no: signed, and the run ends REJECTED."""
     _still_waits(row)
     sign_off(world, row, signer, reason, "reject")

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from kfm.connectors.base import CaptureRefused, Refusal, TransformResult
+from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import read_run_file
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
@@ -24,7 +25,6 @@ from kfm.model.dataset import Column
 from kfm.model.errors import Denied, IntegrityError, StepFailed, UsageError
 from kfm.model.journal import Replays
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
-from kfm.model.masking import masked
 from kfm.model.paths import capture_folder, quarantine_folder, quarantine_path
 from kfm.world.target import Again, Target
 from kfm.world.world import World
@@ -50,13 +50,8 @@ __all__ = [
 # the refusals of a whole capture that a person may overrule
 OVERRULED = ("quarantine.share", "document.shrunk")
 CONFLICT = "key.conflict"  # records that share a key and differ
+State = Literal["open", "fixed", "accepted", "replayed"]
 _WHOLE_RECORD = 4096  # bytes; a longer one is not kept whole beside its rule
-
-
-def _pretty(value: Any) -> bytes:
-    return (
-        masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
-    )
 
 
 # ---- keeping -------------------------------------------------------------------------------------
@@ -77,7 +72,7 @@ def keep_capture(
     }
     stack = getattr(error, "stack", "")
     path = quarantine_path(target.dataset_id, run_id, "report.json")
-    return _keep(world, target, path, _pretty(report | ({"stack": stack} if stack else {})))
+    return _keep(world, target, path, pretty(report | ({"stack": stack} if stack else {})))
 
 
 def keep_rows(world: World, target: Target, run_id: str, rows: Path) -> str:
@@ -214,7 +209,7 @@ def decide(
             return made, True  # else another person was faster: theirs comes first
 
 
-def _said(decision: Decision) -> tuple[Any, ...]:
+def _said(decision: Decision) -> tuple[object, ...]:
     return decision.verdict, decision.capture, decision.rows, decision.sets
 
 
@@ -242,7 +237,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     dataset_id: str
     run_id: str
     kind: Literal["rows", "capture"]
-    state: Literal["open", "fixed", "accepted", "replayed"]
+    state: State
     current: bool  # no later run has brought newer content
     since: str
     count: int | None  # None: sealed, and the key is not here
@@ -428,7 +423,7 @@ class Desk:
             found: Json = msgspec.json.decode(path.read_bytes()) if path is not None else {}
             return found
 
-    def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: _Fixed) -> Any:
+    def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: _Fixed) -> State:
         accepted = any(d.capture and d.run_id == row.run_id for d in self._decisions)
         if kind == "capture" and not accepted and not fixed:
             return "open"

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -65,7 +65,8 @@ _STATUS = {
 }
 
 
-def pretty(value: Any) -> bytes:
+def pretty(value: object) -> bytes:
+    """A record as people read it, without any known secret."""
     return (
         masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
     )
@@ -247,7 +248,7 @@ _UNSEEN = "not looked at"
 _WORLD = [-180, -90, 180, 90]
 
 
-def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> Json:
+def _check(check: str, value: object, threshold: object, passed: bool | None) -> Json:
     """One line of the report; `passed` None: there is nothing to look at."""
     return {
         "check": check,
@@ -567,7 +568,7 @@ def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
     )
 
 
-def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> str:
+def _once(world: World, zone: Zone, path: str, content: bytes, run_id: str) -> str:
     """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it
     yet, so a damaged one is set aside.
     """

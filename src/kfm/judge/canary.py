@@ -2,14 +2,12 @@
 before anybody approves it.
 """
 
-from typing import Any
-
 from kfm.evidence.proposal import Compared, Comparison, comparison_of, load
 from kfm.evidence.receipts import pretty
 from kfm.judge.boundary import NOBODY, Reader, located
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import proposal_path
 from kfm.world.world import World
 
@@ -78,7 +76,7 @@ def compare(
 
 
 def _counted(
-    world: World, number: int, row: LedgerRow, head: Any, reader: Reader
+    world: World, number: int, row: LedgerRow, head: Generation, reader: Reader
 ) -> dict[str, Compared]:
     """Artifact -> its differing rows; tables that were taken over as they are are left out."""
     from kfm.diff.tables import diff_files

@@ -2,12 +2,13 @@
 records, say less.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from kfm.evidence.grants import words_of, write_word
 from kfm.evidence.run_end import close_runs
+from kfm.keys.private_key import PersonKey
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.store.base import Tx
@@ -72,7 +73,7 @@ def shown_despite(world: World, dataset_id: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def write_permit(world: World, permit: Permit, signer: Any) -> str:
+def write_permit(world: World, permit: Permit, signer: PersonKey) -> str:
     """Sign a permit with the person's key; returns its path."""
     return write_word(world, "permit", permit.dataset_id, permit, signer)
 

@@ -17,7 +17,7 @@ from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
 from kfm.model.canonical import Json
 from kfm.model.content import rules_in
-from kfm.model.dataset import DatasetEntry
+from kfm.model.dataset import Column, DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.journal import Stored
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
@@ -285,7 +285,7 @@ def govern_job(
     entry: DatasetEntry,
     table: Path,
     name: str,
-    schema: tuple[Any, ...],
+    schema: tuple[Column, ...],
     rules: tuple[Json, ...],
     digest: str,
     *,

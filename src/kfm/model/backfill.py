@@ -5,7 +5,7 @@ and what is kept of each.
 import datetime as dt
 import re
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -102,7 +102,7 @@ _MEANT = {  # key -> what it is called, what it may be: where the pattern alone 
 }
 
 
-def plan_from(given: Any, name: str) -> BackfillPlan:
+def plan_from(given: object, name: str) -> BackfillPlan:
     """The plan in a file; what is missing or unknown is refused by its name."""
     plain = (
         {k: v.isoformat() if isinstance(v, dt.date) else v for k, v in given.items()}

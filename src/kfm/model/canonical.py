@@ -31,6 +31,7 @@ _OPTIONS = (
 # orjson writes these canonically, or refuses them, without our help
 _PLAIN = frozenset({str, int, bool, type(None)})
 _all_plain = _PLAIN.issuperset
+_Steps = tuple[str | int, ...]
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -92,12 +93,16 @@ def loads(raw: bytes) -> Any:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Any:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object] | _Repeated:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
     seen: set[str] = set()
-    return next(_Repeated(key) for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    for key, _ in pairs:
+        if key in seen:
+            break
+        seen.add(key)
+    return _Repeated(key)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
@@ -136,7 +141,7 @@ def _prepared(value: Any, depth: int) -> Any:
     raise _Doubt
 
 
-def _prepared_object(value: dict[str, Any], depth: int) -> Any:
+def _prepared_object(value: Json, depth: int) -> Json | orjson.Fragment:
     if depth < 0:
         raise _Doubt
     ready = value
@@ -169,7 +174,7 @@ def _prepared_array(value: Any, depth: int) -> Any:
     return ready
 
 
-def _in_utf16_order(members: dict[str, Any]) -> orjson.Fragment:
+def _in_utf16_order(members: Json) -> orjson.Fragment:
     """RFC 8785 sorts by UTF-16 unit, orjson by code point; the two differ only where a key leaves
     the basic plane.
     """
@@ -205,11 +210,11 @@ def _ecmascript(value: float) -> str:
     return f"{mantissa}e{power:+d}"
 
 
-def _fault(value: Any) -> NotIJson:
+def _fault(value: object) -> NotIJson:
     """The first fault of `value` in document order. Written without recursion, because depth may be
     the fault.
     """
-    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
+    waiting: list[tuple[object, _Steps]] = [(value, ())]
     while waiting:
         item, steps = waiting.pop()
         found = _fault_of(item, steps)
@@ -217,46 +222,45 @@ def _fault(value: Any) -> NotIJson:
             return found
         if type(item) is dict:
             waiting.extend((member, (*steps, key)) for key, member in reversed(item.items()))
-        elif type(item) in (list, tuple):
+        elif type(item) is list or type(item) is tuple:
             waiting.extend((item[index], (*steps, index)) for index in reversed(range(len(item))))
     return _too_deep("$")  # nothing wrong but the caller's own stack, nearly used up
 
 
-def _fault_of(item: Any, steps: tuple[str | int, ...]) -> NotIJson | None:
+def _fault_of(item: object, steps: _Steps) -> NotIJson | None:
     """What is wrong with `item` itself. Values are not quoted: they may be confidential."""
-    kind = type(item)
-    if kind is int and abs(item) > MAX_INTEGER:
+    if type(item) is int and abs(item) > MAX_INTEGER:
         return NotIJson(
             _path(steps),
             "an integer beyond 2^53-1",
             expected="at most 9007199254740991",
             remedy="Write it as a string.",
         )
-    if kind is float and item - item != 0:
+    if type(item) is float and item - item != 0:
         return NotIJson(
             _path(steps),
             "NaN or an infinity",
             expected="a finite number",
             remedy="Use null for a missing value.",
         )
-    if kind is str and not _is_unicode(item):
+    if type(item) is str and not _is_unicode(item):
         return NotIJson(_path(steps), "a lone surrogate", expected="text that UTF-8 can carry")
-    if kind is _Repeated:
+    if type(item) is _Repeated:
         return NotIJson(
             _path((*steps, item.key)), "a repeated key", expected="each key once per object"
         )
-    if kind in (dict, list, tuple):
+    if type(item) is dict or type(item) is list or type(item) is tuple:
         return _fault_of_container(item, steps)
-    if kind is float or kind in _PLAIN:
+    if type(item) is float or type(item) in _PLAIN:
         return None
     return NotIJson(
         _path(steps),
-        f"a value of type {kind.__name__}",
+        f"a value of type {type(item).__name__}",
         expected="null, boolean, number, string, array or object",
     )
 
 
-def _fault_of_container(item: Any, steps: tuple[str | int, ...]) -> NotIJson | None:
+def _fault_of_container(item: object, steps: _Steps) -> NotIJson | None:
     if len(steps) >= MAX_DEPTH:
         return _too_deep(_path(steps))
     for key in item if type(item) is dict else ():
@@ -285,7 +289,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _path(steps: tuple[str | int, ...]) -> str:
+def _path(steps: _Steps) -> str:
     return "$" + "".join(_step(step) for step in steps)
 
 

@@ -5,7 +5,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NewType
+from typing import NewType
 
 from kfm.model import canonical
 from kfm.model.errors import UsageError
@@ -101,7 +101,7 @@ def digest(data: bytes) -> str:
     return "sha256:" + _hex(data)
 
 
-def _sha256_jcs(value: Any) -> str:
+def _sha256_jcs(value: object) -> str:
     return _hex(canonical.dumps(value))
 
 
@@ -120,7 +120,7 @@ def output_key(
     return OutputKey(_sha256_jcs([updater_id, updater_version, list(business_key), content_hash]))
 
 
-def spec_hash(spec: Any) -> SpecHash:
+def spec_hash(spec: object) -> SpecHash:
     return SpecHash(_sha256_jcs(spec))
 
 
@@ -129,7 +129,7 @@ def input_hash(sources: Sequence[tuple[str, str]]) -> str:
     return _sha256_jcs([list(s) for s in sources])
 
 
-def plan_hash(plan: Any) -> PlanHash:
+def plan_hash(plan: object) -> PlanHash:
     return PlanHash(_sha256_jcs(plan))
 
 
@@ -180,7 +180,7 @@ def capture_id(files: Mapping[str, str]) -> CaptureId:
     return CaptureId("c" + _sha256_jcs(dict(files))[:32])
 
 
-def job_id(job_type: str, inputs: Any, parameters: Any, nominal: str | None) -> str:
+def job_id(job_type: str, inputs: object, parameters: object, nominal: str | None) -> str:
     return str(
         uuid.uuid5(
             _JOB_NAMESPACE, canonical.dumps([job_type, inputs, parameters, nominal]).decode()

@@ -4,13 +4,15 @@ twice, nothing waits.
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
 
 __all__ = ["STOPPED", "TERMINATED", "finishing", "stop_on_signals"]
 
 STOPPED, TERMINATED = 130, 143  # how a command ends that was told to stop
 _MAIN = threading.main_thread()
+# what stands for a signal: a function, a word of the system, or None for what C code set
+Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class _Finishing:
@@ -52,7 +54,7 @@ class _Finishing:
 finishing = _Finishing()
 
 
-def stop_on_signals(*numbers: int) -> list[tuple[int, Any]]:
+def stop_on_signals(*numbers: int) -> list[tuple[int, Handler]]:
     """Let these signals end the command, but those one was started to ignore; returns what was set
     before, to set it again.
     """

@@ -18,6 +18,8 @@ __all__ = [
     "LedgerRow",
     "NoopRow",
     "OutboxRow",
+    "Phase",
+    "Status",
     "Token",
     "WalRecord",
     "after_stamp",
@@ -105,18 +107,22 @@ def denial_codes(reason: str) -> tuple[str, ...]:
     return tuple(code.strip() for part in reason.split(";") for code in part.split(" or "))
 
 
+Phase = Literal["PLAN", "EXECUTE", "UPSERT", "LINEAGE"]
+Status = Literal["PENDING", "IN_PROGRESS", "DONE", "FAILED"]  # of a step
+
+
 class WalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One journal record; `hash` covers everything and `prev` chains it to the one before."""
 
     wal_id: str
     seq: int
-    phase: Literal["PLAN", "EXECUTE", "UPSERT", "LINEAGE"]
+    phase: Phase
     step_id: str
     updater_id: str
     updater_version: str
     input_hash: str
     payload: str  # JSON
-    status: Literal["PENDING", "IN_PROGRESS", "DONE", "FAILED"]
+    status: Status
     ts: str
     prev: str
     hash: str

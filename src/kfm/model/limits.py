@@ -67,6 +67,7 @@ def wrong_limits(column: Column) -> str | None:
             limit_of(column, value)
     except ValueError as error:
         return f"{column.name}: {error}"
-    if len(found) == 2 and found["min"] > found["max"]:  # type: ignore[operator]
+    low, high = found.get("min"), found.get("max")
+    if isinstance(low, float | int) and isinstance(high, float | int) and low > high:
         return f"{column.name}: min {column.min} is greater than max {column.max}"
     return None

@@ -5,7 +5,7 @@ dataset.
 import re
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -117,7 +117,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"{', '.join(twice)}: a column is made twice")
 
 
-def with_nulls(plain: Any) -> Any:
+def with_nulls(plain: object) -> object:
     """A mapping as read from YAML, with `nulls` under its older name too: `null`, which without
     quotes is no text at all.
     """

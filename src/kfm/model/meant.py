@@ -3,9 +3,12 @@ it was refused for.
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from msgspec.inspect import Type
 
 __all__ = ["meant", "told"]
 
@@ -17,7 +20,7 @@ _VALUE, _KEY = (
 )
 
 
-def meant(error: msgspec.ValidationError, kind: Any) -> str:
+def meant(error: msgspec.ValidationError, kind: object) -> str:
     """What may stand where a document of type `kind` was refused, and what was probably meant; ""
     where the error says it itself.
     """
@@ -62,16 +65,16 @@ def told(what: str, given: str, known: list[str]) -> str:
     )
 
 
-def _plain(place: Any) -> list[Any]:
+def _plain(place: "Type") -> "list[Type]":
     """The types a place may hold, none of them a union."""
     return (
         [inner for t in place.types for inner in _plain(t)] if hasattr(place, "types") else [place]
     )
 
 
-def _below(place: Any, key: str | None) -> list[Any]:
+def _below(place: "Type", key: str | None) -> "list[Type]":
     """What may stand under a key, or in a list or mapping."""
-    found: list[Any] = []
+    found: list[Type] = []
     for p in _plain(place):
         if key is not None:
             found += [f.type for f in getattr(p, "fields", ()) if f.encode_name == key]

@@ -1,7 +1,7 @@
 """A plan: a pure, serialisable DAG of steps with a hash."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -84,9 +84,11 @@ def export(plan: Plan, form: Literal["json", "yaml", "msgpack"]) -> bytes:
 
 
 def load(raw: bytes, form: Literal["json", "yaml", "msgpack"]) -> Plan:
-    plan: Any = {"json": msgspec.json, "yaml": msgspec.yaml, "msgpack": msgspec.msgpack}[
-        form
-    ].decode(raw, type=Plan)
+    if form == "json":
+        plan = msgspec.json.decode(raw, type=Plan)
+    elif form == "msgpack":
+        plan = msgspec.msgpack.decode(raw, type=Plan)
+    else:
+        plan = msgspec.yaml.decode(raw, type=Plan)
     order(plan.steps)
-    result: Plan = plan
-    return result
+    return plan

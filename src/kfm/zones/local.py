@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kfm.model.errors import IntegrityError, StepFailed
 from kfm.zones.base import Held, Stored, Zone, check_path, hash_file, held_file
@@ -26,7 +26,7 @@ _BATCH = 24  # from this many files on, one syncfs is cheaper than an fsync each
 
 
 @cache
-def _system_call(name: str) -> Any:
+def _system_call(name: str) -> "Callable[..., int] | None":
     """A function of the C library, None where it has no such one."""
     import ctypes  # what writes little never needs it
 
@@ -53,7 +53,7 @@ class _Hasher(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="kfm-hash", daemon=True)
         self.hash = hashlib.sha256()
-        self.chunks: queue.Queue[Any] = queue.Queue(maxsize=4)
+        self.chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=4)
 
     def run(self) -> None:
         while (chunk := self.chunks.get()) is not None:
@@ -65,7 +65,7 @@ class _Hasher(threading.Thread):
         return "sha256:" + self.hash.hexdigest()
 
 
-def _write_whole(fd: int, data: Any) -> None:
+def _write_whole(fd: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
