@@ -120,6 +120,10 @@ SCENARIOS |= {
     "withdrawal, undone, a-b-a-b": {"script": ABAB, "withdraw": 1, "lift": 1},
     "staged, two withdrawals, one undone": dict(S0, script=B, withdraw=2, lift=1, tick=1),
 }  # fmt: skip
+SCENARIOS |= {
+    "put aside": dict(F, script=B, aside=1), "put aside, a-b-c": {"script": ABC, "crash": 1, "aside": 1, "tick": 1},
+    "put aside, rollback": {"script": B, "aside": 1, "rollback": 1, "tick": 1}, "staged, put aside": dict(S0, script=B, crash=1, aside=1, tick=1),
+}  # fmt: skip
 PEOPLE = {"script": B, "approval": True, "approve": 1, "crash": 1}
 WITNESS = {  # the smallest world in which each amendment, or seeded mistake, matters
     "channel_head": {"script": B, "rollback": 1}, "settle": {"script": ABC}, "base_gen": {"script": BOTH, "rollback": 1},
@@ -140,7 +144,8 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
     "erase_early": {"script": ABC, "erase": 1, "crash": 1}, "rollback_back": {"script": B, "rollback": 2},
     "erase_open": {"script": BOTH, "erase": 1}, "erase_unsettled": {"script": BOTH, "erase": 1, "expire": 1},
     "set_denied_again": dict(S0, script=B, policy=(B0,), tick=1), "stage_unacked": dict(S0, script=B, crash=1),
-    "memory_first": {"script": B, "refuse": 1},
+    "memory_first": {"script": B, "refuse": 1}, "aside_told": {"script": B, "aside": 1},
+    "aside_late": {"script": B, "aside": 1},
 }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ FIXES = {  # switch -> what the amended text says (without it: the text as first
     "reindex_outbox": "reindex rebuilds the outbox too",
     "projection": "every tick renders again a projection whose generation is not the head's",
     "erase_intent": "an erasure is a plan that is durable before its generation; whoever comes next finishes it before any other work",
+    "aside_told": "a promote job that failed too often before it named a generation is put aside and says so; the next run takes it up",
     "erase_again": "what a frozen holder writes after an erasure, and no run names, is found and destroyed too",
 }
 MUTATIONS = {
@@ -72,6 +73,7 @@ MUTATIONS = {
     "erase_open": "an erasure leaves the runs open whose bytes it destroys",
     "memory_first": "a process goes on as if a commit that was refused had been taken",
     "lift_shared": "undoing a withdrawal lets in what another withdrawal keeps out too",
+    "aside_late": "a promote job is put aside although its run has named a generation",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
@@ -95,6 +97,7 @@ State = namedtuple(
 IDLE = Proc("idle", None, None, None, None, None, None, None, None, None)
 D = 2  # lease index of the dataset; 0 and 1 are the partitions
 OPEN = ("CLAIMED", "PROPOSED")
+ASIDE = 2  # `promo` of a run whose promote job failed too often; 1: the job waits or is worked
 BUDGET = (
     "change",
     "crash",
@@ -110,6 +113,7 @@ BUDGET = (
     "erase",
     "refuse",
     "lift",
+    "aside",
 )
 FILE_STEPS = {"cand", "seal", "star", "proj", "void", "cap"}  # need no store
 
@@ -397,9 +401,14 @@ class Model:
                     self.proc(t, w, IDLE._replace(pc="apin", td=tok)),
                 )
             )
+        asked = any(
+            st != "-" for st, _, _ in s.jobs
+        )  # a run of the dataset takes up what lies aside
         for i, r in enumerate(s.runs):
-            if r.state == "PROPOSED" and r.promo and not s.leases[D][1]:
+            due = r.promo == 1 or (r.promo == ASIDE and asked)
+            if r.state == "PROPOSED" and due and not s.leases[D][1]:
                 t, tok = self.take(s, D)
+                t = self.run_is(t, i, promo=1)
                 t = self.proc(t, w, IDLE._replace(pc="judge", p=r.p, run=i, td=tok))
                 out.append((f"{name}: take promote job of run {i}, lease of dataset", t))
         return out
@@ -954,6 +963,17 @@ class Model:
                     f"{'AB'[w]}: assemble fails, run {pr.run} FAILED",
                     self.drop(self.run_is(s, pr.run, state="FAILED"), w),
                 )
+            mine = pr.run is not None and pr.td == (s.epoch, s.leases[D][0])
+            r = s.runs[pr.run] if mine and s.runs[pr.run].state == "PROPOSED" else None
+            # a generation that is named may be written by a frozen holder: that is tried for ever
+            may = r is not None and (r.intent is None or "aside_late" in self.on)
+            if left["aside"] and may and not s.down:
+                word = ASIDE if "aside_told" in self.on else 0
+                add(
+                    "aside",
+                    f"{'AB'[w]}: promote of run {pr.run} fails once too often, its job is put aside",
+                    self.drop(self.run_is(s, pr.run, promo=word), w),
+                )
             if left["refuse"] and not s.down and pr.pc not in ("idle", *FILE_STEPS):
                 for label, t in self.refused(s, w, pr):
                     add("refuse", f"{'AB'[w]}: {label}", t)
@@ -1125,7 +1145,7 @@ class Model:
                 )
             if r.state == "PROPOSED":
                 need(
-                    self.people and (r.cand, r.base, i) not in s.appr,
+                    (self.people and (r.cand, r.base, i) not in s.appr) or r.promo == ASIDE,
                     5,
                     f"run {i} stays PROPOSED though nothing is missing",
                 )
@@ -1135,6 +1155,8 @@ class Model:
             waits = any(
                 (r.state, r.base) == ("PROPOSED", n) and (p, c) in self.brings(r) for r in s.runs
             )
+            # what lies aside is shown to a person, whatever it stands on
+            waits |= any(r.promo == ASIDE and (p, c) in self.brings(r) for r in s.runs)
             # of a set that is denied as a whole: see above
             waits |= any((r.p, r.c, r.state) == (p, c, "STAGED") for r in s.runs)
             want = put_at(head.version, p, c)

@@ -14,6 +14,8 @@ QUICK = {name for name in SCENARIOS if name.startswith("staged")} | {
     "erasure",
     "erasure, rollback",
     "a commit fails",
+    "put aside",
+    "put aside, rollback",
 }
 
 
