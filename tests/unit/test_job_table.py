@@ -17,6 +17,7 @@ from kfm.cli.runjob import _take
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
+from kfm.model.ledger import LedgerRow
 from kfm.store.jobs import envelope_of
 from kfm.store.wakeups import Bells
 
@@ -501,3 +502,84 @@ def test_what_was_forced_while_it_ran_is_forced_when_it_runs_again(store: Any) -
 
     job = store.transaction(work)
     assert (job.state, job.forced, job.again) == ("queued", 1, 0)
+
+
+def proposed(store: Any, run_id: str = "r1", **more: Any) -> Any:
+    """A run that is PROPOSED and needs nobody."""
+    words = (
+        "wal_id partition win key timestamp source_metadata pipeline_version updater_id"
+        " updater_version spec_hash transform_hash input_hash toolchain_digest trigger_type"
+    )
+    row = LedgerRow(
+        **dict.fromkeys(words.split(), "x"),  # type: ignore[arg-type]
+        run_id=run_id,
+        dataset_id="d",
+        state="CLAIMED",
+        attempt=0,
+        forced=0,
+        base_version=None,
+        base_generation=0,
+    )
+    store.transaction(lambda tx: tx.runs.insert(row))
+    return store.transaction(
+        lambda tx: tx.runs.move(run_id, "CLAIMED", state="PROPOSED", promo=1, **more)
+    )
+
+
+def promote_job(store: Any) -> Any:
+    found = store.read(lambda tx: tx.jobs.listing(job_type="promote"))
+    assert len(found) <= 1, "one job for all proposals of a dataset"
+    return found[0] if found else None
+
+
+def test_a_proposal_that_needs_nobody_has_a_promote_job_until_it_ends(store: Any) -> None:
+    proposed(store), proposed(store, "r2")
+    assert (promote_job(store).state, 0 < pause(promote_job(store)) <= 2) == ("queued", True)
+    store.transaction(lambda tx: tx.runs.move("r1", "PROPOSED", state="COMMITTED", promo=0))
+    assert promote_job(store).state == "queued", "r2 waits"
+    store.transaction(lambda tx: tx.runs.move("r2", "PROPOSED", promo=0))  # for a person, after all
+    assert (promote_job(store).state, promote_job(store).outcome) == ("ended", "succeeded")
+    store.transaction(lambda tx: tx.runs.move("r2", "PROPOSED", promo=1))
+    assert (promote_job(store).state, promote_job(store).generation) == ("queued", 2)
+
+
+def test_who_promotes_has_the_job_as_long_as_he_has_the_lease(store: Any, where: Any) -> None:
+    row, other = proposed(store), open_at(where)
+    lease = other.transaction(lambda tx: tx.leases.take("d", "me", 15))
+    other.transaction(lambda tx: tx.jobs.promoting(row))
+    assert (promote_job(store).state, promote_job(store).owner) == ("running", None)
+    assert not store.read(lambda tx: tx.queue.lost())
+    other.transaction(lambda tx: tx.leases.release(lease))  # stopped on the way
+    other.close()
+    assert store.read(lambda tx: tx.queue.lost())
+    store.transaction(lambda tx: tx.queue.reap())
+    assert promote_job(store).state == "queued"
+
+
+def test_a_promotion_is_given_up_only_while_no_generation_is_named(store: Any) -> None:
+    row = proposed(store)
+    for _ in range(5):
+        store.transaction(lambda tx: tx.jobs.promoting(row))
+        store.transaction(lambda tx: tx.jobs.promote_failed("d", "no rules"))
+        age(store, promote_job(store), 61)
+    aside = promote_job(store)
+    assert (aside.state, aside.outcome, aside.error) == ("ended", "dead", "no rules")
+    # the next run of the dataset takes it up again, and names a generation
+    row = store.transaction(lambda tx: tx.runs.move("r1", "PROPOSED", intent=1))
+    for _ in range(20):
+        store.transaction(lambda tx: tx.jobs.promoting(row))
+        store.transaction(lambda tx: tx.jobs.promote_failed("d", "no disk"))
+        age(store, promote_job(store), 61)
+    assert (promote_job(store).state, promote_job(store).attempts) == ("queued", 20)
+
+
+def test_a_worker_puts_the_promote_jobs_that_an_older_kfm_did_not(store: Any) -> None:
+    proposed(store)
+    job_id = promote_job(store).job_id
+    store.transaction(lambda tx: tx.jobs.cancel(job_id))
+    store.transaction(lambda tx: tx.runs.owe_promote_jobs())
+    assert promote_job(store).outcome == "cancelled", "what a person ended stays ended"
+    store.transaction(lambda tx: tx.jobs.forget("9999"))
+    assert promote_job(store) is None
+    store.transaction(lambda tx: tx.runs.owe_promote_jobs())
+    assert promote_job(store).state == "queued"

@@ -11,6 +11,7 @@ JOB_MODULES = {  # type -> the module that defines it
     "transform.build_tiles": "kfm.jobs.tiles",
     "index.build_embeddings": "kfm.jobs.embeddings",
     "notify": "kfm.jobs.notify",
+    "promote": "kfm.jobs.promote",
     "repair": "kfm.jobs.repair",
     "maintenance.compact": "kfm.jobs.compact",
     "maintenance.gc": "kfm.jobs.gc",

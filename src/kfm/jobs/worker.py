@@ -26,7 +26,6 @@ from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.clock import Clock
 from kfm.model.errors import Fenced, KfmError, StoreUnavailable
-from kfm.model.job import Request
 from kfm.model.ledger import JobRow, Token
 from kfm.store.base import Bell, Store, Tx
 from kfm.store.heartbeat import Heartbeat
@@ -34,7 +33,6 @@ from kfm.store.heartbeat import Heartbeat
 __all__ = ["Ended", "Limits", "Worker"]
 
 LOOK_S = 1.0  # how often a worker looks whether another one died
-LEFT_S = 2.0  # a proposal that nobody promotes for so long was left by a dead run
 STOP_S = 5.0  # how long a job that is told to stop may take
 LATER_MS = 2000  # how long a job rests whose partition another run holds
 _BATCH_S = 0.02  # how long a batch of light jobs should take
@@ -135,7 +133,6 @@ class Worker:
         self._light: dict[str, Callable[[JobRow], tuple[tuple[str, str], ...]]] = {}
         self._batch, self._hungry, self._draining, self._drain_until = 8, True, 0, 0.0
         self._next_look = self._next_beat = 0.0
-        self._left: dict[str, float] = {}  # datasets that a dead run left half promoted, since when
         # others' jobs may come back to us; a failed job waits for its next try
         self._others = self._retries = False
         self._due: float | None = None
@@ -202,7 +199,7 @@ class Worker:
         if self._draining >= 2 or (self._draining and time.monotonic() > self._drain_until):
             return True
         idle = not self._children and not self._done
-        over = until_idle and not (self._hungry or self._retries or self._left or self._others)
+        over = until_idle and not (self._hungry or self._retries or self._others)
         return idle and (bool(self._draining) or over)
 
     @property
@@ -219,9 +216,12 @@ class Worker:
     def _join(self) -> None:
         """Take the lease; a name that is still in use is refused."""
         lease = f"worker/{self.name}"
-        self._held = self._store.transaction(
-            lambda tx: tx.leases.take(lease, self.name, self._seconds)
-        )
+
+        def join(tx: Tx) -> Token | None:
+            tx.runs.owe_promote_jobs()
+            return tx.leases.take(lease, self.name, self._seconds)
+
+        self._held = self._store.transaction(join)
         if self._held is None:
             raise Fenced(
                 f"A worker {self.name} is running.",
@@ -505,7 +505,7 @@ class Worker:
 
     # ---- waiting ---------------------------------------------------------------------------------
     def _look(self) -> None:
-        """Now and then: dead workers, cancelled jobs, deadlines, what is left half promoted."""
+        """Now and then: dead workers, cancelled jobs, deadlines."""
         now = time.monotonic()
         for child in self._children.values():
             if now > child.deadline:
@@ -520,13 +520,8 @@ class Worker:
             return
         self._next_look = now + LOOK_S
         token = self._token
-        lost, cancelled, left, self._others = self._store.read(
-            lambda tx: (
-                tx.queue.lost(),
-                tx.queue.cancelling(token),
-                tx.runs.left_promotable(),
-                tx.queue.others(token),
-            )
+        lost, cancelled, self._others = self._store.read(
+            lambda tx: (tx.queue.lost(), tx.queue.cancelling(token), tx.queue.others(token))
         )
         if lost:
 
@@ -541,12 +536,6 @@ class Worker:
                 child.stop("cancelled")
                 # one that does not listen is killed then
                 child.deadline = min(child.deadline, now + STOP_S)
-        # since when: a run on its way to promote is not left
-        self._left = {name: self._left.get(name, now) for name in left}
-        for name in [n for n, since in self._left.items() if now - since > LEFT_S]:
-            self._store.transaction(
-                lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name))
-            )
         if now >= self._next_beat:
             self._next_beat = now + 5 * LOOK_S
             self._bell.drain()  # one that lost its server tries another line

@@ -2,6 +2,7 @@
 ★ append it.
 """
 
+import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def promote(
         work.release()
         raise
     except (KfmError, OSError) as error:
-        work.release()  # PROPOSED with its promote job stays: the next run goes on here
+        work.release(str(error))  # PROPOSED with its promote job stays
         if work.made:
             return work.outcome(
                 "COMMITTED", "official; the next run tidies up", generation=work.row.intent
@@ -124,7 +125,11 @@ def _take(
     if row is None:
         return None
     token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
-    return (token, row) if token is not None else True
+    if token is None:
+        return True
+    if row.promo:
+        tx.jobs.promoting(row)
+    return token, row
 
 
 @dataclass(frozen=True)
@@ -184,11 +189,17 @@ class _Promote:
     def row(self) -> LedgerRow:
         return self.wal.run
 
-    def release(self) -> None:
-        try:
-            self.world.store.transaction(lambda tx: tx.leases.release(self.token))
-        except KfmError:
-            return
+    def release(self, failed: str = "") -> None:
+        """Give the dataset back; its promote job waits, after a pause when this was a failure."""
+
+        def give(tx: Tx) -> None:
+            tx.leases.check(self.token)
+            if failed:
+                tx.jobs.promote_failed(self.row.dataset_id, failed)
+            tx.leases.release(self.token)
+
+        with contextlib.suppress(KfmError):
+            self.world.store.transaction(give)
 
     def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
         row = self.row
@@ -377,7 +388,7 @@ class _Promote:
                     tx.leases.release(self.token)
                     page.move(tx, "PROPOSED", promo=0)
                     return Ended("waits for a person")
-                row = page.move(tx, "PROPOSED", intent=head.generation + 1)
+                row = page.move(tx, "PROPOSED", intent=head.generation + 1, promo=1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
                 page.make(
                     "LINEAGE",

@@ -44,6 +44,9 @@ SQL[
   and (cast(:outcome as text) is null or outcome = :outcome) order by put_ms desc, rowid desc limit :limit"""
 
 
+PROMOTE = "promote"
+
+
 class JobRows(View):
     """A job by its id, and how it fails."""
 
@@ -109,7 +112,12 @@ class JobRows(View):
             self.wake()
 
     def _is_lease_free(self, job: JobRow) -> bool:
-        return LeaseView(self._store, self._db).is_free(f"{job.dataset_id}/{job.partition or '-'}")
+        own = (
+            job.dataset_id
+            if job.job_type == PROMOTE
+            else f"{job.dataset_id}/{job.partition or '-'}"
+        )
+        return LeaseView(self._store, self._db).is_free(own)
 
     def _is_dead(self, row: Row) -> bool:
         leases = LeaseView(self._store, self._db)

@@ -8,12 +8,16 @@ from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.job import Envelope, Input, Request, Trace, check_inputs
-from kfm.model.ledger import JobRow
-from kfm.store.job_rows import JobRows, must_be_job
+from kfm.model.ledger import JobRow, LedgerRow
+from kfm.store.job_rows import PROMOTE, JobRows, must_be_job
 
 __all__ = ["INGEST", "JobView", "envelope_of"]
 
 INGEST = "ingest.pull_source"
+_GRACE_MS = 2_000  # who proposed a version goes on by himself; a worker comes if he does not
+_FOREVER = (
+    1_000_000  # a generation that is named may be written by a frozen process: never put aside
+)
 
 
 def envelope_of(job: JobRow) -> Envelope:
@@ -172,7 +176,9 @@ class JobView(JobRows):
         self._do("job_start", job_id=job.job_id)
 
     def ack(self, dataset_id: str, partition: str, win: str) -> None:
-        job = self.get(dataset_id, partition, win)
+        self._ack(self.get(dataset_id, partition, win))
+
+    def _ack(self, job: JobRow | None) -> None:
         if job is None or job.state == "ended":
             return
         ended = {
@@ -217,6 +223,45 @@ class JobView(JobRows):
         if job is None:
             job = self.put(dataset_id, partition, win)
         self._fail(job, error, until_ms=until_ms)
+
+    # ---- promote: one job for all proposals of a dataset -------------------------------------
+    def _promote_job(self, dataset_id: str) -> JobRow | None:
+        self._alone(dataset_id)
+        return self.of(_job_id(Request(job_type=PROMOTE, dataset_id=dataset_id)))
+
+    def promotes(self, row: LedgerRow) -> None:
+        """A proposal needs nobody any more: somebody is to promote it, and once it has named a
+        generation nobody gives up.
+        """
+        job, most = self._promote_job(row.dataset_id), 5 if row.intent is None else _FOREVER
+        if job is None or job.state == "ended":
+            request = Request(
+                job_type=PROMOTE,
+                dataset_id=row.dataset_id,
+                max_attempts=most,
+                not_before=self._store.now_ms() + _GRACE_MS,
+            )
+            self._keep(self._new(_job_id(request), request, job))
+            self.wake()
+        elif job.max_attempts != most:
+            self._save(job, max_attempts=most)
+
+    def promoting(self, row: LedgerRow) -> None:
+        """Somebody is at it, under the lease of the dataset."""
+        self.promotes(row)
+        job = self._promote_job(row.dataset_id)
+        assert job is not None
+        self.start(job)
+
+    def promoted(self, dataset_id: str) -> None:
+        """No proposal of the dataset is left to promote."""
+        self._ack(self._promote_job(dataset_id))
+
+    def promote_failed(self, dataset_id: str, error: str) -> None:
+        """Again after a pause; put aside for a person after too many failures."""
+        job = self._promote_job(dataset_id)
+        if job is not None and job.state != "ended":
+            self._fail(job, error)
 
     def waiting(self, dataset_id: str) -> list[JobRow]:
         return [must_be_job(r) for r in self._all("job_waiting", dataset_id=dataset_id)]

@@ -41,7 +41,7 @@ update job set state = 'queued' where job_id = :job_id and state = 'running' and
 select job_id from job where owner = :owner and state = 'running' and cancel = 1
 -- name: job_next
 select pool, min(not_before) as at,
-  sum(case when attempts > 0 and outcome <> 'deferred' and not_before <= :now_ms + 5000 then 1 else 0 end) as retries from job
+  sum(case when (attempts > 0 or job_type = 'promote') and outcome <> 'deferred' and not_before <= :now_ms + 5000 then 1 else 0 end) as retries from job
 where state = 'queued' and not_before > :now_ms and not_before < 250000000000000
   and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
   and not exists (select 1 from pool where name = job.pool and paused <> '') group by pool
@@ -102,5 +102,6 @@ insert into tally (job_type, name, value) values (:job_type, :name, :value)
 on conflict (job_type, name) do update set value = tally.value + excluded.value
 -- name: tally_all
 select job_type, name, value from tally order by job_type, name
--- name: run_left_promotable
-select distinct dataset_id from ledger where state = 'PROPOSED' and promo = 1 order by dataset_id
+-- name: run_jobless
+select * from ledger where state = 'PROPOSED' and promo = 1
+  and not exists (select 1 from job where job_type = 'promote' and job.dataset_id = ledger.dataset_id) order by run_id
