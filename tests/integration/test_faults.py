@@ -378,3 +378,28 @@ def _channel(ws: Path) -> list[dict[str, Any]]:
         unwrap(p.read_bytes())["predicate"]
         for p in sorted((ws / "data" / "catalog" / "channels" / QUAKES).iterdir())
     ]
+
+
+def test_a_disk_that_cannot_take_the_report_of_a_refusal_does_not_keep_the_run_open(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kfm.zones import local
+
+    kfm("run", QUAKES)
+    sample.control(QUAKES, mode="lying")
+    real = os.link
+
+    def link(source: Any, target: Any, **more: Any) -> None:
+        if "/quarantine/" in str(target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local.os, "link", link)
+        said = kfm("run", QUAKES, "--json").json["runs"][0]
+    assert (said["state"], said["exit_code"]) == ("FAILED", 1)
+    assert "report could not be written" in said["remedy"]
+    assert "the disk is full" in said["remedy"]
+    with open_world(open_workspace(ws)) as world:
+        assert world.store.read(lambda tx: tx.runs.open_runs(QUAKES)) == []
+        assert world.store.read(lambda tx: tx.leases.held()) == []

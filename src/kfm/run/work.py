@@ -227,16 +227,7 @@ class Work:
         told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
         if sealed:
             told, detail = f"refused by {code}; the details are sealed", {}
-        if isinstance(error, Quarantined) and wal is not None and captured is not None:
-            report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
-            error.remedy = (
-                f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is"
-                f" data/{report}."
-            )
-        elif self.private and wal is not None and isinstance(error, ConnectorFailed):
-            keep_capture(
-                world, target, wal.run.run_id, captured.capture_id if captured else "", error
-            )
+        error.remedy = f"{error.remedy} {self._kept(error)}".rstrip()
         if sealed:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
 
@@ -286,6 +277,22 @@ class Work:
         rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
         return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
 
+    def _kept(self, error: KfmError) -> str:
+        """Keep the report of what was refused; a disk that is full does not keep the run open."""
+        wal, captured = self.wal, self.captured
+        named = isinstance(error, Quarantined) and captured is not None
+        if wal is None or not (named or (self.private and isinstance(error, ConnectorFailed))):
+            return ""
+        run_id, capture_id = wal.run.run_id, captured.capture_id if captured else ""
+        try:
+            report = keep_capture(self.world, self.target, run_id, capture_id, error)
+        except (KfmError, OSError) as other:
+            self.log.say("report.unwritten", stage="transform", level="error", reason=str(other))
+            why = other.happened if isinstance(other, KfmError) else f"{other.strerror or other}."
+            return f"Its report could not be written: {why}"
+        shown = f"`kfm quarantine show {run_id}` shows it; the report is data/{report}."
+        return shown if named else ""
+
     def interrupted(self, error: ConnectorKilled) -> Outcome:
         """The run stays CLAIMED and is resumed: its job backs off, the leases are free. One that is
         ended again and again fails.
@@ -308,8 +315,17 @@ class Work:
             self.requeue(tx, error.happened)
             tx.leases.release(*self.tokens)
 
-        self.world.store.transaction(leave)
-        self.log.say("run.interrupted", stage="transform", level="warning", reason=error.happened)
+        try:
+            self.world.store.transaction(leave)
+        except Fenced as fenced:
+            self.release()
+            return self.outcome("FENCED", str(fenced), exit_code=5)
+        except (KfmError, OSError):
+            self.release()
+        with self.world.ended():
+            self.log.say(
+                "run.interrupted", stage="transform", level="warning", reason=error.happened
+            )
         return self.outcome(
             "FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy
         )
