@@ -17,8 +17,10 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
+from kfm.jobs import backfill_batch, backfill_told
 from kfm.jobs import backfill_windows as backfill
-from kfm.model.job import Request
+from kfm.jobs.backfill_assembly import assemble
+from kfm.model.job import INGEST, Request
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
@@ -280,9 +282,7 @@ def test_a_failing_partition_stops_no_other_and_a_resume_does_only_that_one(
     text = kfm("backfill", "status", "history")
     assert " 1 try  " in text.out
     assert [
-        j["outcome"]
-        for j in kfm("jobs", "list", "--json").json["jobs"]
-        if j["job_type"] == backfill.INGEST
+        j["outcome"] for j in kfm("jobs", "list", "--json").json["jobs"] if j["job_type"] == INGEST
     ].count("failed") == 1
     assert (
         "2026-01-02T00:00:00Z/2026-01-03T00:00:00Z" in text.out
@@ -318,7 +318,7 @@ def test_too_many_failures_stop_it_and_a_resume_goes_on(
 def test_a_batch_that_is_told_to_stop_half_way_is_handed_out_again(
     here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush = backfill._flush
+    flush = backfill_batch._flush
 
     def stopping(world: Any, *args: Any) -> Any:
         row = flush(world, *args)
@@ -326,8 +326,8 @@ def test_a_batch_that_is_told_to_stop_half_way_is_handed_out_again(
         return world.store.transaction(lambda tx: tx.backfill.save(row, state="stopped"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 0)
-        patched.setattr("kfm.jobs.backfill_windows._flush", stopping)
+        patched.setattr("kfm.jobs.backfill_batch.FLUSH_S", 0)
+        patched.setattr("kfm.jobs.backfill_batch._flush", stopping)
         said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
     assert (said["state"], said["counts"], said["missing"], said["handed_out"]) == (
         "stopped",
@@ -675,19 +675,19 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(
         def targets(name: str, **more: Any) -> Any:
             return targets_of(workspace, name, **more)
 
-        backfill.work_batch(world, row.backfill_id, targets, 0, 2, put=False)
+        backfill_batch.work_batch(world, row.backfill_id, targets, 0, 2, put=False)
         # two are official, three staged, and neither is written down
         with monkeypatch.context() as patched:
-            patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 1e9)
-            patched.setattr("kfm.jobs.backfill_windows._conclude", _interrupted)
-            patched.setattr("kfm.jobs.backfill_windows._go_on", _interrupted)
+            patched.setattr("kfm.jobs.backfill_batch.FLUSH_S", 1e9)
+            patched.setattr("kfm.jobs.backfill_assembly._conclude", _interrupted)
+            patched.setattr("kfm.jobs.backfill_batch.go_on", _interrupted)
             with pytest.raises(KeyboardInterrupt):
-                backfill.assemble(world, row.backfill_id, targets)
+                assemble(world, row.backfill_id, targets)
             with pytest.raises(KeyboardInterrupt):
-                backfill.work_batch(world, row.backfill_id, targets, 2, 3, put=False)
+                backfill_batch.work_batch(world, row.backfill_id, targets, 2, 3, put=False)
         world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
-        assert backfill.status(world, row).counts == {"COMMITTED": 2}
-        real, calls = backfill.assemble, []
+        assert backfill_told.status(world, row).counts == {"COMMITTED": 2}
+        real, calls = assemble, []
 
         def idle(world: Any, name: str, targets: Any) -> Any:
             now = world.store.read(lambda tx: tx.backfill.get(name))
@@ -736,10 +736,10 @@ def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm:
             put=False,
         )
         request = Request(
-            job_type=backfill.INGEST,
+            job_type=INGEST,
             dataset_id=ID,
             win="2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
-            not_before=backfill.NEVER_MS,
+            not_before=backfill_batch.NEVER_MS,
         )
         world.store.transaction(lambda tx: tx.jobs.submit(request))
         token = world.store.transaction(lambda tx: tx.leases.take("worker/w", "w", 60))

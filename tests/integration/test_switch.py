@@ -13,6 +13,7 @@ import pytest
 from kfm.cli import updater as updater_cli
 from kfm.cli.init import make_workspace
 from kfm.cli.worker import make_worker
+from kfm.jobs import backfill_batch
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.drive import drive
 from kfm.model.errors import Denied
@@ -190,7 +191,7 @@ def test_a_run_that_waited_for_its_lease_does_not_begin_after_the_switch(
 def test_a_batch_stops_at_once_and_what_it_did_is_kept(
     here: Path, kfm: Kfm, up: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = backfill._part
+    part = backfill_batch._part
 
     def then_off(world: World, *rest: Any) -> Any:
         found = part(world, *rest)
@@ -198,7 +199,7 @@ def test_a_batch_stops_at_once_and_what_it_did_is_kept(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(backfill, "_part", then_off)
+        patched.setattr(backfill_batch, "_part", then_off)
         assert kfm("backfill", "start", ID, *SPAN, "--inline").code == 3
     assert [r.state for r in runs(here)] == ["STAGED"] and len(up.asked) == 1
     assert kfm("backfill", "status", ID, "--json").json["backfills"][0]["counts"]["STAGED"] == 1

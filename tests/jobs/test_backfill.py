@@ -74,9 +74,9 @@ def test_retry_a_batch_that_lost_its_worker_makes_nothing_twice(
 ) -> None:
     name = begin(here)
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 1e9)  # only the ledger knows
+        patched.setattr("kfm.jobs.backfill_batch.FLUSH_S", 1e9)  # only the ledger knows
         patched.setattr(
-            "kfm.jobs.backfill_windows._go_on", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+            "kfm.jobs.backfill_batch.go_on", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
         )  # dies before it could say so
         with pytest.raises(KeyboardInterrupt):
             worked(here, backfill_id=name, first=0, count=2)

@@ -12,6 +12,7 @@ import pytest
 from kfm.cli import main
 from kfm.jobs import JOB_MODULES
 from kfm.jobs import backfill_windows as backfill
+from kfm.jobs.backfill_spans import JOB_TYPE
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
@@ -35,7 +36,7 @@ def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
 
 def parameters(here: Path, kind: str) -> list[str]:
     """What the type cannot do without."""
-    if kind != backfill.JOB_TYPE:
+    if kind != JOB_TYPE:
         return []
     workspace = open_workspace(here)
     with open_world(workspace) as world:

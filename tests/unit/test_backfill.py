@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kfm.fetch.base import Fetched, FetchRequest
-from kfm.jobs.backfill_windows import _next_span, _Slow
+from kfm.jobs.backfill_batch import _Slow
+from kfm.jobs.backfill_spans import next_span
 from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
 from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry
@@ -270,7 +271,7 @@ def test_failed_partitions_come_first_after_a_resume_then_those_nobody_had(store
     def spans(tx: Any) -> list[Any]:
         found, at = [], row
         while True:
-            span, at = _next_span(tx, at, at.read_plan())
+            span, at = next_span(tx, at, at.read_plan())
             if span is None:
                 return found
             found.append(span)
@@ -331,9 +332,9 @@ def test_requests_are_no_faster_than_the_plan_allows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     now, slept = [100.0], list[float]()
-    monkeypatch.setattr("kfm.jobs.backfill_windows.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kfm.jobs.backfill_batch.time.monotonic", lambda: now[0])
     monkeypatch.setattr(
-        "kfm.jobs.backfill_windows.time.sleep",
+        "kfm.jobs.backfill_batch.time.sleep",
         lambda s: (slept.append(s), now.__setitem__(0, now[0] + s)),
     )
 

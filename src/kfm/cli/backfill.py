@@ -17,7 +17,9 @@ import msgspec
 
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
+from kfm.jobs import backfill_told
 from kfm.jobs import backfill_windows as backfill
+from kfm.jobs.backfill_spans import OVER
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace import config
@@ -266,20 +268,20 @@ def _start(workspace: Workspace, world: World, args: Namespace) -> int:
 
 def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args: Namespace) -> int:
     """Say what was begun; with --inline do it."""
-    if args.inline and row.state not in backfill.OVER:
+    if args.inline and row.state not in OVER:
         row, outcome = backfill.work_here(world, row.backfill_id, partial(targets_of, workspace))
         _reasons(outcome)
     if args.json:
-        emit({"status": word, "backfill": msgspec.to_builtins(backfill.status(world, row))})
+        emit({"status": word, "backfill": msgspec.to_builtins(backfill_told.status(world, row))})
     else:
         print(
             f"{word.replace('_', ' ').capitalize()}: backfill {row.backfill_id} of"
             f" {row.dataset_id}, {row.total:,} partitions"
         )
         if args.inline or word == "already_done":
-            _tell(backfill.status(world, row))
+            _tell(backfill_told.status(world, row))
         print(
-            f"{_next(args, backfill.next_command(row), row)}\n     "
+            f"{_next(args, backfill_told.next_command(row), row)}\n     "
             f" {again(args, f'backfill status {row.name}')}"
         )
     return _CODES.get(row.state, 0) if args.inline else 0
@@ -313,7 +315,7 @@ def _cancel(world: World, row: BackfillRow, args: Namespace) -> int:
         if row.state == "cancelled"
         else "cancelled"
     )
-    status = backfill.status(world, found)
+    status = backfill_told.status(world, found)
     if args.json:
         emit({"status": word, "backfill": msgspec.to_builtins(status)})
         return 0
@@ -335,14 +337,10 @@ def _status(world: World, args: Namespace) -> int:
         rows = [backfill.find(world, args.what)]
     else:
         rows = world.store.read(lambda tx: tx.backfill.listing())
-        rows = (
-            rows
-            if args.action == "list"
-            else [row for row in rows if row.state not in backfill.OVER]
-        )
+        rows = rows if args.action == "list" else [row for row in rows if row.state not in OVER]
     if args.action == "list":
         return _list(rows, args)
-    found = [backfill.status(world, row) for row in rows]
+    found = [backfill_told.status(world, row) for row in rows]
     if args.json:
         emit({"backfills": [msgspec.to_builtins(status) for status in found]})
         return 0

@@ -2,7 +2,10 @@
 
 import msgspec
 
-from kfm.jobs.backfill_windows import JOB_TYPE, Batch, assemble, audit_path, work_batch
+from kfm.jobs.backfill_assembly import assemble
+from kfm.jobs.backfill_batch import Batch, work_batch
+from kfm.jobs.backfill_spans import JOB_TYPE
+from kfm.jobs.backfill_told import audit_path
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.model.backfill import BackfillRow
 from kfm.model.errors import Fenced, UsageError
