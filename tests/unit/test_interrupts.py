@@ -5,6 +5,7 @@ never was.
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -21,7 +22,7 @@ import kfm.store.sqlite
 from kfm.model.clock import SystemClock
 from kfm.model.interrupts import finishing, stop_on_signals
 from kfm.run.work import Reached, Steps
-from kfm.store.committer import Committer
+from kfm.store.committer import Committer, Ticket
 from kfm.store.sqlite import SqliteStore
 from kfm.world.world import World
 
@@ -33,10 +34,10 @@ LINES = 90  # more than one transaction or look has
 
 
 class Cut:
-    """Sends a signal to ourselves when the n-th line of these files is reached."""
+    """Sends a signal to ourselves, or several, when the n-th line of these files is reached."""
 
-    def __init__(self, number: int, at: int, files: set[str]) -> None:
-        self._number, self._left, self._files = number, at, files
+    def __init__(self, number: int, at: int, files: set[str], times: int) -> None:
+        self._number, self._left, self._files, self._times = number, at, files, times
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename not in self._files:
@@ -45,7 +46,8 @@ class Cut:
             self._left -= 1
             if self._left == 0:
                 sys.settrace(None)
-                signal.raise_signal(self._number)
+                for _ in range(self._times):
+                    signal.raise_signal(self._number)
         return self
 
 
@@ -60,9 +62,11 @@ def handlers() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def cut(work: Any, number: int, at: int, files: set[str] = FILES) -> BaseException | None:
+def cut(
+    work: Any, number: int, at: int, files: set[str] = FILES, times: int = 1
+) -> BaseException | None:
     before = sys.gettrace()
-    sys.settrace(Cut(number, at, files))
+    sys.settrace(Cut(number, at, files, times))
     try:
         work()
     except (SystemExit, KeyboardInterrupt) as end:
@@ -80,6 +84,11 @@ def in_time(work: Any) -> Any:
     thread.join(60)
     assert not thread.is_alive(), "the next one waits for ever"
     return answer[0]
+
+
+def work_off(batch: list[Any]) -> None:
+    for ticket in batch:
+        ticket.result = ticket.work(None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -148,8 +157,7 @@ def test_a_leader_that_is_ended_lets_the_next_one_lead() -> None:
     def commit(batch: list[Any]) -> None:
         if ends:
             raise ends.pop()
-        for ticket in batch:
-            ticket.result = ticket.work(None)
+        work_off(batch)
 
     committer = Committer(commit)
     with pytest.raises(KeyboardInterrupt):
@@ -200,3 +208,86 @@ def test_a_signal_at_any_line_of_taking_a_lease_leaves_it_free(
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
     assert world.store.read(lambda tx: tx.leases.is_free(lease)) and world.heart == []
+
+
+def test_whoever_waits_for_an_answer_does_not_take_the_lead_to_read_it() -> None:
+    leading, held, taken, waiting = threading.Event(), threading.Event(), [], 20
+
+    class Lead:
+        """A lock that knows how often it was taken."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.locked = self._lock.locked
+
+        def __enter__(self) -> None:
+            self._lock.acquire()
+            taken.append(threading.get_ident())
+
+        def __exit__(self, *error: object) -> None:
+            self._lock.release()
+
+    def commit(batch: list[Any]) -> None:
+        leading.set()
+        held.wait(60)
+        work_off(batch)
+
+    committer = Committer(commit)
+    committer._lead = Lead()  # type: ignore[assignment]
+    threads = [
+        threading.Thread(target=committer.submit, args=(lambda tx: None,), daemon=True)
+        for _ in range(1 + waiting)
+    ]
+    threads[0].start()
+    leading.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    while len(committer._queue) < waiting:
+        time.sleep(0.001)
+    held.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert 2 <= len(taken) < waiting / 2
+
+
+def test_whoever_was_never_rung_looks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ticket, "ring", lambda self: None)
+    leading, held = threading.Event(), threading.Event()
+
+    def commit(batch: list[Any]) -> None:
+        leading.set()
+        held.wait(60)
+        work_off(batch)
+
+    committer = Committer(commit)
+    first = threading.Thread(target=committer.submit, args=(lambda tx: None,), daemon=True)
+    first.start()
+    leading.wait(60)
+    threading.Timer(0.02, held.set).start()
+    in_time(lambda: committer.submit(lambda tx: None))
+
+
+@pytest.mark.parametrize("at", range(8, 39))  # it stands in the queue, waits, and then leads
+def test_two_signals_at_any_line_of_one_who_waits_leave_a_committer_that_goes_on(
+    handlers: None, at: int
+) -> None:
+    leading, left = threading.Event(), threading.Event()
+
+    def commit(batch: list[Any]) -> None:
+        if not leading.is_set():
+            leading.set()
+            while not left.is_set() and all(t.bell is None for t in tuple(committer._queue)):
+                time.sleep(0.001)
+        work_off(batch)
+
+    committer = Committer(commit)
+    first = threading.Thread(target=committer.submit, args=(lambda tx: None,), daemon=True)
+    first.start()
+    leading.wait(60)
+    assert cut(lambda: committer.submit(lambda tx: None), signal.SIGTERM, at, times=2) is not None
+    left.set()
+    in_time(lambda: committer.submit(lambda tx: None))
+    first.join(60)
+    assert not first.is_alive()
+    assert not committer._queue
