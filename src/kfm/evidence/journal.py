@@ -129,11 +129,13 @@ class Page:
     def add(self, record: WalRecord) -> None:
         """Put a record after the last one."""
         last = self._last
-        record = msgspec.structs.replace(
-            record, seq=last.seq + 1 if last else 0, prev=last.hash if last else ""
-        )
-        self._last = msgspec.structs.replace(record, hash=record_hash(record))
-        self.records.append(self._last)
+        seq, prev = (last.seq + 1, last.hash) if last else (0, "")
+        # what rode along was hashed in its place already
+        if not record.hash or record.seq != seq or record.prev != prev:
+            record = msgspec.structs.replace(record, seq=seq, prev=prev)
+            record = msgspec.structs.replace(record, hash=record_hash(record))
+        self._last = record
+        self.records.append(record)
 
 
 class Journal:

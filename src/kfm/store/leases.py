@@ -1,5 +1,6 @@
 """Who may write: leases with fencing tokens."""
 
+import functools
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -14,6 +15,7 @@ __all__ = ["LeaseView", "dataset_of"]
 _PROCESSES = {"worker", "scheduler"}  # leases of processes, not of datasets
 
 
+@functools.lru_cache(maxsize=1024)
 def dataset_of(lease: str) -> str | None:
     """The dataset whose transactions wait for each other; None for the lease of a process."""
     name = lease.partition("/")[0]

@@ -108,7 +108,7 @@ class SqliteStore:
             with self._turn():
                 db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
-            db.execute("pragma cache_size = -512")
+            db.execute("pragma cache_size = -2048")
             # `tidy` comes first where somebody rests; a longer log grows its file with every commit
             db.execute("pragma wal_autocheckpoint = 1000")
             db.execute("pragma foreign_keys = on")
