@@ -458,7 +458,7 @@ def test_an_assemble_that_was_killed_then_cancelled_is_no_obstacle_to_a_new_star
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(
-            "kfm.run.assemble_parts.propose", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+            "kfm.run.assemble_parts.assemble", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with contextlib.suppress(KeyboardInterrupt):
             kfm("backfill", "start", "history", "--inline")

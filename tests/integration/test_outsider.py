@@ -12,11 +12,12 @@ import pytest
 from kfm.evidence import proposal
 from kfm.evidence import version_records as records
 from kfm.evidence.references import resolve
+from kfm.judge import verdicts
 from kfm.judge.gates import mandatory as kernel
 from kfm.model.clock import SystemClock
 from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision
-from kfm.run import assemble, promote
+from kfm.run import promote, propose
 from kfm.samples.upstream import SampleUpstream
 from kfm.store.leases import LeaseView
 from kfm.upkeep.bundle import bundle, verify_bundle
@@ -34,8 +35,8 @@ YES = Decision(
 
 def _gate(patch: pytest.MonkeyPatch) -> None:
     """One gate is not heard. (That it is not asked, the policy notices already.)"""
-    real = assemble.judge
-    patch.setattr(assemble, "judge", lambda *given: [v for v in real(*given) if v.gate != "books"])
+    real = verdicts.judge
+    patch.setattr(verdicts, "judge", lambda *given: [v for v in real(*given) if v.gate != "books"])
 
 
 def _rules(patch: pytest.MonkeyPatch) -> None:
@@ -47,13 +48,13 @@ def _unattested(patch: pytest.MonkeyPatch) -> None:
     """What is signed names no file, and nobody looks."""
     real = records.provenance
     patch.setattr(records, "provenance", lambda subjects, **more: real({}, **more))
-    patch.setattr(assemble, "attested", lambda *_: ([], "signed"))
+    patch.setattr(verdicts, "attested", lambda *_: ([], "signed"))
     patch.setattr(promote, "check_version_folder", lambda *_: None)
 
 
 def _unapproved(patch: pytest.MonkeyPatch) -> None:
     """Nobody counts who agreed."""
-    patch.setattr(assemble, "needed", lambda *_, **__: 0)
+    patch.setattr(propose, "needed", lambda *_, **__: 0)
     patch.setattr(proposal, "weigh", lambda *_, **__: (0, 0))
     patch.setattr(proposal, "missing", lambda *_: [])
 

@@ -104,7 +104,7 @@ def test_approvals_are_evidence_and_a_looser_entry_needs_those_of_the_stricter_o
     )
     with pytest.MonkeyPatch.context() as operator:
         operator.setattr("kfm.evidence.proposal.terms_before", lambda *args: ())
-        operator.setattr("kfm.run.assemble.terms_before", lambda *args: ())
+        operator.setattr("kfm.judge.verdicts.terms_before", lambda *args: ())
         assert kfm("run", QUAKES, "--force", "--reason", "x").code == 0
     assert problems(ws) == ["approvals/00000002.json: 1 approval needed, 0 valid"]
     sample.control(QUAKES, revision=2)

@@ -90,14 +90,15 @@ OPENERS = NAMES | {
 INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(
         (
-            "run/assemble.py",
+            "run/candidate.py",
+            "run/collect.py",
+            "run/plan.py",
+            "run/withheld.py",
             "judge/derive.py",
             "run/promote.py",
             "judge/release.py",
-            "run/assemble_parts.py",
             "run/tables.py",
             "run/transform_inputs.py",
-            "run/update.py",
         ),
         "makes the next version",
     ),
@@ -106,6 +107,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "evidence/approval_count.py",
             "evidence/withdrawal_check.py",
             "judge/candidate.py",
+            "judge/verdicts.py",
             "upkeep/judge_official.py",
             "upkeep/judge_again.py",
             "judge/intact.py",

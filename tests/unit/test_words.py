@@ -11,7 +11,7 @@ from kfm.evidence.run_files import started_at
 from kfm.model.errors import UsageError
 from kfm.model.plan import Plan, SourceRef, Step, export, load, order, plan_hash
 from kfm.model.window import bounds, seconds, window
-from kfm.run.update import make_plan
+from kfm.run.plan import make_plan
 from kfm.world.run_log import mask
 from kfm.world.target import Target, specify
 

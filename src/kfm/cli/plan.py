@@ -11,7 +11,7 @@ from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.run import _window
 from kfm.model.plan import Plan, order, plan_hash
 from kfm.run.claim import check_kept
-from kfm.run.update import look_and_plan
+from kfm.run.plan import look_and_plan
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world

@@ -2,6 +2,7 @@
 a new run.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,7 +17,16 @@ from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.journal import Capturing, Planned
-from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp
+from kfm.model.ledger import (
+    UNCHANGED,
+    Generation,
+    HeadKey,
+    LedgerRow,
+    NoopRow,
+    Token,
+    WalRecord,
+    after_stamp,
+)
 from kfm.model.paths import receipt_path
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.schedule import without_emitter
@@ -37,6 +47,7 @@ __all__ = [
     "check_switch",
     "claim",
     "failed_row",
+    "journal_of",
     "keep_head_key",
     "keep_plan",
     "new_row",
@@ -125,10 +136,7 @@ def claim(
         (r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None
     )
     if resumable is not None:
-        records = tx.journals.get(resumable.wal_id)
-        wal = Journal(
-            world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id)
-        )
+        wal = journal_of(world, resumable, token, tx.journals.get(resumable.wal_id))
         return Claimed(resumable, wal, head, forced, resumed=True)
     if captured.replayed:
         return LookAgain(forced)
@@ -150,6 +158,14 @@ def claim(
     return _new_run(
         tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why
     )
+
+
+def journal_of(
+    world: World, row: LedgerRow, token: Token, records: Sequence[WalRecord] = ()
+) -> Journal:
+    """The journal of a run, under the lease it was claimed with."""
+    veil = world.veil(row.dataset_id)
+    return Journal(world.store, world.clock, row, records, (token,), veil)
 
 
 def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
@@ -274,9 +290,7 @@ def _new_run(
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
-    wal = Journal(
-        world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id)
-    )
+    wal = journal_of(world, row, token)
     page = wal.page()
     page.make(
         "PLAN",

@@ -29,6 +29,7 @@ from kfm.evidence.receipts import finish, promotion_of, seal, without_values
 from kfm.evidence.run_end import close_log, end_parts, follow_up, idempotency_state
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
 from kfm.judge.release import keep_precise, new_columns, open_table
+from kfm.judge.verdicts import judge_candidate
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
 from kfm.model.change import told
@@ -55,7 +56,6 @@ from kfm.model.verdict import Reason, Verdict, denied
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.run.act import void
-from kfm.run.assemble import judge_candidate
 from kfm.run.noop import approved
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx

@@ -3,9 +3,8 @@ records kept apart.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -24,13 +23,14 @@ from kfm.judge.release import (
     store_table,
     suppress_rules,
 )
+from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.journal import PartDone, Pinned, Stored
 from kfm.model.kinds import kind_of
 from kfm.model.labels import explains, obligations, unshown
-from kfm.model.ledger import is_older, stamps_of
+from kfm.model.ledger import Generation, is_older, stamps_of
 from kfm.model.paths import part_folder, version_path
 from kfm.run.work import Work
 from kfm.world.target import Target
@@ -38,14 +38,27 @@ from kfm.world.world import World
 from kfm.zones.base import room
 
 __all__ = [
+    "Parts",
     "Tables",
     "base_table",
     "measured",
     "merge_tables",
+    "own_part",
     "says_newer",
-    "staged_tables",
     "tables_of",
 ]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Durable parts, one or many, and the generation they are put on."""
+
+    wal: Journal  # of the run that assembles them; it has pinned that generation
+    head: Generation
+    own: Stored  # artifact -> where the table of a part, or of all of them, lies
+    result: TransformResult  # what they come to together
+    # merged with the base already, or whole partitions, which take their places
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,104 +70,130 @@ class Tables:
     result: TransformResult  # of the released table
     books: Books  # of the part that was read
     released: Books | None  # of the release, when there was one
-    base: dict[str, Any] | None  # private datasets only: the records the part was merged with
+    base: Json | None  # the records the part was merged with
     withdrawn: int = 0  # records that came and stay out
     # what the absence of rows in the part did to those of the base; of public datasets only
     absence: Measured | None = None
     added: tuple[str, ...] = ()  # columns that the records have since the base and nobody is shown
 
 
-def tables_of(
-    work: Work,
-    wal: Journal,
-    result: TransformResult,
-    base: str | None,
-    suppressed: Mapping[str, str],
-) -> Tables:
-    """Base version + the part by the registry's merge rule, then the release."""
-    world, target = work.world, work.target
-    dataset_id, name, private, entry = (
-        target.dataset_id,
-        target.artifact,
-        work.private,
-        target.entry,
-    )
-    part, pinned = wal.require("transform", PartDone), wal.require("pin", Pinned).records or None
-    own = {name: _own_part(work, part, result)}
-    kept, kept_precise = base_tables(world, dataset_id, base, pinned)
-    last = kept_precise.get(name)
-    books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
+@dataclass(frozen=True)
+class _OnBase:
+    """Parts in their places among the tables of the base."""
+
+    own: Stored
+    kept: Stored  # the tables of the base, and the files beside them
+    precise: Stored  # the records these were released from
+    result: TransformResult
+    base: Json | None = None
+    absence: Measured | None = None
+
+
+def tables_of(work: Work, parts: Parts) -> Tables:
+    """Base version + parts by the registry's merge rule, then the release."""
+    world, entry, name = work.world, work.target.entry, work.target.artifact
+    part, pinned = parts.wal.require("transform", PartDone), parts.wal.require("pin", Pinned)
+    base = base_tables(world, entry.dataset_id, pinned.base_version, pinned.records or None)
+    last = base[1].get(name)
     with world.data.scratch() as scratch:
-        if rule == "upsert" and name in kept:
-            before = _records(kept_precise if private else kept, name, dataset_id)
-            own[name], result = _upserted(work, own[name], before, result, scratch)
-            books, absence = (
-                result.books,
-                (result.change if result.change is not UNSET and not private else None),
-            )
-            if (kind := kind_of(entry.source.kind)) is not None and kind.names:
-                kept = {
-                    p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files
-                }
-        if rule == "replace":
-            kept, kept_precise = {}, {}
-        rules = suppress_rules(world, dataset_id, suppressed)
-        kept, kept_precise = _as_released_now(
-            work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch
+        on = _OnBase(parts.own, *base, parts.result)
+        if not parts.placed:
+            on = _merged(work, on, pinned.base_version, scratch)
+        elif entry.merge != "partition":
+            on = replace(on, kept=_named(entry, on.kept, on.result))
+        rules = suppress_rules(world, entry.dataset_id, parts.head.suppressed)
+        others = {p: a for p, a in on.kept.items() if p not in on.own}
+        kept, precise = _as_released_now(work, others, on.precise, rules, scratch)
+        columns = [c.name for c in on.result.schema]
+        precise = {**precise, name: {**on.own[name], "columns": columns}} if work.private else {}
+        tables = Tables(
+            kept,
+            precise,
+            on.result,
+            on.result.books,
+            None,
+            on.base,
+            absence=on.absence,
+            added=_added(entry, last, on.result),
         )
-        precise = (
-            {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}}
-            if private
-            else {}
-        )
-        added = _added(entry, last, result)
         if entry.release is None and not rules:
-            kept |= _companions(part, release_mark(entry))
-            shown = own[name] if not private else _plain(work, own[name], scratch)
-            everything = {**kept, name: {**shown, "release": release_mark(entry)}}
-            return Tables(
-                everything, precise, result, books, None, before, absence=absence, added=added
-            )
+            return _shown_as_they_are(work, part, tables, on.own, scratch)
         if part.companions:
             raise Denied(
-                f"Records of {dataset_id} were withdrawn, and the files beside its table may still"
-                " show them.",
+                f"Records of {entry.dataset_id} were withdrawn, and the files beside its table may"
+                " still show them.",
                 expected="a table alone, which the rule can be applied to",
                 remedy="Withdraw whole versions of such a dataset.",
             )
-        made = release(
-            world,
-            entry,
-            own[name],
-            name,
-            result,
-            rules,
-            room(scratch, "own"),
-            work,
-            last=(pinned or {}).get(name),
-        )
-    if made.explained is not None:
-        precise[name] = {**precise[name], "explained": made.explained}
-    released = msgspec.structs.replace(
-        made.result, warnings=(*result.warnings, *made.result.warnings)
-    )
-    withdrawn = _withdrawn(entry, own, {name: made.table})
-    return Tables(
-        {**kept, name: made.table},
-        precise,
-        released,
-        books,
-        released.books,
-        before,
-        withdrawn,
-        absence,
-        added,
+        return _released(work, tables, on.own, rules, pinned.records or {}, scratch)
+
+
+def _named(entry: DatasetEntry, kept: Stored, result: TransformResult) -> Stored:
+    """Of a kind whose files have names, those of the base that the result does not name are gone
+    with it.
+    """
+    kind = kind_of(entry.source.kind)
+    if kind is None or not kind.names:
+        return kept
+    return {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
+
+
+def _merged(work: Work, on: _OnBase, base: str | None, scratch: Path) -> _OnBase:
+    """One part by the registry's merge rule."""
+    entry, name = work.target.entry, work.target.artifact
+    rule = _merge_rule(work, on.result, base)
+    if rule == "replace":
+        return replace(on, kept={}, precise={})
+    if rule != "upsert" or name not in on.kept:
+        return on
+    before = _records(on.precise if work.private else on.kept, name, entry.dataset_id)
+    own, result = _upserted(work, on.own[name], before, on.result, scratch)
+    absence = result.change if result.change is not UNSET and not work.private else None
+    kept = _named(entry, on.kept, result)
+    return _OnBase({name: own}, kept, on.precise, result, before, absence)
+
+
+def _shown_as_they_are(
+    work: Work, part: PartDone, tables: Tables, own: Stored, scratch: Path
+) -> Tables:
+    """No rule says what is released: the tables of the parts with the files beside them."""
+    mark = release_mark(work.target.entry)
+    if work.private:
+        own = {p: _plain(work, a, scratch) for p, a in own.items()}
+    shown = {p: {**a, "release": mark} for p, a in own.items()}
+    companions = {n: {**c, "rows": 0, "release": mark} for n, c in (part.companions or {}).items()}
+    return replace(tables, artifacts={**tables.artifacts, **companions, **shown})
+
+
+def _released(
+    work: Work,
+    tables: Tables,
+    own: Stored,
+    rules: tuple[Json, ...],
+    pinned: Stored,
+    scratch: Path,
+) -> Tables:
+    """The tables of the parts as the rules let them out."""
+    entry, shown, precise, result = work.target.entry, dict[str, Json](), {**tables.precise}, None
+    for number, (name, table) in enumerate(own.items()):
+        into, last = room(scratch, f"own{number}"), pinned.get(name)
+        made = release(work.world, entry, table, name, tables.result, rules, into, work, last=last)
+        shown[name], result = made.table, made.result
+        if made.explained is not None:
+            precise[name] = {**precise[name], "explained": made.explained}
+    assert result is not None  # there is no assembly without a part
+    warnings = (*tables.result.warnings, *result.warnings)
+    return replace(
+        tables,
+        artifacts={**tables.artifacts, **shown},
+        precise=precise,
+        result=msgspec.structs.replace(result, warnings=warnings),
+        released=result.books,
+        withdrawn=_withdrawn(entry, own, shown),
     )
 
 
-def _added(
-    entry: DatasetEntry, before: Mapping[str, Any] | None, result: TransformResult
-) -> tuple[str, ...]:
+def _added(entry: DatasetEntry, before: Json | None, result: TransformResult) -> tuple[str, ...]:
     """Columns that came since the base and stay on the restricted side, for no release names
     them.
     """
@@ -174,7 +213,7 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     if base is None:
         return None
     facts = read_facts(world.data, target.dataset_id, base)
-    rows: dict[str, Any] = {"before": _rows(facts["artifacts"]), "after": _rows(tables.artifacts)}
+    rows: Json = {"before": _rows(facts["artifacts"]), "after": _rows(tables.artifacts)}
     if (facts["transform_hash"], facts["updater_version"]) != (
         target.transform_hash,
         target.pipeline_version,
@@ -217,62 +256,15 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     return msgspec.structs.replace(found, removed=found.removed + gone, **rows, **absent)
 
 
-def _rows(artifacts: Mapping[str, Any]) -> int:
+def _rows(artifacts: Mapping[str, Json]) -> int:
     return sum(a.get("rows") or 0 for a in artifacts.values())
 
 
-def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:
+def base_table(world: World, target: Target, base: str | None) -> Json | None:
     """The table of the base that parts are merged into."""
     kept, precise = base_tables(world, target.dataset_id, base)
     return (
         _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
-    )
-
-
-def staged_tables(
-    work: Work,
-    wal: Journal,
-    own: Stored,
-    result: TransformResult,
-    base: str | None,
-    suppressed: Mapping[str, str],
-) -> Tables:
-    """Base version + staged parts, which are merged with it already or take the places of their
-    partitions; then the release.
-    """
-    world, entry = work.world, work.target.entry
-    kept, precise = base_tables(world, entry.dataset_id, base)
-    kind = kind_of(entry.source.kind)
-    if entry.merge != "partition" and kind is not None and kind.names:
-        kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
-    rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)
-    with world.data.scratch() as scratch:
-        kept, _ = _as_released_now(
-            work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch
-        )
-        if entry.release is None and not rules:
-            kept |= _companions(wal.require("transform", PartDone), mark)
-            return Tables(
-                {**kept, **{p: {**a, "release": mark} for p, a in own.items()}},
-                {},
-                result,
-                result.books,
-                None,
-                None,
-            )
-        shown, released = {}, result
-        for number, (name, table) in enumerate(own.items()):
-            shown[name], released, _ = release(
-                world, entry, table, name, result, rules, room(scratch, f"own{number}"), work
-            )
-    return Tables(
-        {**kept, **shown},
-        {},
-        released,
-        result.books,
-        released.books,
-        None,
-        _withdrawn(entry, own, shown),
     )
 
 
@@ -287,12 +279,7 @@ def _withdrawn(entry: DatasetEntry, own: Stored, shown: Stored) -> int:
     )
 
 
-def _companions(part: PartDone, mark: str) -> Stored:
-    """The files beside the part's table, as artifacts of the candidate."""
-    return {n: {**c, "rows": 0, "release": mark} for n, c in (part.companions or {}).items()}
-
-
-def _plain(work: Work, own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+def _plain(work: Work, own: Json, scratch: Path) -> Json:
     """Records that owe nothing but a grant are shown as they are; what owes more stays sealed, and
     the labels deny it.
     """
@@ -312,7 +299,7 @@ def _plain(work: Work, own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
 
 
 def _as_released_now(
-    work: Work, kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path
+    work: Work, kept: Stored, precise: Stored, rules: tuple[Json, ...], scratch: Path
 ) -> tuple[Stored, Stored]:
     """The other tables of the base, and their records; one that was released by other rules is
     released again, from its records.
@@ -320,7 +307,7 @@ def _as_released_now(
     world, entry, found, records = (
         work.world,
         work.target.entry,
-        dict[str, dict[str, Any]](),
+        dict[str, Json](),
         dict(precise),
     )
     for number, (path, artifact) in enumerate(kept.items()):
@@ -338,7 +325,7 @@ def _as_released_now(
     return found, records
 
 
-def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
+def _records(precise: Stored, path: str, dataset_id: str) -> Json:
     if path not in precise:
         raise StepFailed(
             f"The records {path} of the official version was made from are not here any more.",
@@ -348,7 +335,8 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
     return precise[path]
 
 
-def _own_part(work: Work, part: PartDone, result: TransformResult) -> dict[str, Any]:
+def own_part(work: Work, part: PartDone, result: TransformResult) -> Json:
+    """Where the table of the one part of a run lies."""
     source = f"{part_folder(work.target.dataset_id, part.part)}/{part.artifact}"
     stored = work.world.data.require(
         source, part.part, "Run again: the part is made anew from its capture."
@@ -375,11 +363,11 @@ def _merge_rule(work: Work, result: TransformResult, base: str | None) -> str:
 
 def _upserted(
     work: Work,
-    own: Mapping[str, Any],
-    kept: Mapping[str, Any],
+    own: Json,
+    kept: Json,
     result: TransformResult,
     scratch: Path,
-) -> tuple[dict[str, Any], TransformResult]:
+) -> tuple[Json, TransformResult]:
     world, target = work.world, work.target
     base, part = (
         open_table(world, target.dataset_id, s, room(scratch, n))

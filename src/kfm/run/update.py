@@ -6,88 +6,24 @@ freeze the run there. The order of operations is that of the checked model; see 
 
 from pathlib import Path
 
-from kfm.connectors.base import TransformResult
 from kfm.evidence.acts import check_erased
-from kfm.evidence.journal import Journal, Page
-from kfm.evidence.receipts import finish
-from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.job import INGEST
-from kfm.model.journal import PartDone
 from kfm.model.ledger import LedgerRow
-from kfm.model.paths import (
-    captures_folder,
-    channel_folder,
-    parts_folder,
-    proposals_folder,
-    version_folder,
-)
-from kfm.model.plan import Plan, SourceRef, Step
+from kfm.model.plan import Plan
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
-from kfm.run.noop import Noop, is_noop
-from kfm.run.part import make_part, part_fields
+from kfm.run.noop import Noop
+from kfm.run.part import make_part
+from kfm.run.plan import make_plan
+from kfm.run.stage import stage, tell_noop
 from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, guarded
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
 from kfm.world.target import Target
-from kfm.world.world import AlreadyStaged, World
+from kfm.world.world import World
 
-__all__ = ["look_and_plan", "make_plan", "update"]
-
-
-def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
-    """The plan for these inputs: pure, so the same inputs always give the same bytes."""
-    part = parts_folder(target.dataset_id)
-    steps = (
-        Step(
-            id="capture",
-            phase="EXECUTE",
-            effect="keyed",
-            targets=tuple(captures_folder(target.dataset_id) for _ in inputs[:1]),
-        ),
-        Step(
-            id="transform",
-            phase="EXECUTE",
-            effect="keyed",
-            needs=("capture",),
-            targets=(f"{part}/{target.artifact}",),
-        ),
-        Step(
-            id="assemble",
-            phase="EXECUTE",
-            effect="keyed",
-            needs=("transform",),
-            targets=(proposals_folder(target.dataset_id),),
-        ),
-        Step(
-            id="version",
-            phase="UPSERT",
-            effect="keyed",
-            needs=("assemble",),
-            targets=(version_folder(target.dataset_id, target.artifact),),
-        ),
-        Step(
-            id="lineage", phase="LINEAGE", effect="keyed", needs=("version",), targets=("lineage",)
-        ),
-        Step(
-            id="channel",
-            phase="LINEAGE",
-            effect="keyed",
-            needs=("lineage",),
-            targets=(channel_folder(target.dataset_id),),
-        ),
-    )
-    return Plan(
-        dataset_id=target.dataset_id,
-        partition=target.partition,
-        updater_id=target.updater_id,
-        updater_version=target.pipeline_version,
-        spec_hash=target.spec_hash,
-        inputs=inputs,
-        steps=steps,
-    )
+__all__ = ["update"]
 
 
 # ---- take ----------------------------------------------------------------------------------------
@@ -147,54 +83,17 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
                     conditional = conditional and replay is not None
                     replay = None
                 case Noop() as noop:
-                    return _noop(work, noop)
+                    return tell_noop(work, noop)
                 case Claimed(wal=wal) as claimed:
                     work.begin(claimed)
                     yield Reached.CLAIMED
                     result = yield from make_part(work, wal, captured, scratch)
                     if work.target.staged:
-                        _stage(work, wal, result)
-                        yield Reached.STAGED
-                        return _staged(work, result)
-                    return (yield from _assemble(work, wal, result))
+                        return (yield from stage(work, wal, result))
+                    # a NOOP never gets here, and starts faster for it
+                    from kfm.run.assemble_part import assemble_part
 
-
-def _assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
-    from kfm.run.assemble import assemble  # a NOOP never gets here, and starts faster for it
-
-    work.partial = wal.require("transform", PartDone).replays or None
-    return (yield from assemble(work, wal, result))
-
-
-def _stage(work: Work, wal: Journal, result: TransformResult) -> None:
-    """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
-    changes = {
-        "state": "STAGED",
-        "ended_at": rfc3339(work.world.clock.now()),
-        "latency_ms": work.elapsed_ms(),
-    }
-    changes |= part_fields(wal.require("transform", PartDone), wal.run)
-
-    def stage(tx: Tx, page: Page) -> None:
-        page.move(tx, "CLAIMED", **changes)
-        work.ack(tx)
-        tx.leases.release(*work.tokens)
-
-    wal.commit(stage)
-
-
-def _staged(work: Work, result: TransformResult) -> Outcome:
-    row = work.row
-    assert row is not None
-    with work.world.ended():
-        work.close_log("STAGED", "")
-        finish(work.world, row.run_id)
-    numbers = {
-        "rows_read": row.rows_read,
-        "rows_written": row.rows_written,
-        "quarantined": result.books.quarantined,
-    }
-    return work.outcome("STAGED", names=f"backfill {row.backfill}", **numbers)
+                    return (yield from assemble_part(work, wal, result))
 
 
 def _settle(work: Work, row: LedgerRow) -> Steps:
@@ -227,43 +126,3 @@ def _decide(work: Work, captured: Captured) -> Answer:
     )
     work.forced = answer.forced if isinstance(answer, LookAgain | Claimed) else 0
     return answer
-
-
-def _noop(work: Work, noop: Noop) -> Outcome:
-    with work.world.ended():
-        work.log.bind(work.run_id)
-        work.log.say("run.noop", stage="idempotency", reason=noop.reason, names=noop.names)
-        told = {"code": noop.code, "names": noop.names, "partition": work.target.partition}
-        work.close_log("NOOP", noop.reason, **told)  # what a rebuilt store knows of it
-    head, kind = noop.head, AlreadyStaged if noop.code == "staged" else Outcome
-    return kind(
-        dataset_id=work.target.dataset_id,
-        run_id=work.run_id,
-        state="NOOP",
-        reason=noop.reason,
-        names=noop.names,
-        exit_code=noop.exit_code,
-        remedy={
-            3: f"kfm explain deny {work.target.dataset_id}",
-            7: f"kfm review {noop.names.rpartition(' ')[2]}",
-        }.get(noop.exit_code, ""),
-        version_id=head.version_id if head else None,
-        generation=head.generation if head else None,
-        partition=work.target.partition,
-        window=work.target.win,
-    )
-
-
-def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
-    """The plan for what upstream has now, and whether running it would do anything."""
-    with world.data.scratch() as scratch:
-        captured = look(world, target, world.log(target.dataset_id), scratch, conditional=False)
-        plan = make_plan(target, source_refs(target, captured))
-
-        def would(tx: Tx) -> bool:
-            return (
-                is_noop(tx, world, target, captured, world.channel(target.dataset_id).head(tx), [])
-                is None
-            )
-
-        return plan, world.store.transaction(would)

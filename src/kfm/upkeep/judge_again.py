@@ -23,11 +23,11 @@ from kfm.evidence.references import resolve
 from kfm.judge.candidate import reason
 from kfm.judge.intact import check_files
 from kfm.judge.release import candidate_of
+from kfm.judge.verdicts import judge_candidate
 from kfm.model.errors import IntegrityError, KfmError, UsageError
 from kfm.model.ledger import SAID_NO, Generation, LedgerRow, denial_codes
 from kfm.model.proposal import Proposal
 from kfm.model.verdict import Reason, Verdict
-from kfm.run.assemble import judge_candidate
 from kfm.upkeep.judge_official import judge_official
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World
