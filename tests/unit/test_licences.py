@@ -6,6 +6,7 @@ from kfm.diff.marked import _says, speaks_of_access
 from kfm.judge.gates.mandatory import labels, licence
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.licences import restrictions, terms_of
+from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
 
 
@@ -47,7 +48,7 @@ def evidence(stated: str, sensitivity: str = "public", **more: object) -> Eviden
         expected={},
         found={},
         schema=(),
-        books={},
+        books=GONE,
         **{"licences": {"sites": stated}, **more},
     )  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ from kfm.judge.gates.mandatory import labels
 from kfm.judge.release import release_mark, release_marks
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.looks import looks_of, looks_of_values
+from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
 
 
@@ -43,7 +44,7 @@ def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
         release=Release(show=("name",)),
     )
     evidence = Evidence(
-        entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=()
+        entry=entry, expected={}, found={}, schema=(), books=GONE, private=True, obligations=()
     )
     (no,) = labels(evidence).reasons
     assert no.code == "labels.look" and "--show name --despite name" in no.remedy
@@ -52,7 +53,7 @@ def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
         expected={},
         found={},
         schema=(),
-        books={},
+        books=GONE,
         private=True,
         obligations=(),
         permits=("column\nname\nname",),
@@ -60,7 +61,7 @@ def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
     assert labels(permitted).reasons == ()
     old = Evidence(
         entry=DatasetEntry(dataset_id="a", title="A", source=source, sensitivity="public", policy_label="public", release=Release()),
-        expected={}, found={}, schema=(), books={}, private=True, obligations=(),
+        expected={}, found={}, schema=(), books=GONE, private=True, obligations=(),
     )  # fmt: skip
     assert [r.code for r in labels(old).reasons] == ["labels.show"]
 

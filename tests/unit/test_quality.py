@@ -1,21 +1,20 @@
 """The quality gate says which columns are new."""
 
-from typing import Any
-
 import pytest
 
 from kfm.cli.run import tell
 from kfm.judge.gates.quality import quality
-from kfm.model.dataset import DatasetEntry, Source
-from kfm.model.verdict import Evidence
+from kfm.model.dataset import Column, DatasetEntry, Source
+from kfm.model.transform import GONE
+from kfm.model.verdict import Before, Evidence
 from kfm.world.outcome import Outcome
 
 
 def note(now: str, before: str | None) -> str:
-    def columns(names: str) -> tuple[dict[str, Any], ...]:
-        return tuple({"name": n, "type": "string"} for n in names.split())
+    def columns(names: str) -> tuple[Column, ...]:
+        return tuple(Column(name=n, type="string") for n in names.split())
 
-    facts = None if before is None else {"schema": columns(before), "artifacts": {"x": {"rows": 2}}}
+    facts = None if before is None else Before(rows=2, schema=columns(before))
     entry = DatasetEntry(
         dataset_id="trees",
         title="Trees",
@@ -23,7 +22,13 @@ def note(now: str, before: str | None) -> str:
     )
     return quality(
         Evidence(
-            entry=entry, expected={}, found={}, schema=columns(now), books={}, rows=2, before=facts
+            entry=entry,
+            expected={},
+            found={},
+            schema=columns(now),
+            books=GONE,
+            rows=2,
+            before=facts,
         )
     ).note
 

@@ -6,6 +6,7 @@ from kfm.judge.candidate import policy_question
 from kfm.judge.gates.mandatory import GATES
 from kfm.model.candidate import Candidate
 from kfm.model.dataset import DatasetEntry, Source
+from kfm.model.transform import Books
 from kfm.model.verdict import Evidence, judge_all
 
 ENTRY = DatasetEntry(
@@ -27,7 +28,7 @@ def evidence(**looked: object) -> Evidence:
         expected={"a": "1"},
         found={"a": "1"},
         schema=(),
-        books={"read": 0},
+        books=Books(),
         rows=1,
         **looked,
     )  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.paths import backfill_path
 from kfm.model.staged import is_assembly
+from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
 from kfm.model.window import seconds
 from kfm.run.claim import check_kept
@@ -59,7 +60,7 @@ def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPl
             expected="an end that lies in the past",
             remedy="Schedules fetch what is still to come.",
         )
-    nothing = Evidence(entry=None, expected={}, found={}, schema=(), books={})
+    nothing = Evidence(entry=None, expected={}, found={}, schema=(), books=GONE)
     known = (
         [gate.look(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
     )

@@ -23,7 +23,7 @@ from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
 from kfm.model.paths import collection_path, dcat_path, item_path, version_path
-from kfm.model.verdict import Evidence, Reason, Verdict, judge_all
+from kfm.model.verdict import Before, Evidence, Reason, Verdict, judge_all
 from kfm.model.version import ATTESTATION
 from kfm.policy.base import Decision
 from kfm.world.world import World
@@ -68,7 +68,6 @@ def evidence_of(
     family = world.family(dataset_id)
     entry = world.registry(dataset_id)
     rows = candidate.rows
-    facts = read_facts(world.data, dataset_id, before) if before is not None else None
     structural = (
         None
         if catalog is None
@@ -88,18 +87,18 @@ def evidence_of(
         entry=entry,
         expected=candidate.digests,
         found=dict(found),
-        schema=tuple(msgspec.to_builtins(candidate.schema)),
-        books=msgspec.to_builtins(candidate.books),
+        schema=candidate.schema,
+        books=candidate.books,
         proposal=candidate.proposal,
-        released=msgspec.to_builtins(candidate.released),
+        released=candidate.released,
         partial=entry is not None and rows < entry.source.completeness,
         suppressed=suppressed,
         rows=rows,
-        profile=msgspec.to_builtins(candidate.profile),
+        profile=candidate.profile,
         invalid_geometries=candidate.invalid_geometries,
         bbox=candidate.bbox,
         interval=candidate.interval,
-        before=facts,
+        before=None if before is None else _held(world, dataset_id, before),
         older=candidate.older or (),
         change=candidate.change or None,
         obligations=labels.obligations(family),
@@ -131,6 +130,12 @@ def evidence_of(
         permits=permitted(world, dataset_id),
         loosened=tuple(loosened),
     )
+
+
+def _held(world: World, dataset_id: str, version_id: str) -> Before:
+    facts = read_facts(world.data, dataset_id, version_id)
+    rows = sum(a.get("rows") or 0 for a in facts["artifacts"].values())
+    return msgspec.convert({**facts, "rows": rows}, Before)
 
 
 def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[str, ...]:

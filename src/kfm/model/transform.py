@@ -9,7 +9,7 @@ from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 
-__all__ = ["Books", "ColumnProfile", "Step", "TransformResult"]
+__all__ = ["GONE", "Books", "ColumnProfile", "Step", "TransformResult"]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 # between the public rows of neighbours; see `thresholds.step`
@@ -26,6 +26,11 @@ class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dropped: dict[str, int] = {}  # by rule
 
     @property
+    def gone(self) -> bool:
+        """Whether nobody knows any more, as the evidence of the run is lost."""
+        return self.read < 0
+
+    @property
     def total(self) -> int:
         """The records accounted for."""
         return self.written + self.unchanged + self.quarantined + sum(self.dropped.values())
@@ -34,6 +39,9 @@ class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def balanced(self) -> bool:
         """Whether every record read is accounted for exactly once."""
         return self.read == self.total
+
+
+GONE = Books(read=-1)
 
 
 class ColumnProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kfm.model.canonical import Json
 from kfm.model.change import Measured
-from kfm.model.dataset import DatasetEntry
+from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.transform import Books, ColumnProfile
 
-__all__ = ["REQUIRED", "Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
+__all__ = ["REQUIRED", "Before", "Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
 
 # What every promotion is judged by; whoever verifies one from outside asks for each of them.
 REQUIRED = (
@@ -39,6 +39,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "deny" if self.reasons else "review" if self.review else "pass"
 
 
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """What the version that is official now holds, which a candidate is compared with."""
+
+    rows: int
+    schema: tuple[Column, ...] = ()
+    profile: dict[str, ColumnProfile] = {}
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a gate may look at; bytes come as the digests read back from the zone, findings of
     other parts as reasons.
@@ -50,19 +58,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     entry: DatasetEntry | None
     expected: dict[str, str]  # artifact path -> digest, as the candidate lists them
     found: dict[str, str | None]  # the same paths, read back from the zone
-    schema: tuple[Json, ...]  # of the candidate
-    books: Json
+    schema: tuple[Column, ...]  # of the candidate
+    books: Books
     proposal: int | None = None  # its number, which advised commands name
-    released: Json | None = None  # the books of the release, when there was one
+    released: Books | None = None  # the books of the release, when there was one
     partial: bool = False
     # the generation whose withdrawal keeps this content out
     suppressed: str | UnsetType | None = UNSET
     rows: int = 0
-    profile: Json = {}
+    profile: dict[str, ColumnProfile] = {}
     invalid_geometries: int = 0
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
-    before: Json | None = None  # facts of the version that is official now
+    before: Before | None = None  # None: nothing is official
     # (when this answer was made, when the official one was), by upstream's own word
     older: tuple[str, ...] = ()
     change: Measured | None = None  # against the version it was assembled on; None: there is none

@@ -24,7 +24,7 @@ from kfm.model.canonical import Json
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
-from kfm.model.transform import Books
+from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence, Reason, Verdict
 from kfm.run.withdraw import derived_candidate
 from kfm.world.world import World
@@ -131,9 +131,8 @@ def _official_evidence(
         )
         leak = load(world, row)[0].leak
     elif row is not None:
-        gone = Books(read=-1)  # as its evidence is
         candidate = msgspec.structs.replace(
-            candidate, books=gone, released=gone if world.is_private(dataset_id) else None
+            candidate, books=GONE, released=GONE if world.is_private(dataset_id) else None
         )
     data, records = version_listing(world.data, dataset_id, str(head.version_id))
     found = {

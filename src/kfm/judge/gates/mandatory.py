@@ -7,10 +7,10 @@ from shlex import quote
 from msgspec import UNSET
 
 from kfm.judge.gates.quality import quality
-from kfm.model.canonical import Json
 from kfm.model.labels import CARE_LABELS, OBLIGATIONS
 from kfm.model.licences import restrictions
 from kfm.model.looks import shown_looks
+from kfm.model.transform import Books
 from kfm.model.verdict import Evidence, Gate, Reason, Verdict
 
 __all__ = ["GATES", "is_spdx"]
@@ -53,7 +53,7 @@ def integrity(e: Evidence) -> Verdict:
 
 def schema(e: Evidence) -> Verdict:
     reasons = []
-    have = {c["name"]: c for c in e.schema}
+    have = {c.name: c for c in e.schema}
     # a release has columns of its own
     stated = e.entry if e.entry is not None and e.entry.release is None else None
     for column in stated.schema if stated else ():
@@ -66,12 +66,12 @@ def schema(e: Evidence) -> Verdict:
                     remedy="Change `schema` in the registry, or ask upstream.",
                 )
             )
-        elif found["type"] != column.type:
+        elif found.type != column.type:
             reasons.append(
                 Reason(
                     code="schema.type",
                     message=(
-                        f"The column {column.name} is {found['type']}, the registry says"
+                        f"The column {column.name} is {found.type}, the registry says"
                         f" {column.type}."
                     ),
                     remedy="Change `schema` in the registry, or ask upstream.",
@@ -258,7 +258,7 @@ def labels(e: Evidence) -> Verdict:
             code = "labels.grant" if need == "grant" else "labels.obligation"
             reasons.append(_no(code, _UNMET[need], _HOW[need].format(id=name, where=where)))
     for column in e.withheld:
-        if any(c["name"] == column for c in e.schema):
+        if any(c.name == column for c in e.schema):
             reasons.append(
                 _no(
                     "redaction.field",
@@ -373,21 +373,19 @@ def _unseen(what: str, whether: str) -> Reason:
     )
 
 
-def _unbalanced(b: Json, what: str) -> Reason | None:
-    if b.get("read") == -1:
+def _unbalanced(b: Books, what: str = "") -> Reason | None:
+    if b.gone:
         return _no(
             "books.missing",
             f"The books{what} are gone with the evidence of its run.",
             "Restore data/work from a backup, or run again with --force.",
         )
-    dropped = sum(b.get("dropped", {}).values())
-    accounted = b.get("written", 0) + b.get("unchanged", 0) + b.get("quarantined", 0) + dropped
-    if b.get("read") == accounted:
+    if b.balanced:
         return None
     message = (
-        f"The books{what} do not balance: {b.get('read', 0):,} rows read, {accounted:,} accounted"
-        f" for ({b.get('written', 0):,} written, {b.get('unchanged', 0):,} unchanged,"
-        f" {b.get('quarantined', 0):,} quarantined, {dropped:,} dropped by rule)."
+        f"The books{what} do not balance: {b.read:,} rows read, {b.total:,} accounted"
+        f" for ({b.written:,} written, {b.unchanged:,} unchanged,"
+        f" {b.quarantined:,} quarantined, {sum(b.dropped.values()):,} dropped by rule)."
     )
     return _no("books.unbalanced", message, "Mend the connector's transform.")
 
@@ -395,20 +393,11 @@ def _unbalanced(b: Json, what: str) -> Reason | None:
 def books(e: Evidence) -> Verdict:
     b = e.books
     reasons = [
-        _unbalanced(b, ""),
+        _unbalanced(b),
         _unbalanced(e.released, " of the release") if e.released is not None else None,
     ]
-    parts = (
-        b.get("written", 0),
-        b.get("unchanged", 0),
-        b.get("quarantined", 0),
-        sum(b.get("dropped", {}).values()),
-    )
-    note = (
-        "balanced"
-        if e.private
-        else f"{b.get('read', 0):,} = " + " + ".join(f"{n:,}" for n in parts)
-    )
+    parts = (b.written, b.unchanged, b.quarantined, sum(b.dropped.values()))
+    note = "balanced" if e.private else f"{b.read:,} = " + " + ".join(f"{n:,}" for n in parts)
     return Verdict(gate="books", reasons=tuple(r for r in reasons if r is not None), note=note)
 
 

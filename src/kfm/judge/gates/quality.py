@@ -3,20 +3,16 @@ last version.
 """
 
 import datetime as dt
+from collections.abc import Mapping
 
-from kfm.model.canonical import Json
 from kfm.model.change import CHANGE, FEW, told
 from kfm.model.dataset import change_limits
+from kfm.model.transform import ColumnProfile
 from kfm.model.verdict import Evidence, Reason, Verdict
 
-__all__ = ["quality", "rows_of"]
+__all__ = ["quality"]
 
 _NAMED = 12  # columns in a note
-
-
-def rows_of(facts: Json) -> int:
-    """Rows of a version, all artifacts together."""
-    return sum(a.get("rows") or 0 for a in facts["artifacts"].values())
 
 
 def quality(e: Evidence) -> Verdict:
@@ -28,9 +24,7 @@ def quality(e: Evidence) -> Verdict:
         [*(drift := _drift(e)), *_changed(e, alone=all(r.code in CHANGE for r in drift))],
     )
     before = (
-        ""
-        if e.before is None
-        else f", {_change(rows_of(e.before), e.rows)} against the last version"
+        "" if e.before is None else f", {_change(e.before.rows, e.rows)} against the last version"
     )
     return Verdict(
         gate="quality",
@@ -63,8 +57,8 @@ def _counts(e: Evidence) -> list[Reason]:
     return found
 
 
-def _shares(profile: Json, rows: int) -> dict[str, float]:
-    return {name: column["nulls"] / rows for name, column in profile.items()} if rows else {}
+def _shares(profile: Mapping[str, ColumnProfile], rows: int) -> dict[str, float]:
+    return {name: column.nulls / rows for name, column in profile.items()} if rows else {}
 
 
 def _nulls(e: Evidence) -> list[Reason]:
@@ -78,13 +72,12 @@ def _nulls(e: Evidence) -> list[Reason]:
             )
             found.append(_no(e, "nulls", message, f"quality.max_null_share.{column}"))
     for required in (c.name for c in e.entry.schema if not c.nullable):
-        if e.profile.get(required, {}).get("nulls"):
+        if required in e.profile and e.profile[required].nulls:
             found.append(
                 _no(
                     e,
                     "nulls",
-                    f"{required} may not be missing and is, {e.profile[required]['nulls']:,}"
-                    " times.",
+                    f"{required} may not be missing and is, {e.profile[required].nulls:,} times.",
                     "schema",
                 )
             )
@@ -149,8 +142,8 @@ def _change(before: int, now: int) -> str:
 
 def _added(e: Evidence) -> str:
     """Columns that the last version did not have: they pass, and are named."""
-    known = {c["name"] for c in e.before.get("schema", ())} if e.before is not None else set()
-    new = [c["name"] for c in e.schema if c["name"] not in known] if known else []
+    known = {c.name for c in e.before.schema} if e.before is not None else set()
+    new = [c.name for c in e.schema if c.name not in known] if known else []
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
     return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
 
@@ -244,7 +237,7 @@ def _drift(e: Evidence) -> list[Reason]:
     q = e.entry.quality
     if e.before is None:
         return []
-    before, found, remedy = rows_of(e.before), [], _decide(e)
+    before, found, remedy = e.before.rows, [], _decide(e)
     # a fall is the guard's business
     if q.max_row_change is not None and before and (e.rows - before) / before > q.max_row_change:
         message = (
@@ -252,20 +245,16 @@ def _drift(e: Evidence) -> list[Reason]:
             f" alone ({before:,} to {e.rows:,})."
         )
         found.append(Reason(code="quality.rows_changed", message=message, remedy=remedy))
-    was, now = _shares(e.before.get("profile", {}), before), _shares(e.profile, e.rows)
+    was, now = _shares(e.before.profile, before), _shares(e.profile, e.rows)
     for column in sorted(set(was) & set(now)) if q.max_null_change is not None else ():
         if abs(now[column] - was[column]) > (q.max_null_change or 0):
             message = (
                 f"Missing values of {column} went from {was[column]:.1%} to {now[column]:.1%}."
             )
             found.append(Reason(code="quality.nulls_changed", message=message, remedy=remedy))
-    gone = sorted({c["name"] for c in e.before.get("schema", ())} - {c["name"] for c in e.schema})
-    types = {c["name"]: c["type"] for c in e.schema}
-    retyped = [
-        c["name"]
-        for c in e.before.get("schema", ())
-        if types.get(c["name"], c["type"]) != c["type"]
-    ]
+    gone = sorted({c.name for c in e.before.schema} - {c.name for c in e.schema})
+    types = {c.name: c.type for c in e.schema}
+    retyped = [c.name for c in e.before.schema if types.get(c.name, c.type) != c.type]
     if retyped:
         found.append(
             Reason(
