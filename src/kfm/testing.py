@@ -11,7 +11,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -35,7 +34,7 @@ from kfm.workspace.targets import targets_of
 from kfm.world.target import Target
 from kfm.zones.base import hash_file
 
-__all__ = ["Finding", "RULES", "check_connector", "write_golden"]
+__all__ = ["RULES", "Finding", "check_connector", "write_golden"]
 
 RULES: dict[str, str] = {  # rule -> what it asks
     "folder": "the folder is named as the dataset is registered",
@@ -367,7 +366,7 @@ class _Suite:
                 "discover() writes files.",
                 "Let it return what it knows, and write nothing.",
             )
-        said: Any = next((e["found"] for e in heard if e.get("op") == "capabilities"), None)
+        said: object = next((e["found"] for e in heard if e.get("op") == "capabilities"), None)
         try:
             abilities = msgspec.convert(said, Capabilities).abilities
         except msgspec.ValidationError as error:

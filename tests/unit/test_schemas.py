@@ -49,7 +49,7 @@ def test_both_spellings_of_a_flag_are_the_same() -> None:
 
     parser = parser_of("run", run)
     assert (
-        parser.parse_args(["d", "--dry_run"]).dry_run
-        is parser.parse_args(["d", "--dry-run"]).dry_run
+        parser.parse(["d", "--dry_run"]).dry_run
+        is parser.parse(["d", "--dry-run"]).dry_run
         is True
     )

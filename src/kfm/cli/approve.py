@@ -6,12 +6,11 @@ people approved, `kfm promote N` makes it official.
 import os
 import sys
 from argparse import Namespace
-from typing import Any
 
 from kfm.cli.call import Parser, again, emit
 from kfm.evidence.proposal import approve, run_of
 from kfm.evidence.references import proposal_number
-from kfm.keys.private_key import fingerprint_of
+from kfm.keys.private_key import PersonKey, fingerprint_of
 from kfm.model.errors import Denied, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -35,7 +34,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="kept with the signature, public")
 
 
-def signer_of(world: World, workspace: Workspace, named: str | None) -> Any:
+def signer_of(world: World, workspace: Workspace, named: str | None) -> PersonKey:
     """The key of the person at the keyboard: one that was named, or the only one here once they say
     that it is theirs.
     """

@@ -3,10 +3,10 @@ anywhere, without network.
 """
 
 import datetime as dt
+import mmap
 import os
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
@@ -33,10 +33,8 @@ def configure(parser: Parser) -> None:
     reader_flag(parser)
 
 
-def mapped(path: Path) -> Any:
+def mapped(path: Path) -> bytes | mmap.mmap:
     """The bytes of a file as a buffer that is read on demand."""
-    import mmap
-
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 

@@ -10,15 +10,19 @@ import shlex
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kfm.cli.commands import COMMANDS
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.interrupts import STOPPED, TERMINATED, stop_on_signals
 from kfm.model.masking import masked
+
+if TYPE_CHECKING:
+    from kfm.judge.boundary import Reader
+    from kfm.world.world import World
 
 __all__ = [
     "Parser",
@@ -44,24 +48,33 @@ class Parser(argparse.ArgumentParser):
 
     as_json = False  # whether the command line asks for JSON, known before it is parsed
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**{**more, "allow_abbrev": False})
+    def __init__(
+        self,
+        prog: str,
+        description: str = "",
+        formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter,
+    ) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=formatter_class,
+            allow_abbrev=False,
+        )
         # so that `--area -98.6,38,-98,38.6` is no option
         self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse(self, given: Sequence[str]) -> Namespace:
         """Options may stand anywhere, also between positional arguments, where argparse can do
         that.
         """
-        given = list(sys.argv[1:] if args is None else args)
         whole = any(
             a.nargs in (argparse.PARSER, argparse.REMAINDER) for a in self._get_positional_actions()
         )
         if whole or {"-h", "--help"} & set(given):  # help is printed of the parser as it is
-            return super().parse_args(given, namespace)
-        return self.parse_intermixed_args(given, namespace)
+            return self.parse_args(given)
+        return self.parse_intermixed_args(given)
 
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         fail(
             UsageError(
                 f"{message[:1].upper()}{message[1:]}.",
@@ -72,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         )
         raise SystemExit(2)
 
-    def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
+    def add_argument(self, *names: str, **more: Any) -> argparse.Action:
         both = [
             n
             for name in names
@@ -115,7 +128,7 @@ def reader_flag(parser: Parser) -> None:
     )
 
 
-def reader_of(args: Namespace) -> Any:
+def reader_of(args: Namespace) -> "Reader":
     """Whom it is handed out to; nobody in particular, unless a person is named."""
     from kfm.judge.boundary import NOBODY, Reader
 
@@ -123,7 +136,7 @@ def reader_of(args: Namespace) -> Any:
     return Reader(name) if name else NOBODY
 
 
-def heed_clock(world: Any, args: Namespace, *dataset_ids: str) -> None:
+def heed_clock(world: "World", args: Namespace, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a
     person vouched for the clock.
     """
@@ -135,7 +148,7 @@ def heed_clock(world: Any, args: Namespace, *dataset_ids: str) -> None:
         say(f"{sign('LATE', sys.stderr)} {warning}")
 
 
-def offer(args: Namespace, world: Any, dataset_id: str) -> None:
+def offer(args: Namespace, world: "World", dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes
     it now; a worker would do it by itself.
     """
@@ -163,7 +176,7 @@ def command(name: str, args: Sequence[str]) -> int:
     module = _loaded(f"kfm.cli.{COMMANDS[name][0]}")
     parser = parser_of(name, module)
     parser.as_json = "--json" in args
-    parsed = parser.parse_args(list(args))
+    parsed = parser.parse(args)
     return guard(lambda: int(module.main(parsed)), parsed)
 
 
@@ -183,7 +196,7 @@ def _loaded(name: str) -> ModuleType:
             gc.enable()
 
 
-def parser_of(name: str, module: Any) -> Parser:
+def parser_of(name: str, module: ModuleType) -> Parser:
     """The parser of one command: what all share, then its own."""
     parser = Parser(
         prog=f"kfm {name}",
@@ -212,13 +225,13 @@ def upstream_flag(parser: Parser, what: str = "where bytes come from") -> None:
     )
 
 
-def guard(work: Any, parsed: Any) -> int:
+def guard(work: Callable[[], int], parsed: Namespace) -> int:
     """Turn errors and signals into exit codes; an interrupted run releases its leases and can be
     resumed.
     """
     previous = stop_on_signals(signal.SIGTERM, signal.SIGINT)
     try:
-        code = int(work())
+        code = work()
         sys.stdout.flush()
         return code
     except KfmError as error:
@@ -334,6 +347,6 @@ def login() -> str:
     return f"user:{found}"
 
 
-def emit(value: Any) -> None:
+def emit(value: object) -> None:
     """The `--json` result: one document on stdout."""
     print(masked(json.dumps(value, indent=2, ensure_ascii=False)))

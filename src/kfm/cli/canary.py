@@ -13,7 +13,6 @@ partition, version_id, compared, approvals, needed}]}]}; compare --json = {"comp
 """
 
 from argparse import Namespace
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,7 @@ from kfm.evidence.proposal import comparison_of, count
 from kfm.judge.canary import compare, waiting
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
+from kfm.model.ledger import LedgerRow
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -122,7 +122,7 @@ def _proposals(world: World, dataset_id: str) -> list[Json]:
     return found
 
 
-def _wanted(world: World, name: str) -> list[Any]:
+def _wanted(world: World, name: str) -> list[tuple[int, LedgerRow]]:
     found = waiting(world, name)
     if not found:
         raise Denied(

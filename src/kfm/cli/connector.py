@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +28,9 @@ from kfm.model.kinds import KINDS, kind_of
 from kfm.model.mapping import column_names
 from kfm.workspace.config import check_source_url, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from kfm.testing import Finding
 
 __all__ = ["configure", "main"]
 
@@ -281,7 +284,7 @@ def _created(path: Path, content: bytes | Path, hidden: bool) -> bool:
     return True
 
 
-def _accept(workspace: Workspace, name: str) -> list[Any]:
+def _accept(workspace: Workspace, name: str) -> "list[Finding]":
     from kfm.testing import check_connector, write_golden
 
     if not (
@@ -435,8 +438,9 @@ class _Table:
         self._cells = {
             h: [row[i].strip() for row in rows if i < len(row)] for i, h in enumerate(header)
         }
-        guessed = {h: self._type(h, args) for h in header}
-        self.types, self._nulls = ({h: g[i] for h, g in guessed.items()} for i in (0, 1))
+        guessed = {h: self._type(h) for h in header}
+        self.types = {header: kind for header, (kind, _) in guessed.items()}
+        self._nulls = {header: nulls for header, (_, nulls) in guessed.items()}
         # a row that stands twice is one record
         different = len(set(map(tuple, ([c.strip() for c in row] for row in rows))))
         self.key = args.key or self._key(different)
@@ -448,7 +452,7 @@ class _Table:
         }
         self.types |= plain
 
-    def _type(self, header: str, args: Namespace) -> tuple[Any, Any]:
+    def _type(self, header: str) -> tuple[str, list[str]]:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean
         "no value".
         """

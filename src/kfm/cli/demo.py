@@ -4,7 +4,6 @@ import os
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -91,7 +90,7 @@ def main(args: Namespace) -> int:
     return code
 
 
-def _silent(args: Namespace) -> Any:
+def _silent(args: Namespace) -> Namespace:
     import copy
 
     quiet = copy.copy(args)

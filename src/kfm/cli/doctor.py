@@ -247,13 +247,8 @@ def main(args: Namespace) -> int:
     code = exit_code_of(left)
     held = held_here()
     if args.json:
-        emit(
-            {
-                "findings": found,
-                "advice": advice,
-                "isolation": {"whole": held.whole, **held._asdict()},
-            }
-        )
+        isolation: Json = {"whole": held.whole, **held._asdict()}
+        emit({"findings": found, "advice": advice, "isolation": isolation})
         return code
     for f in found:
         state = "PASS" if f["fixed"] else "NOOP" if f["code"] == ADVICE else "FAILED"

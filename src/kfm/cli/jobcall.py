@@ -1,39 +1,32 @@
-"""What commands about jobs share: the store alone, the dataset a word names, a request, a job
+"""What commands about jobs share: the store alone, the dataset a word names, parameters, a job
 worked here.
 """
 
 import re
-from argparse import Namespace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import msgspec
-
-from kfm.cli.call import login
+from kfm.jobs.worker import Ended
 from kfm.model.clock import SystemClock
 from kfm.model.errors import UsageError
-from kfm.model.job import DATASET_URI, Request
+from kfm.model.job import DATASET_URI
 from kfm.model.ledger import JobRow
+from kfm.store.base import Store
 from kfm.workspace.folder import Workspace
-from kfm.workspace.job_process import perform
+from kfm.workspace.job_process import Order, perform
+from kfm.workspace.wiring import open_store
 
-__all__ = ["dataset_id_of", "request_of", "run_here", "store_of"]
+__all__ = ["dataset_id_of", "run_here", "settings_of", "store_of"]
 
 
-def store_of(workspace: Workspace) -> Any:
+@contextmanager
+def store_of(workspace: Workspace) -> Iterator[Store]:
     """The store alone, without the rest of a world."""
-    from contextlib import contextmanager
-
-    from kfm.workspace.wiring import open_store
-
-    @contextmanager
-    def opened() -> Any:
-        store = open_store(workspace, SystemClock())
-        try:
-            yield store
-        finally:
-            store.close()
-
-    return opened()
+    store = open_store(workspace, SystemClock())
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def dataset_id_of(text: str) -> str:
@@ -50,23 +43,16 @@ def dataset_id_of(text: str) -> str:
     return found["id"] or found["plain"]
 
 
-def request_of(args: Namespace, **more: Any) -> Request:
-    """What run-job was asked for, as a request."""
-    parameters = dict(pair.partition("=")[::2] for pair in args.set)
+def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+    """What --set was given, each as NAME=VALUE."""
+    parameters = dict(pair.partition("=")[::2] for pair in pairs)
     if any(not name for name in parameters):
         raise UsageError(
             "--set wants NAME=VALUE.", expected="a name before the =", remedy="Correct it."
         )
-    return Request(job_type=args.type, parameters=parameters, requested_by=login(), **more)
+    return parameters
 
 
-def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str | None) -> Any:
+def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str | None) -> Ended:
     """Work a job in this process."""
-    return perform(
-        {
-            "job": msgspec.to_builtins(job),
-            "run_id": run_id,
-            "workspace": str(workspace.path),
-            "upstream": upstream,
-        }
-    )
+    return perform(Order(job=job, run_id=run_id, workspace=str(workspace.path), upstream=upstream))

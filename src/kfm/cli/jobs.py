@@ -17,14 +17,15 @@ from argparse import Namespace
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
-from kfm.cli.jobcall import dataset_id_of, request_of, store_of
+from kfm.cli.call import Parser, again, emit, login
+from kfm.cli.jobcall import dataset_id_of, settings_of, store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.jobs.job_log import JobLog
 from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import UsageError
 from kfm.model.ids import ID_PATTERN
+from kfm.model.job import Request
 from kfm.model.ledger import JobRow
 from kfm.model.window import window as parse_window
 from kfm.store.base import Store
@@ -259,7 +260,6 @@ def _one(store: Store, workspace: Workspace, args: Namespace) -> int:
 def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
     from kfm.jobs.base import job_type, parameters_of
 
-    args.type = args.what
     kind = job_type(args.what)
     dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
     entry = workspace.require(dataset_id) if dataset_id else None
@@ -283,8 +283,10 @@ def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
         )
     args.window = parse_window(args.window, SystemClock().now()) if args.window else ""
     at = _milliseconds(args.not_before) if args.not_before else 0
-    request = request_of(
-        args,
+    request = Request(
+        job_type=kind.name,
+        parameters=settings_of(args.set),
+        requested_by=login(),
         dataset_id=dataset_id,
         partition=args.partition,
         win=args.window,

@@ -30,7 +30,7 @@ import tarfile
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from kfm.channel.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.cli.call import Parser, emit
@@ -40,13 +40,18 @@ from kfm.keys.private_key import fingerprint_of, new_private, slug
 from kfm.keys.trust import ROLES
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.store.base import Tx
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.base import check_path
 from kfm.zones.durable import create_durably
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 __all__ = ["configure", "main"]
 
+T = TypeVar("T")
 _MAGIC = b"kfm keys 1\n"
 
 
@@ -143,22 +148,27 @@ def main(args: Namespace) -> int:
     return 0
 
 
-def _in_store(workspace: Workspace, work: Callable[[Any, KeyFolder], Any]) -> Any:
+def _in_store(workspace: Workspace, work: Callable[[Tx, KeyFolder], T]) -> T | None:
     """What `work` says in the store; None where it cannot be opened: what it would remember, the
     next look at a channel does.
     """
     with contextlib.suppress(KfmError), open_world(workspace) as world:
         return world.store.transaction(lambda tx: work(tx, world.keys))
+    return None
 
 
-def _needed(value: Any, usage: str) -> Any:
+def _needed(value: T | None, usage: str) -> T:
     if not value:
-        raise UsageError(
-            "An argument is missing.",
-            expected=f"kfm keys {usage}",
-            remedy="`kfm keys --help` shows every form.",
-        )
+        raise _missing(usage)
     return value
+
+
+def _missing(usage: str) -> UsageError:
+    return UsageError(
+        "An argument is missing.",
+        expected=f"kfm keys {usage}",
+        remedy="`kfm keys --help` shows every form.",
+    )
 
 
 def _new(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
@@ -273,6 +283,7 @@ def _enrol(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
 def _public(raw: bytes) -> bytes:
     """The bytes of a public key, however it is written down."""
     from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         PublicFormat,
@@ -283,15 +294,16 @@ def _public(raw: bytes) -> bytes:
     if not raw.startswith((b"-----BEGIN PUBLIC", b"ssh-")):
         return base64.b64decode(raw.strip(), validate=True)
     try:
-        key: Any = (
+        key = (
             load_ssh_public_key(raw.strip())
             if raw.startswith(b"ssh-")
             else load_pem_public_key(raw)
         )
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from error
-    found: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return found
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError("another kind of key")
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def _rotate(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
@@ -350,7 +362,7 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
         key = keys.export_root(target, args.name)
         return {"name": key.name, "keyid": key.keyid, "private": str(target)}
     if args.what != "adopt":
-        _needed(None, "root export FILE | root adopt")
+        raise _missing("root export FILE | root adopt")
     with open_world(workspace) as world:
         at = adopt_root(world)
     say(
@@ -429,7 +441,7 @@ def _passphrase(args: Namespace, twice: bool) -> bytes:
     return found.encode()
 
 
-def _seal(passphrase: bytes, salt: bytes) -> Any:
+def _seal(passphrase: bytes, salt: bytes) -> "AESGCM":
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 

@@ -10,7 +10,6 @@ kfm licence allow ID --records COLUMN=VALUE …     the same for records whose o
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -182,7 +181,7 @@ def _allow(workspace: Workspace, entry: DatasetEntry, args: Namespace) -> int:
     return 0
 
 
-def _letter(entry: Any, seen: str | None) -> str:
+def _letter(entry: DatasetEntry, seen: str | None) -> str:
     where = entry.source.url or ", ".join(entry.source.datasets)
     last = f"It was last read on {seen}. " if seen else ""
     return f"""To: {entry.custodian or "the publisher of " + entry.title}

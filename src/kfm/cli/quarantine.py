@@ -13,7 +13,6 @@ import os
 import time
 from argparse import Namespace
 from itertools import islice
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from kfm.cli.wal import find_run
 from kfm.evidence.quarantine import (
     CONFLICT,
     OVERRULED,
+    Decision,
     Desk,
     Item,
     Row,
@@ -438,7 +438,7 @@ def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespac
     )
 
 
-def _decided(args: Namespace, decision: Any, new: bool, said: str, following: str) -> int:
+def _decided(args: Namespace, decision: Decision, new: bool, said: str, following: str) -> int:
     if args.json:
         emit(
             {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import emit
-from kfm.cli.jobcall import dataset_id_of, request_of, run_here, store_of
+from kfm.cli.call import emit, login
+from kfm.cli.jobcall import dataset_id_of, run_here, settings_of, store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.receipts import read_receipt
 from kfm.evidence.run_end import FOLLOWING
@@ -49,8 +49,10 @@ def run_job(workspace: Workspace, args: Namespace) -> int:
     )
     if dataset_id:
         workspace.require(dataset_id)
-    request = request_of(
-        args,
+    request = Request(
+        job_type=kind.name,
+        parameters=settings_of(args.set),
+        requested_by=login(),
         dataset_id=dataset_id,
         partition=args.partition,
         win=args.window,
@@ -70,6 +72,12 @@ def _worked(workspace: Workspace, request: Request, args: Namespace) -> list[tup
         token = store.transaction(
             lambda tx: tx.leases.take(name, "run-job", workspace.config.lease_seconds)
         )
+        if token is None:
+            raise Fenced(
+                f"Another process is called {name}.",
+                expected="a name of its own",
+                remedy="Run it again.",
+            )
         heart = Heartbeat(store, workspace.config.lease_seconds)
         heart.add(token)
         try:

@@ -14,7 +14,6 @@ next --json = {"next": [{name, at, window}]}; the others {"status", "name", …}
 import datetime as dt
 from argparse import Namespace
 from itertools import takewhile
-from typing import Any
 
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.scheduler import Tables
@@ -68,7 +67,7 @@ def main(args: Namespace) -> int:
         return _ACTIONS[args.action](world, chosen[0], args)
 
 
-def _done(args: Namespace, status: str, line: str, **more: Any) -> int:
+def _done(args: Namespace, status: str, line: str, **more: object) -> int:
     if args.json:
         emit({"status": status, "name": args.name, **more})
     else:

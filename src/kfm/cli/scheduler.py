@@ -16,7 +16,6 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -235,7 +234,7 @@ def main(args: Namespace) -> int:
     until = _until(args.until)
     told: set[str] = set()
 
-    def tell(event: str, **fields: Any) -> None:
+    def tell(event: str, **fields: object) -> None:
         say(
             f"{dt.datetime.now(dt.UTC).strftime('%H:%M:%S')} {event:<18}"
             f" {' '.join(f'{k}={v}' for k, v in fields.items())}"

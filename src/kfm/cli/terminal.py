@@ -8,7 +8,7 @@ import sys
 import textwrap
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
@@ -34,15 +34,15 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def _colours(stream: Any) -> bool:
+def _colours(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def colour(text: str, code: str, stream: Any = None) -> str:
+def colour(text: str, code: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
 
 
-def sign(state: str, stream: Any = None) -> str:
+def sign(state: str, stream: TextIO | None = None) -> str:
     unicode, ascii_, code = _SIGNS.get(state, ("?", "?", "0"))
     return colour(ascii_ if os.environ.get("KFM_ASCII") else unicode, code, stream)
 

@@ -4,12 +4,12 @@ import contextlib
 import sys
 import threading
 from argparse import Namespace
-from typing import Any
 
 from kfm.cli.call import Parser, upstream_flag
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
+from kfm.jobs.schedule.scheduler import Scheduler
 from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError
@@ -71,7 +71,7 @@ def main(args: Namespace) -> int:
                 thread.join(0.5)
 
 
-def _schedule(scheduler: Any, stop: threading.Event) -> None:
+def _schedule(scheduler: Scheduler, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             scheduler.run(stopping=stop.is_set)

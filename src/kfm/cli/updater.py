@@ -1,5 +1,6 @@
 """The updater's own command line, kept exactly as documented."""
 
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -44,7 +45,7 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    args = _parser().parse(sys.argv[1:] if argv is None else argv)
     return guard(lambda: _run(args), args)
 
 

@@ -31,7 +31,7 @@ from kfm.model.errors import Denied, KfmError
 from kfm.model.paths import work_folder
 from kfm.upkeep.retention import alone
 from kfm.upkeep.sealing import seal_dataset
-from kfm.workspace.config import change_entry, entry_path, parse, registered
+from kfm.workspace.config import change_entry, entry_path, registered, written_entry
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -106,8 +106,7 @@ def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
     said.
     """
     for name in registered(workspace.path):
-        path = entry_path(workspace.path, name)
-        source = parse(path.read_bytes(), path.name).get("source")
+        source = written_entry(workspace.path, name).get("source")
         if not isinstance(source, dict) or not isinstance(
             headers := source.get("headers", {}), dict
         ):
@@ -129,7 +128,11 @@ def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
                 }
             change_entry(workspace.path, name, {"source": told})
         yield from (
-            Step("credential", f"data/registry/{path.name}", f"{h} is `credential:{n}`")
+            Step(
+                "credential",
+                f"data/registry/{entry_path(workspace.path, name).name}",
+                f"{h} is `credential:{n}`",
+            )
             for h, n in named.items()
         )
 
@@ -165,9 +168,8 @@ def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
             continue
         show = list(shown_last(world, name))
         if not dry:
-            path = entry_path(workspace.path, name)
-            plain = parse(path.read_bytes(), path.name)
-            change_entry(workspace.path, name, {"release": {**plain["release"], "show": show}})
+            release = written_entry(workspace.path, name)["release"]
+            change_entry(workspace.path, name, {"release": {**release, "show": show}})
         yield Step(
             "show",
             f"data/registry/{name}",

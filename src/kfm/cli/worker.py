@@ -14,7 +14,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
@@ -156,7 +155,7 @@ def make_worker(
         )
     clock = SystemClock()
 
-    def tell(job: JobRow, run_id: str, status: str, **fields: Any) -> None:
+    def tell(job: JobRow, run_id: str, status: str, **fields: object) -> None:
         heard(job, status, fields)
         log.tell(job, run_id, status, **fields)
 

@@ -14,9 +14,9 @@ from kfm.model.isolation import Held
 from kfm.model.transform import Books, ColumnProfile, Step, TransformResult
 
 __all__ = [
+    "DECODED",
     "EXPLAINED",
     "LINES",
-    "DECODED",
     "MEMORY_BYTES",
     "MOST_COLUMNS",
     "NEIGHBOUR",

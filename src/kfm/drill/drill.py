@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kfm.drill import passes, power
 from kfm.drill.compare import Left, difference, look, step_in_progress
@@ -138,7 +137,8 @@ class Drill:
 
     # ---- the points ------------------------------------------------------------------------------
     def journal(self) -> list[Order]:
-        copy, commits = self._copy(), []
+        copy = self._copy()
+        commits: list[passes.Commit] = []
 
         def run(copy: Path) -> passes.Ended:
             ended, found = passes.listed(copy, self.bench.dataset_id)
@@ -148,8 +148,8 @@ class Drill:
         self._uninterrupted(run, copy)
         orders = []
         for commit in commits:
-            said = _records(commit["records"])
-            number = commit["commit"]
+            said = _records(commit.records)
+            number = commit.commit
             if said:
                 orders.append(self._commit_order("before", number, f"before {said}"))
             orders.append(
@@ -157,7 +157,7 @@ class Drill:
             )
         return self._group("between records", orders)
 
-    def _commit_order(self, side: str, number: Any, name: str) -> Order:
+    def _commit_order(self, side: str, number: int, name: str) -> Order:
         return Order(
             "between records",
             name,
@@ -280,8 +280,8 @@ class Drill:
                 path.unlink(missing_ok=True)
 
 
-def _records(records: Any) -> str:
-    return " + ".join(f"{r['seq']} {r['step_id']} {r['status']}" for r in records)
+def _records(records: Sequence[passes.Noted]) -> str:
+    return " + ".join(f"{r.seq} {r.step_id} {r.status}" for r in records)
 
 
 def _spread(orders: list[Order], most: int) -> list[Order]:

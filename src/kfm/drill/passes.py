@@ -13,11 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from kfm.drill import trace
 from kfm.drill.trace import Point
 
 __all__ = [
+    "Commit",
     "Ended",
+    "Noted",
     "ended_group",
     "environment",
     "kill_at_call",
@@ -40,6 +44,21 @@ class Ended:
     @property
     def ok(self) -> bool:
         return self.code == 0
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """One record of the journal, as far as a report names it."""
+
+    seq: int
+    step_id: str
+    status: str
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One commit of a run, and what it added to the journal."""
+
+    commit: int
+    records: list[Noted]
 
 
 def environment() -> dict[str, str]:
@@ -157,12 +176,14 @@ def _words(out: Path) -> str:
     return "; ".join(told)
 
 
-def listed(copy: Path, dataset_id: str) -> tuple[Ended, list[dict[str, object]]]:
+def listed(copy: Path, dataset_id: str) -> tuple[Ended, list[Commit]]:
     """An uninterrupted pass and its commits with their journal records."""
     file = _aside(copy, "commits")
     ended = _to_end(_victim(copy, dataset_id, "--list", str(file)), copy)
     return ended, (
-        [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+        [msgspec.json.decode(line, type=Commit) for line in file.read_bytes().splitlines()]
+        if file.is_file()
+        else []
     )
 
 

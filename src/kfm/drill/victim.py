@@ -12,42 +12,46 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 
 from kfm.connectors.child.process import kept_cold
+from kfm.drill.passes import Commit, Noted
 from kfm.jobs.drive import run_target
-from kfm.store.base import Store
+from kfm.store.base import Store, Tx, WalRecord
 from kfm.store.heartbeat import Heartbeat
+from kfm.store.journals import JournalView
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
 __all__ = ["CountingStore", "main"]
 
 # "before" or "after", the number of the commit, its journal records
-OnCommit = Callable[[str, int, list[Any]], None]
+OnCommit = Callable[[str, int, list[WalRecord]], None]
+T = TypeVar("T")
 
 
-class _Journals:
-    def __init__(self, inner: Any, records: list[Any]) -> None:
-        self._inner, self._records = inner, records
+class _Journals(JournalView):
+    """The same view, which also remembers what was appended."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def __init__(self, inner: JournalView, records: list[WalRecord]) -> None:
+        self.__dict__.update(inner.__dict__)
+        self._records = records
 
-    def append(self, records: Sequence[Any]) -> None:
-        self._inner.append(records)
+    def append(self, records: Sequence[WalRecord]) -> None:
+        super().append(records)
         self._records.extend(records)
 
 
-class _Tx:
-    def __init__(self, inner: Any, records: list[Any]) -> None:
-        self._inner, self.journals = inner, _Journals(inner.journals, records)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+class _Tx(Tx):
+    def __init__(self, inner: Tx, records: list[WalRecord]) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.journals = _Journals(inner.journals, records)
 
 
 class CountingStore:
@@ -55,22 +59,23 @@ class CountingStore:
     pipeline.
     """
 
-    def __init__(self, inner: Any, on_commit: OnCommit, first: int = 0) -> None:
+    def __init__(self, inner: Store, on_commit: OnCommit, first: int = 0) -> None:
         self._inner, self._on_commit, self.count = inner, on_commit, first
+        self.epoch = inner.epoch
+        self.now_ms, self.read, self.close = inner.now_ms, inner.read, inner.close
+        self.abandon, self.check, self.bell = inner.abandon, inner.check, inner.bell
+        self.tidy, self.vacuum = inner.tidy, inner.vacuum
         # a heartbeat must not commit between a commit and what is done about it
         self._mutex = threading.RLock()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def transaction(self, work: Callable[[Any], Any], *, durable: bool = True) -> Any:
+    def transaction(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
         if threading.current_thread() is not threading.main_thread():
             with self._mutex:
                 return self._inner.transaction(work, durable=durable)
         with self._mutex:
             self.count += 1
             self._on_commit("before", self.count, [])
-            records: list[Any] = []
+            records: list[WalRecord] = []
             result = self._inner.transaction(lambda tx: work(_Tx(tx, records)), durable=durable)
             self._on_commit("after", self.count, records)
             return result
@@ -85,7 +90,7 @@ def _die(mark: Path) -> NoReturn:
 def _killing(order: str, mark: Path) -> OnCommit:
     side, _, number = order.partition(":")
 
-    def on_commit(when: str, count: int, records: list[Any]) -> None:
+    def on_commit(when: str, count: int, records: list[WalRecord]) -> None:
         if when == side and count == int(number):
             _die(mark)
 
@@ -93,11 +98,11 @@ def _killing(order: str, mark: Path) -> OnCommit:
 
 
 def _listing(file: Path) -> OnCommit:
-    def on_commit(when: str, count: int, records: list[Any]) -> None:
+    def on_commit(when: str, count: int, records: list[WalRecord]) -> None:
         if when == "after":
             with file.open("ab") as lines:
-                said = [{"seq": r.seq, "step_id": r.step_id, "status": r.status} for r in records]
-                lines.write(msgspec.json.encode({"commit": count, "records": said}) + b"\n")
+                said = [Noted(r.seq, r.step_id, r.status) for r in records]
+                lines.write(msgspec.json.encode(Commit(count, said)) + b"\n")
 
     return on_commit
 
@@ -108,7 +113,7 @@ def _recording(workspace: Workspace, folder: Path) -> OnCommit:
     kept.mkdir()
     root, real = os.open("/", os.O_RDONLY | os.O_DIRECTORY), os.fsync
 
-    def fsync(fd: Any) -> None:
+    def fsync(fd: "FileDescriptorLike") -> None:
         if isinstance(fd, int) and stat.S_ISREG(os.fstat(fd).st_mode):
             # With a directory descriptor this is linkat and follows the link to the open file.
             os.link(
@@ -121,7 +126,7 @@ def _recording(workspace: Workspace, folder: Path) -> OnCommit:
 
     os.fsync = fsync
 
-    def on_commit(when: str, count: int, records: list[Any]) -> None:
+    def on_commit(when: str, count: int, records: list[WalRecord]) -> None:
         if when == "after":
             target = folder / f"{count:06}"
             target.mkdir()
@@ -156,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if on_commit is None:
                 on_commit = _on_commit(args, workspace)
             store = CountingStore(world.store, on_commit, count)
-            world.store = cast(Store, store)
+            world.store = store
             world.heart = heart = Heartbeat(world.store, world.lease_seconds)
             try:
                 code = max(code, run_target(world, target).exit_code)

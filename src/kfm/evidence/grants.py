@@ -15,9 +15,9 @@ from kfm.world.world import World
 
 __all__ = [
     "Grant",
+    "granted",
     "grantors",
     "grants_of",
-    "granted",
     "publish_grants",
     "words_of",
     "write_grant",

@@ -40,15 +40,15 @@ from kfm.store.base import Tx
 from kfm.world.world import World
 
 __all__ = [
-    "accept",
-    "acceptable",
-    "change_of",
     "Approval",
     "Compared",
     "Comparison",
     "Judged",
-    "approve",
+    "accept",
+    "acceptable",
     "approvals_of",
+    "approve",
+    "change_of",
     "comparison_of",
     "earlier",
     "load",

@@ -19,9 +19,9 @@ from kfm.world.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
-    "close_runs",
     "FOLLOWING",
     "close_log",
+    "close_runs",
     "derivation",
     "end_parts",
     "follow_up",

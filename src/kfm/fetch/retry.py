@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.model.errors import UpstreamUnavailable
 
-__all__ = ["Backoff", "LONGEST_WAIT_S", "Pace", "Transient", "retry_after_seconds"]
+__all__ = ["LONGEST_WAIT_S", "Backoff", "Pace", "Transient", "retry_after_seconds"]
 
 
 class Transient(Exception):

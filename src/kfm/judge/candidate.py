@@ -30,13 +30,13 @@ from kfm.world.world import World
 
 __all__ = [
     "asked_dataset",
+    "asked_of",
     "attested",
     "catalog_reasons",
     "described_candidate",
     "evidence_of",
     "judge",
     "official_candidate",
-    "asked_of",
     "policy_question",
     "reason",
 ]

@@ -11,8 +11,8 @@ import msgspec
 __all__ = [
     "EVERYTHING",
     "InputKey",
-    "Key",
     "KeptOut",
+    "Key",
     "MadeKey",
     "Mark",
     "NameKey",

@@ -12,8 +12,8 @@ from kfm.model.dataset import DatasetEntry, Release
 
 __all__ = [
     "CARE_LABELS",
-    "OBLIGATIONS",
     "NEW_COLUMNS",
+    "OBLIGATIONS",
     "Labelled",
     "discharged",
     "explains",

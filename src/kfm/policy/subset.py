@@ -13,7 +13,7 @@ import msgspec
 from kfm.policy.base import Trouble, is_test
 from kfm.policy.process import Child, place_of
 
-__all__ = ["ALLOWED", "PACKAGE", "Finding", "check", "scan", "names_of_tests"]
+__all__ = ["ALLOWED", "PACKAGE", "Finding", "check", "names_of_tests", "scan"]
 
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 32  # of brackets: a parser that calls itself has a stack to overflow

@@ -17,7 +17,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import msgspec
 
@@ -87,7 +87,7 @@ _UNTIL = {
     "transform": frozenset({Reached.PART_DONE, Reached.DATASET_TAKEN}),
     "validate": frozenset[Reached](),
 }
-_WORDS = {
+_WORDS: dict[str, str | dict[str, str]] = {
     "CLAIMED": {"ingest": "captured", "transform": "transformed"},
     "PROPOSED": "validated",
     "COMMITTED": "official",
@@ -156,7 +156,7 @@ def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
     """Run one stage for the runner at `file`."""
     given = list(sys.argv[1:] if argv is None else argv)
     with _json_lines() if {"--log_json", "--log-json"} & set(given) else contextlib.nullcontext():
-        args = parser_of(stage).parse_args(given)
+        args = parser_of(stage).parse(given)
         args.json = False
         return guard(lambda: _stage(stage, Path(file).absolute(), args), args)
 
@@ -641,7 +641,7 @@ def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: Jso
             {"event": "stage.done", "receipt": shown, **msgspec.to_builtins(receipt)}, sys.stdout
         )
         return outcome.exit_code
-    word: Any = _WORDS.get(outcome.state, outcome.state.lower())
+    word = _WORDS.get(outcome.state, outcome.state.lower())
     told = word[call.stage] if isinstance(word, dict) else word
     name = f"{call.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
     print(
@@ -867,7 +867,7 @@ def _spec_file_hash(call: _Call) -> str | None:
     return ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) if spec is not None else None
 
 
-def _is_done(batch: Mapping[str, Any]) -> bool:
+def _is_done(batch: Json) -> bool:
     """Official, or nothing new; what was denied before or waits for people is neither."""
     return batch["state"] == "COMMITTED" or (
         batch["state"] == "NOOP" and batch.get("exit_code") == 0
@@ -875,7 +875,7 @@ def _is_done(batch: Mapping[str, Any]) -> bool:
 
 
 # ---- output --------------------------------------------------------------------------------------
-def say_or_json(call: _Call, text: str, **facts: Any) -> None:
+def say_or_json(call: _Call, text: str, **facts: object) -> None:
     if call.args.log_json:
         _say_json(
             {"event": "backfill", "stage": "backfill", "dataset_id": call.dataset_id, **facts},
@@ -885,7 +885,7 @@ def say_or_json(call: _Call, text: str, **facts: Any) -> None:
         print(text, flush=True)
 
 
-def _say_json(event: Mapping[str, Any], stream: Any = None) -> None:
+def _say_json(event: Json, stream: TextIO | None = None) -> None:
     print(
         masked(json.dumps(event, ensure_ascii=False, default=str)),
         file=stream or sys.stderr,
@@ -898,7 +898,7 @@ class _JsonLines(io.TextIOBase):
     field.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream, self._held = stream, ""
 
     def write(self, text: str) -> int:

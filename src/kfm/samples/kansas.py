@@ -9,7 +9,6 @@ import struct
 import zipfile
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 from urllib.parse import parse_qs, parse_qsl
 
 from kfm.model.canonical import Json
@@ -32,7 +31,7 @@ def _noise(*seed: object) -> float:
     return zlib.crc32("/".join(map(str, seed)).encode()) / 2**32
 
 
-def _json(value: Any, kind: str = _JSON) -> Answer:
+def _json(value: object, kind: str = _JSON) -> Answer:
     return 200, kind, json.dumps(value).encode()
 
 

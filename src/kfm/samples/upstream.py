@@ -19,14 +19,12 @@ import signal
 import socket
 import socketserver
 import threading
-from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import format_datetime, parsedate_to_datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kfm.model.canonical import Json
@@ -455,7 +453,7 @@ class _Turn:
 
 
 def _json(
-    status: int, value: Any, *headers: tuple[str, str], kind: str = "application/json"
+    status: int, value: object, *headers: tuple[str, str], kind: str = "application/json"
 ) -> _Answer:
     return _Answer(
         status, (("Content-Type", kind), *headers), json.dumps(value, indent=1).encode() + b"\n"
@@ -653,18 +651,17 @@ class _Shared:
                 for d in DATASETS
             }
 
-    def control(self, dataset: Any, mode: Any, revision: Any) -> Json:
-        names, mode = _known_datasets(dataset), _known_mode(mode)
-        _check_revision(revision)
+    def control(self, dataset: object, mode: object, revision: object) -> Json:
+        names, known, asked = _known_datasets(dataset), _known_mode(mode), _known_revision(revision)
         with self.lock:
             for state in (self.states[name] for name in names):
-                if mode is not None:
-                    state.mode, state.hits, state.gets = mode, 0, 0
-                state.revision = state.revision if revision is None else revision
+                if known is not None:
+                    state.mode, state.hits, state.gets = known, 0, 0
+                state.revision = state.revision if asked is None else asked
         return self.snapshot()
 
 
-def _known_datasets(dataset: Any) -> tuple[str, ...]:
+def _known_datasets(dataset: object) -> tuple[str, ...]:
     if dataset == "*":
         return tuple(_BY_NAME)
     if isinstance(dataset, str) and dataset in _BY_NAME:
@@ -674,18 +671,19 @@ def _known_datasets(dataset: Any) -> tuple[str, ...]:
     )
 
 
-def _known_mode(mode: Any) -> str | None:
+def _known_mode(mode: object) -> str | None:
     name = str(mode) if type(mode) is int else mode
     if name is None or (isinstance(name, str) and name in MODES):
         return name
     raise UsageError(f"{mode!r} is not a mode.", expected=f"one of {', '.join(MODES)}")
 
 
-def _check_revision(revision: Any) -> None:
-    if revision is not None and (type(revision) is not int or not 0 <= revision <= MAX_REVISION):
-        raise UsageError(
-            f"{revision!r} is not a revision.", expected=f"a whole number from 0 to {MAX_REVISION}"
-        )
+def _known_revision(revision: object) -> int | None:
+    if revision is None or (type(revision) is int and 0 <= revision <= MAX_REVISION):
+        return revision
+    raise UsageError(
+        f"{revision!r} is not a revision.", expected=f"a whole number from 0 to {MAX_REVISION}"
+    )
 
 
 class _Server(ThreadingHTTPServer):
@@ -701,7 +699,7 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is no news; nothing is ever written to stderr."""
 
 
@@ -724,7 +722,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.shared.connections.discard(self.connection)
         super().finish()
 
-    def log_message(self, format: str, *args: Namespace) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing: stderr belongs to the command that runs this server."""
 
     def do_GET(self) -> None:

@@ -3,10 +3,10 @@ path.
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -49,13 +49,14 @@ __all__ = [
     "planned_by",
     "registered",
     "schedule_files",
+    "written_entry",
 ]
 
 T = TypeVar("T")
 _MOST = 1 << 20
 
 
-def parse(raw: bytes, name: str) -> Any:
+def parse(raw: bytes, name: str) -> object:
     """Plain values from YAML or JSON. Duplicate keys, anchors, tags and oversized files are
     refused.
     """
@@ -70,13 +71,13 @@ def parse(raw: bytes, name: str) -> Any:
     return _yaml(raw, name)
 
 
-def _yaml(raw: bytes, name: str) -> Any:
+def _yaml(raw: bytes, name: str) -> object:
     import yaml
 
     class Strict(yaml.SafeLoader):  # the C loader composes out of our sight
         """Safe YAML without aliases (bombs) and without silently lost keys."""
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.events.AliasEvent):
                 raise UsageError(
                     f"{name} uses a YAML alias.",
@@ -85,7 +86,9 @@ def _yaml(raw: bytes, name: str) -> Any:
                 )
             return super().compose_node(parent, index)
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        def construct_mapping(
+            self, node: yaml.MappingNode, deep: bool = False
+        ) -> dict[Hashable, object]:
             seen = set()
             for key, _ in node.value:
                 if (
@@ -142,7 +145,7 @@ def _decoded(raw: bytes, name: str, kind: type[T], what: str) -> T:
     return _convert(plain, kind, name, what)
 
 
-def _undated(value: Any) -> Any:
+def _undated(value: object) -> object:
     """`value` with the dates that YAML sees in bare text as text again."""
     if isinstance(value, dict):
         return {key: _undated(inner) for key, inner in value.items()}
@@ -151,7 +154,7 @@ def _undated(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def _refuse_secrets(value: Any, name: str, path: str) -> None:
+def _refuse_secrets(value: object, name: str, path: str) -> None:
     """Refuse what looks like a credential, wherever it stands; the message names the place and not
     the value.
     """
@@ -169,7 +172,7 @@ def _refuse_secrets(value: Any, name: str, path: str) -> None:
         )
 
 
-def _convert(plain: Any, kind: type[T], name: str, what: str) -> T:
+def _convert(plain: object, kind: type[T], name: str, what: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
@@ -380,7 +383,7 @@ def load_mapping(path: Path) -> Json:
     from kfm.model.mapping import Mapping as MappingFile
     from kfm.model.mapping import with_nulls
 
-    given = _load(path, Any, "a mapping")
+    given = _load(path, object, "a mapping")
     plain: Json = msgspec.to_builtins(
         _convert(
             with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it"
@@ -592,15 +595,20 @@ def entry_path(workspace: Path, dataset_id: str) -> Path:
     )
 
 
-def change_entry(
-    workspace: Path, dataset_id: str, changes: Mapping[str, Any], into: str | None = None
-) -> None:
+def written_entry(workspace: Path, dataset_id: str) -> Json:
+    """A registry entry as somebody wrote it, unchecked; empty where that is no mapping."""
+    path = entry_path(workspace, dataset_id)
+    plain = parse(path.read_bytes(), path.name)
+    return plain if isinstance(plain, dict) else {}
+
+
+def change_entry(workspace: Path, dataset_id: str, changes: Json, into: str | None = None) -> None:
     """Rewrite a registry entry with some keys changed (None: taken out); `into` registers it under
     another id. Comments stay.
     """
     path = entry_path(workspace, dataset_id)
     text = path.read_text()
-    plain = parse(text.encode(), path.name)
+    plain = written_entry(workspace, dataset_id)
     changed = {k: v for k, v in {**plain, **changes}.items() if v is not None}
     target = entry_path(workspace, into) if into else path
     _check_entry(

@@ -11,19 +11,34 @@ import resource
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from kfm.jobs.base import JobContext, JobResult, job_type, parameters_of, work
+from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Ended
-from kfm.model.canonical import Json
+from kfm.model.errors import Denied, KfmError
 from kfm.model.interrupts import stop_on_signals
 from kfm.model.ledger import JobRow
 from kfm.model.paths import version_folder
-from kfm.workspace.folder import Workspace
+from kfm.model.window import seconds
+from kfm.upkeep.attention import freshness
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["context_of", "main", "perform"]
+__all__ = ["Order", "context_of", "main", "perform"]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of a job is told."""
+
+    job: JobRow
+    run_id: str
+    workspace: str
+    upstream: str | None = None
+    memory_mb: int = 4096
 
 
 def main() -> int:
@@ -34,7 +49,7 @@ def main() -> int:
         if not read:
             return 1
         line += read
-    order = msgspec.json.decode(line)
+    order = msgspec.json.decode(line, type=Order)
     answer = os.dup(1)
     os.dup2(2, 1)  # whatever job code prints is talk, not the answer
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -42,7 +57,7 @@ def main() -> int:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     stop_on_signals(signal.SIGTERM)
-    _limit(int(order.get("memory_mb", 4096)))
+    _limit(order.memory_mb)
     ended = perform(order)
     os.write(answer, msgspec.json.encode(ended) + b"\n")
     return 0
@@ -63,18 +78,13 @@ def _limit(memory_mb: int) -> None:
     )
 
 
-def perform(order: Json) -> Ended:
+def perform(order: Order) -> Ended:
     """Work a job as its order says."""
-    from kfm.jobs.base import job_type, parameters_of, work
-    from kfm.model.errors import Denied, KfmError
-    from kfm.workspace.folder import open_workspace
-    from kfm.workspace.wiring import open_world
-
-    job = msgspec.convert(order["job"], JobRow)
+    job = order.job
     try:
         kind = job_type(job.job_type)
-        workspace = open_workspace(Path(order["workspace"]))
-        with open_world(workspace, upstream=order.get("upstream")) as world:
+        workspace = open_workspace(Path(order.workspace))
+        with open_world(workspace, upstream=order.upstream) as world:
             carried = msgspec.json.decode(job.envelope)
             world.marks = {
                 **world.marks,
@@ -85,15 +95,15 @@ def perform(order: Json) -> Ended:
                 workspace,
                 world,
                 job,
-                order["run_id"],
+                order.run_id,
                 parameters_of(kind, given),
-                order.get("upstream"),
+                order.upstream,
             )
             result = work(kind, ctx)
             entry = workspace.readable(job.dataset_id) if job.dataset_id else None
             # telemetry may be lost; the job is not
             with contextlib.suppress(KfmError, OSError, ValueError):
-                _signal(workspace, world, job, order["run_id"], result)
+                _signal(workspace, world, job, order.run_id, result)
     except KfmError as error:
         until_ms = int(getattr(error, "until", 0) * 1000)
         return Ended(
@@ -119,12 +129,10 @@ def perform(order: Json) -> Ended:
     )
 
 
-def _signal(workspace: Workspace, world: World, job: JobRow, run_id: str, result: Any) -> None:
+def _signal(
+    workspace: Workspace, world: World, job: JobRow, run_id: str, result: JobResult
+) -> None:
     """How large what came out is, and how fresh the dataset is now."""
-    from kfm.jobs.job_log import JobLog
-    from kfm.model.window import seconds
-    from kfm.upkeep.attention import freshness
-
     log = JobLog(workspace.path / "ledger" / "logs", world.clock)
     for output in result.outputs:
         size = _size(
@@ -172,13 +180,10 @@ def context_of(
     world: World,
     job: JobRow,
     run_id: str,
-    parameters: Any,
+    parameters: object,
     upstream: str | None,
-) -> Any:
+) -> JobContext:
     """What a job of this workspace may use."""
-    from kfm.jobs.base import JobContext
-    from kfm.workspace.targets import targets_of
-
     trace = msgspec.json.decode(job.envelope).get("trace", {})
     return JobContext(
         world=world,

@@ -3,10 +3,9 @@ configuration.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     pass
 
 
-__all__ = ["rebuilt_target", "planned_of", "resumed_target", "targets_of", "updater_target"]
+__all__ = ["planned_of", "rebuilt_target", "resumed_target", "targets_of", "updater_target"]
 
 
 def targets_of(
@@ -219,7 +218,7 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Planned | None) -
     return found
 
 
-def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
+def rebuilt_target(workspace: Workspace, record: Json) -> Target:
     """The target a run record speaks of; its connector must still be the one that ran."""
     spec = record.get("spec") or {}
     entry = msgspec.convert(spec["registry"], DatasetEntry)

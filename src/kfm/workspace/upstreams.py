@@ -5,7 +5,7 @@ import re
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from kfm.zones.base import hash_file
 
 if TYPE_CHECKING:
     from kfm.fetch.offline import Recording, ReplayFetcher
+    from kfm.fetch.polite import Manners
 
 
 __all__ = [
@@ -145,7 +146,7 @@ def _credentials(workspace: Workspace) -> dict[str, str]:
     }
 
 
-def _manners(workspace: Workspace, *, only_named: bool) -> Any:
+def _manners(workspace: Workspace, *, only_named: bool) -> "Manners":
     from kfm.fetch.polite import Manners
 
     return Manners(workspace.ledger / "hosts", workspace.config.polite, only_named=only_named)

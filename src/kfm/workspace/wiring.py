@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import overload
 
 from kfm.connectors.base import TransformResult, toolchain
 from kfm.connectors.operations import Chain, TransformJob
@@ -35,6 +35,7 @@ from kfm.world.publisher.local import LocalPublisher
 from kfm.world.publisher.noop import NoopPublisher
 from kfm.world.target import family_of
 from kfm.world.world import World
+from kfm.zones.base import Zone
 from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
 from kfm.zones.scratch_places import aside
@@ -55,7 +56,11 @@ class _Gates(Sequence[Gate]):
     def __len__(self) -> int:
         return len(self._all())
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Gate: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Gate, ...]: ...
+    def __getitem__(self, at: int | slice) -> Gate | tuple[Gate, ...]:
         return self._all()[at]
 
 
@@ -75,7 +80,7 @@ class _Policy:
             if isinstance(self._found, Preparable):
                 self._found.prepare()
 
-    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+    def decide(self, package: str, document: Mapping[str, object]) -> Decision:
         if self._found is None:
             self._found = _evaluator(self._workspace)
         return self._found.decide(package, document)
@@ -101,9 +106,9 @@ def _evaluator(workspace: Workspace) -> Evaluator:
 
 
 # ---- the world -----------------------------------------------------------------------------------
-def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
+def _facts(workspace: Path) -> Callable[[], dict[str, str | None]]:
     @cache
-    def facts() -> Json:
+    def facts() -> dict[str, str | None]:
         return {
             "git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace),
             "image_digest": os.environ.get("KFM_IMAGE_DIGEST"),
@@ -454,9 +459,10 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
         )
 
 
-def _local(zone: Any) -> LocalZone:
-    found: LocalZone = zone
-    return found
+def _local(zone: Zone) -> LocalZone:
+    if not isinstance(zone, LocalZone):
+        raise TypeError("a throw-away copy is laid over folders of this machine")
+    return zone
 
 
 def reindex_workspace(workspace: Workspace, damaged: list[str]) -> Json:

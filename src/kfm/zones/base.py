@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 from kfm.model.errors import IntegrityError, UsageError
 
 __all__ = [
-    "copied",
     "Held",
     "Stored",
     "Zone",
     "check_path",
+    "copied",
     "hash_file",
     "held_file",
     "lines_of",

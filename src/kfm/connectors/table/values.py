@@ -29,8 +29,8 @@ __all__ = [
     "cells_text",
     "fast_cast",
     "moment",
-    "type_cells",
     "plain_values",
+    "type_cells",
     "type_values",
 ]
 
