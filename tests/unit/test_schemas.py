@@ -49,7 +49,5 @@ def test_both_spellings_of_a_flag_are_the_same() -> None:
 
     parser = parser_of("run", run)
     assert (
-        parser.parse(["d", "--dry_run"]).dry_run
-        is parser.parse(["d", "--dry-run"]).dry_run
-        is True
+        parser.parse(["d", "--dry_run"]).dry_run is parser.parse(["d", "--dry-run"]).dry_run is True
     )
