@@ -145,9 +145,17 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
         "kfm.policy.opa",
         "kfm.connectors.child.process",
         "kfm.connectors.child.inside",
+        "kfm.connectors.child.perform",
         "kfm.connectors.child.transform",
     }
     assert imports(path) & back_ends == set()
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if own(p) == "connectors"], **ids)
+def test_no_module_of_connectors_knows_more_than_fifteen_others(path: Path) -> None:
+    """All of `model` counts as one."""
+    known = {"kfm.model" if room(m) == "model" else m for m in imports(path)}
+    assert len(known) <= 15, sorted(known)
 
 
 def test_the_engine_fits_in_a_head() -> None:

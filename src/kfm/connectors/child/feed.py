@@ -18,11 +18,11 @@ import msgspec
 from kfm.connectors.child.code import check_module, hooks_in
 from kfm.connectors.operations import Acquire, Discover, Read
 from kfm.connectors.read.geojson import GEOMETRY, GeoJsonReader, JsonReader
-from kfm.connectors.read.rows import Batch, Loose, Reader, Row, batch_of
+from kfm.connectors.read.rows import Batch, Emit, Loose, Reader, Row, Tally, batch_of
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.rejects import Fixes, corrected, picked, record_digest, types_of
 
-__all__ = ["AskParent", "Context", "Feed", "Hook", "load_connector"]
+__all__ = ["AskParent", "Context", "Emit", "Feed", "Hook", "load_connector"]
 
 AskParent = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -30,9 +30,7 @@ AskParent = Callable[[dict[str, Any]], dict[str, Any]]
 class Context:
     """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
 
-    def __init__(
-        self, job: Read | Acquire | Discover, scratch: Path, emit: Callable[[dict[str, Any]], None]
-    ) -> None:
+    def __init__(self, job: Read | Acquire | Discover, scratch: Path, emit: Emit) -> None:
         self.dataset_id = job.dataset_id
         self.window = (job.since, job.until)
         self.scratch = scratch
@@ -61,13 +59,6 @@ def load_connector(path: str) -> ModuleType:
 Hook = Callable[[Context, Iterator[Row]], Iterable[Row]]
 
 
-class _Tally:
-    """Rows into and out of connector code during one pass."""
-
-    def __init__(self) -> None:
-        self.read = self.passed = self.returned = 0
-
-
 class Feed:
     """All inputs of a job, readable any number of times."""
 
@@ -89,7 +80,7 @@ class Feed:
         self._hooked = (
             _Hooked(self.readers, hook, context, job.fixes, spool=not job.schema) if hook else None
         )
-        self._tally = _Tally()
+        self._tally = Tally()
         self._only: dict[str, set[int]] = {}
         for source_id, line in job.only:
             self._only.setdefault(source_id, set()).add(line)
@@ -99,7 +90,7 @@ class Feed:
         return self._hooked is not None
 
     @property
-    def tally(self) -> _Tally:
+    def tally(self) -> Tally:
         """The counts of the last whole pass."""
         return self._hooked.tally if self._hooked else self._tally
 
@@ -110,7 +101,7 @@ class Feed:
                 for source_id, rows in groupby(chunk, key=itemgetter(0)):
                     yield batch_of(source_id, [row for _, row in rows], names)
             return
-        self._tally = _Tally()
+        self._tally = Tally()
         for reader in self.readers:
             for batch in reader.batches(names):
                 chosen = (
@@ -144,7 +135,7 @@ class _Hooked:
         self._readers, self._hook, self._context, self._fixes = readers, hook, context, fixes
         self._spool = context.scratch / ".rows.jsonl" if spool else None
         self._spooled = False
-        self.tally = _Tally()
+        self.tally = Tally()
 
     def chunks(self) -> Iterator[list[tuple[str, Loose]]]:
         """Some thousand rows at a time."""
@@ -153,7 +144,7 @@ class _Hooked:
             yield chunk
 
     def _live(self) -> Iterator[tuple[str, Loose]]:
-        self.tally = _Tally()
+        self.tally = Tally()
         spoilt: deque[tuple[str, Loose]] = deque()
         at = [(self._readers[0].source_id, 0)]
         for row in self._hook(self._context, self._inward(at, spoilt)):

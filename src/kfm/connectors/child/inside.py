@@ -131,7 +131,7 @@ def nursery(fd: int, parent: int, private: bool) -> None:
     sys.meta_path.insert(0, _NoPandas)
     import pyarrow
 
-    from kfm.connectors.child import transform  # noqa: F401
+    from kfm.connectors.child import perform  # noqa: F401
     from kfm.connectors.read import archive  # noqa: F401
     from kfm.connectors.table import collect, merge  # noqa: F401
 
@@ -223,7 +223,7 @@ def _no_memory(order: _Order) -> dict[str, Any]:
 def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     job = order.job
     try:
-        from kfm.connectors.child.transform import perform  # heavy, and under the memory limit
+        from kfm.connectors.child.perform import perform  # heavy, and under the memory limit
 
         guard.close_ways_out(
             Path(order.scratch),

@@ -238,7 +238,7 @@ def run_inline(
     """Run `job` in this process without any isolation, for tests of connectors; the bytes are the
     same.
     """
-    from kfm.connectors.child.transform import perform  # heavy: only who asks for it pays
+    from kfm.connectors.child.perform import perform  # heavy: only who asks for it pays
 
     try:
         return perform(

@@ -5,10 +5,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from kfm.connectors.read.geometry import Problem
+from kfm.model.canonical import Json
 
-__all__ = ["Batch", "Loose", "Reader", "batch_of"]
+__all__ = ["Batch", "Emit", "Fed", "Loose", "Reader", "Row", "Tally", "batch_of"]
 
 Row = dict[str, Any]
+Emit = Callable[[Json], None]  # tells the parent something
 
 
 class Loose(NamedTuple):
@@ -58,6 +60,34 @@ class Reader(Protocol):
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Every record as the named columns; other columns are listed in `unknown`."""
+        ...
+
+
+class Tally:
+    """Rows into and out of connector code during one pass."""
+
+    def __init__(self) -> None:
+        self.read = self.passed = self.returned = 0
+
+
+class Fed(Protocol):
+    """The records of all inputs, with or without connector code on the way."""
+
+    cells: bool
+    readers: list[Reader]
+
+    @property
+    def hooked(self) -> bool:
+        """Whether connector code makes them."""
+        ...
+
+    @property
+    def tally(self) -> Tally:
+        """The counts of the last whole pass."""
+        ...
+
+    def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Every record as columns."""
         ...
 
 
