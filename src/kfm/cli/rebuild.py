@@ -46,20 +46,26 @@ def main(args: Namespace) -> int:
         # what may not be read is not made again for anybody either
         made_by(world, receipt.run_id, reader_of(args))
         found = rebuild(world, receipt, record, target)
-    code = 0 if found["equal"] else 6
+    code = 0 if found.equal else 6
     if args.json:
-        emit({"run_id": receipt.run_id, "dataset_id": receipt.dataset_id, **found})
+        emit(
+            {
+                "run_id": receipt.run_id,
+                "dataset_id": receipt.dataset_id,
+                **msgspec.to_builtins(found),
+            }
+        )
         return code
     print(
-        f"{sign('PASS' if found['equal'] else 'FAILED')} {found['path']} of run {receipt.run_id}:"
-        f" {'byte-equal' if found['equal'] else 'differs'}"
+        f"{sign('PASS' if found.equal else 'FAILED')} {found.path} of run {receipt.run_id}:"
+        f" {'byte-equal' if found.equal else 'differs'}"
     )
-    print(f"  receipt  {found['expected']}\n  rebuilt  {found['made']}")
+    print(f"  receipt  {found.expected}\n  rebuilt  {found.made}")
     if code:
         other = {
-            k: (v, found["now"].get(k))
-            for k, v in found["then"].items()
-            if k in found["now"] and v != found["now"][k]
+            k: (v, found.now.get(k))
+            for k, v in found.then.items()
+            if k in found.now and v != found.now[k]
         }
         print(
             "  tools    "

@@ -14,7 +14,7 @@ from kfm.cli.terminal import say, show, sign
 from kfm.evidence.receipts import read_receipt
 from kfm.evidence.run_end import FOLLOWING
 from kfm.jobs.base import job_type, parameters_of
-from kfm.jobs.job_log import JobLog
+from kfm.jobs.job_log import JobLog, Told
 from kfm.jobs.worker import LATER_MS, Ended
 from kfm.model import ids
 from kfm.model.clock import SystemClock
@@ -135,25 +135,9 @@ def _one(
         time.monotonic(),
         JobLog(workspace.path / "ledger" / "logs", SystemClock()),
     )
-    log.tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
+    log.tell(job, run_id, "started", Told(wait_ms=job.wait_ms or 0))
     ended: Ended = run_here(workspace, job, run_id, upstream)
-    status = "skipped" if ended.status == "later" else ended.status
-    error = (
-        {"message": ended.error or ended.reason, "stack": ended.stack}
-        if status == "failed"
-        else None
-    )
-    took = int((time.monotonic() - began) * 1000)
-    log.tell(
-        job,
-        run_id,
-        status,
-        duration_ms=took,
-        error=error,
-        zone_in=ended.zone_in,
-        zone_out=ended.zone_out,
-        policy_label=ended.policy_label,
-    )
+    log.tell(job, run_id, ended.word, ended.told(int((time.monotonic() - began) * 1000)))
 
     def close(tx: Tx) -> None:
         if ended.status == "failed":

@@ -9,8 +9,8 @@ from kfm.cli.call import Parser, upstream_flag
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
+from kfm.jobs.job_log import Told
 from kfm.jobs.schedule.scheduler import Scheduler
-from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError
 from kfm.model.ledger import JobRow
@@ -82,13 +82,13 @@ def _schedule(scheduler: Scheduler, stop: threading.Event) -> None:
             stop.wait(5)
 
 
-def _heard(job: JobRow, status: str, fields: Json) -> None:
+def _heard(job: JobRow, status: str, told: Told) -> None:
     if status == "started" and not sys.stderr.isatty():
         return
     at = SystemClock().now().astimezone().strftime("%H:%M:%S")
-    took = f"{fields['duration_ms'] / 1000:6.2f} s" if fields.get("duration_ms") else ""
-    error = fields.get("error") or {}
+    took = f"{told.duration_ms / 1000:6.2f} s" if told.duration_ms else ""
+    error = told.error or {}
     say(
         f"{at} {sign(_SIGNS[status], sys.stderr)} {job.job_type:<24} {job.dataset_id:<22}"
-        f" {status:<10} {took}  {error.get('message') or fields.get('reason') or ''}"
+        f" {status:<10} {took}  {error.get('message') or told.reason}"
     )

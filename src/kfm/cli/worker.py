@@ -18,9 +18,8 @@ from pathlib import Path
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.jobs.job_log import JobLog, metrics
+from kfm.jobs.job_log import JobLog, Told, metrics
 from kfm.jobs.worker import Limits, Worker
-from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.ledger import JobRow
@@ -138,7 +137,7 @@ def make_worker(
     name: str = "",
     upstream: str | None = None,
     grace_s: float = 3600.0,
-    heard: Callable[[JobRow, str, Json], None] = lambda job, status, fields: None,
+    heard: Callable[[JobRow, str, Told], None] = lambda job, status, told: None,
 ) -> Worker:
     """A worker of this workspace."""
     if not 1 <= slots <= 256:
@@ -155,9 +154,9 @@ def make_worker(
         )
     clock = SystemClock()
 
-    def tell(job: JobRow, run_id: str, status: str, **fields: object) -> None:
-        heard(job, status, fields)
-        log.tell(job, run_id, status, **fields)
+    def tell(job: JobRow, run_id: str, status: str, told: Told) -> None:
+        heard(job, status, told)
+        log.tell(job, run_id, status, told)
 
     log = JobLog(workspace.path / "ledger" / "logs", clock)
     store.transaction(

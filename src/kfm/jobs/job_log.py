@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,9 +15,25 @@ from kfm.model.job import JobLine, Signal
 from kfm.model.ledger import JobRow
 from kfm.model.masking import masked
 
-__all__ = ["BUCKETS", "JobLog", "metrics"]
+__all__ = ["BUCKETS", "JobLog", "Told", "metrics"]
 
 BUCKETS = ("0.1", "0.5", "1", "5", "15", "60", "300", "1800", "inf")
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a job when it starts, ends or is passed over."""
+
+    wait_ms: int = 0
+    duration_ms: int = 0
+    error: dict[str, str] | None = None
+    reason: str = ""  # for people: the log does not keep it
+    zone_in: str = ""
+    zone_out: str = ""
+    policy_label: str = ""
+    cancelled: bool = False
+
+
+_NOTHING = Told()
 
 
 class JobLog:
@@ -27,10 +42,14 @@ class JobLog:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder, self._clock = folder, clock
 
-    def tell(self, job: JobRow, run_id: str, status: str, **fields: Any) -> None:
+    def tell(
+        self,
+        job: JobRow,
+        run_id: str,
+        status: str,
+        told: Told = _NOTHING,
+    ) -> None:
         """The documented log line of a job, and the signals that go with it."""
-        cancelled, wait = fields.pop("cancelled", False), fields.pop("wait_ms", None)
-        fields.pop("reason", None)
         carried = msgspec.json.decode(job.envelope)
         line = JobLine(
             timestamp=rfc3339(self._clock.now()),
@@ -40,18 +59,19 @@ class JobLog:
             run_id=run_id,
             correlation_id=carried.get("trace", {}).get("correlation_id", ""),
             dataset_ids=(job.dataset_id,) if job.dataset_id else (),
-            zone_in=fields.pop("zone_in", ""),
-            zone_out=fields.pop("zone_out", ""),
-            policy_label=fields.pop("policy_label", ""),
+            zone_in=told.zone_in,
+            zone_out=told.zone_out,
+            policy_label=told.policy_label,
             status=status,  # type: ignore[arg-type]
-            **fields,
+            duration_ms=told.duration_ms,
+            error=told.error,
         )
         self._append("workers", [line])
         ends = {"skipped": "succeeded"}.get(status, status)
         if status == "started":
             self.signal("run.lifecycle", "queued", job, run_id, timestamp=job.put_at)
-            self.signal("pool.wait_ms", int(wait or 0), job, run_id)
-        self.signal("run.lifecycle", "cancelled" if cancelled else ends, job, run_id)
+            self.signal("pool.wait_ms", told.wait_ms, job, run_id)
+        self.signal("run.lifecycle", "cancelled" if told.cancelled else ends, job, run_id)
 
     def fell(self, job_type: str, dataset_id: str, message: str, stack: str) -> None:
         """The log line of work that no worker took and that ended in an error nobody foresaw."""
@@ -72,12 +92,21 @@ class JobLog:
         self._append("workers", [line])
 
     def signal(
-        self, name: str, value: str | int | float, job: JobRow, run_id: str, **more: Any
+        self,
+        name: str,
+        value: str | int | float,
+        job: JobRow,
+        run_id: str,
+        *,
+        timestamp: str = "",
+        uri: str = "",
+        target_minutes: float | None = None,
     ) -> None:
-        more.setdefault("timestamp", rfc3339(self._clock.now()))
+        """One signal of a job, of now unless another time is given."""
         self.signals(
             [
                 Signal(
+                    timestamp=timestamp or rfc3339(self._clock.now()),
                     signal=name,  # type: ignore[arg-type]
                     value=value,
                     job_id=job.job_id,
@@ -85,7 +114,8 @@ class JobLog:
                     job_type=job.job_type,
                     dataset_id=job.dataset_id,
                     pool=job.pool,
-                    **more,
+                    uri=uri,
+                    target_minutes=target_minutes,
                 )
             ]
         )

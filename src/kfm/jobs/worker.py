@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from kfm.jobs import JOB_MODULES, LIGHT_POOL
+from kfm.jobs.job_log import Told
 from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.clock import Clock
@@ -64,8 +65,26 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     receipt: str = ""
     exit_code: int = 0
 
+    @property
+    def word(self) -> str:
+        """The word of the log: a job that comes again later was passed over."""
+        return "skipped" if self.status == "later" else self.status
 
-Tell = Callable[..., None]  # (job, run_id, status, **fields)
+    def told(self, duration_ms: int, *, cancelled: bool = False) -> Told:
+        """What the log tells of it."""
+        failed = {"message": self.error or self.reason, "stack": self.stack}
+        return Told(
+            duration_ms=duration_ms,
+            error=failed if self.status == "failed" else None,
+            reason=self.reason,
+            zone_in=self.zone_in,
+            zone_out=self.zone_out,
+            policy_label=self.policy_label,
+            cancelled=cancelled,
+        )
+
+
+Tell = Callable[[JobRow, str, str, Told], None]  # (job, run_id, status, …)
 
 
 @dataclass
@@ -108,7 +127,7 @@ class Worker:
         slots: int,
         lease_seconds: float,
         command: Sequence[str] = (),
-        tell: Tell = lambda *a, **k: None,
+        tell: Tell = lambda *a: None,
         limits: Callable[[JobRow], Limits] = lambda job: Limits(),
         died: Callable[[JobRow, str, str], None] = lambda *a: None,
         pools: Sequence[str] = (),
@@ -400,7 +419,7 @@ class Worker:
             self._start(job)
         except OSError as error:  # no process, no memory: later
             self._store.transaction(lambda tx: tx.queue.release(self._token, [job], LATER_MS))
-            self._tell(job, "", "skipped", reason=str(error))
+            self._tell(job, "", "skipped", Told(reason=str(error)))
         except Exception as error:  # of a package that offers the type
             why = f"its type cannot be loaded: {type(error).__name__}: {error}"
             self._store.transaction(lambda tx: tx.queue.fail(self._token, job, why))
@@ -428,7 +447,7 @@ class Worker:
         os.set_blocking(process.stdout.fileno(), False)
         self._selector.register(process.stdout, selectors.EVENT_READ, child)
         self._children[process.pid] = child
-        self._tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
+        self._tell(job, run_id, "started", Told(wait_ms=job.wait_ms or 0))
 
     def _finished(self, child: _Child) -> None:
         """The process has closed its end: hear what it said, and write down what became of the
@@ -484,24 +503,8 @@ class Worker:
             # a receipt that cannot be written does not stop the others
             with contextlib.suppress(KfmError, OSError):
                 self._died(job, child.run_id, ended.error or ended.reason)
-        status = "skipped" if ended.status == "later" else ended.status
-        told = (
-            {"message": ended.error or ended.reason, "stack": ended.stack}
-            if status == "failed"
-            else None
-        )
-        self._tell(
-            job,
-            child.run_id,
-            status,
-            duration_ms=took,
-            error=told,
-            reason=ended.reason,
-            zone_in=ended.zone_in,
-            zone_out=ended.zone_out,
-            policy_label=ended.policy_label,
-            cancelled=child.stopped == "cancelled",
-        )
+        told = ended.told(took, cancelled=child.stopped == "cancelled")
+        self._tell(job, child.run_id, ended.word, told)
 
     # ---- waiting ---------------------------------------------------------------------------------
     def _look(self) -> None:

@@ -30,7 +30,7 @@ from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
-__all__ = ["rebuild", "record_of_receipt"]
+__all__ = ["Rebuilt", "rebuild", "record_of_receipt"]
 
 
 def record_of_receipt(world: World, receipt: Receipt) -> Json:
@@ -46,8 +46,19 @@ def record_of_receipt(world: World, receipt: Receipt) -> Json:
     return found
 
 
-def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Json:
-    """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was made again: equal digests are equal bytes."""
+
+    path: str
+    expected: str | None  # as the receipt has it
+    made: str
+    equal: bool
+    then: dict[str, str]  # tool -> version
+    now: dict[str, str]
+
+
+def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Rebuilt:
+    """Make the table of this run again, and compare."""
     target = replace(target, captured_at=record["started_at"])
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
     with world.data.scratch() as scratch:
@@ -82,14 +93,14 @@ def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Jso
             world.transform(release, room(scratch, "released"), None)
             table = scratch / "released" / target.artifact
         made = hash_file(table).digest
-    return {
-        "path": target.artifact,
-        "expected": expected.get(target.artifact),
-        "made": made,
-        "equal": made == expected.get(target.artifact),
-        "then": record["tool_versions"],
-        "now": dict(world.toolchain()),
-    }
+    return Rebuilt(
+        path=target.artifact,
+        expected=expected.get(target.artifact),
+        made=made,
+        equal=made == expected.get(target.artifact),
+        then=record["tool_versions"],
+        now=dict(world.toolchain()),
+    )
 
 
 def _inputs(
