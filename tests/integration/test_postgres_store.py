@@ -527,7 +527,7 @@ def test_a_heartbeat_goes_on_after_the_line_was_cut(
     heart.add(token)
 
     def ends() -> int:
-        return int(watcher.read(lambda tx: tx.leases.held())[0]["expires_ns"])
+        return int(watcher.read(lambda tx: tx.leases.held())[0].expires_ns)
 
     line.cut()
     time.sleep(0.5)

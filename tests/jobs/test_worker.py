@@ -54,9 +54,7 @@ def test_the_first_sigterm_finishes_what_runs_and_takes_nothing_new(workers: Wor
         "queued"
     ]
     assert (
-        workers.store.read(
-            lambda tx: [h for h in tx.leases.held() if h["name"].startswith("worker/")]
-        )
+        workers.store.read(lambda tx: [h for h in tx.leases.held() if h.name.startswith("worker/")])
         == []
     )
 
@@ -97,7 +95,7 @@ def test_a_frozen_worker_that_wakes_up_cannot_end_a_job_that_is_anothers(workers
 
     def lease() -> Any:
         held = workers.store.read(lambda tx: tx.leases.held())
-        return next((h["token"] for h in held if h["name"] == "worker/first"), None)
+        return next((h.token for h in held if h.name == "worker/first"), None)
 
     first.send_signal(signal.SIGSTOP)
     before = lease()

@@ -308,7 +308,7 @@ def test_what_became_of_staged_parts_is_followed_and_what_was_overtaken_is_done_
                 lambda tx, run=run_id, state=state: tx.runs.insert(ledger_row(run, state))
             )
     assert store.transaction(lambda tx: tx.backfill.follow_ledger(row)) == lost
-    told = {p["n"]: p["state"] for p in store.read(lambda tx: tx.backfill.parts("b1"))}
+    told = {p.n: p.state for p in store.read(lambda tx: tx.backfill.parts("b1"))}
     assert told == {
         0: "STAGED",
         1: "STAGED",

@@ -385,7 +385,7 @@ def test_a_cancel_is_for_the_working_it_was_meant_for(store: Any, ending: str) -
 def test_a_pool_that_is_no_longer_named_is_not_limited(store: Any) -> None:
     store.transaction(lambda tx: tx.pools.configure({"narrow": 1}))
     store.transaction(lambda tx: tx.pools.configure({}))
-    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.pools.listing())} == {
+    assert {p.name: p.slots for p in store.read(lambda tx: tx.pools.listing())} == {
         "default": None,
         "narrow": None,
     }
@@ -471,10 +471,7 @@ def test_depths_tell_what_waits_and_what_runs(store: Any) -> None:
         ask(store, event=str(n))
     ask(store, event="later", not_before=int(time.time() * 1000) + 60_000)
     claim(store, join(store, "a"), 1)
-    found = {
-        (d["pool"], d["state"]): (d["jobs"], d["later"])
-        for d in store.read(lambda tx: tx.jobs.depths())
-    }
+    found = {(d.pool, d.state): (d.jobs, d.later) for d in store.read(lambda tx: tx.jobs.depths())}
     assert found == {("default", "queued"): (3, 1), ("default", "running"): (1, 0)}
 
 

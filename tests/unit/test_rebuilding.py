@@ -54,7 +54,7 @@ def test_one_that_is_finished_is_the_store_and_keeps_what_no_evidence_tells(
     assert (meta(path, "epoch"), meta(path, "last"), meta(path, "root")) == ("4", "done", None)
     assert meta(tmp_path / "aside" / path.name, "epoch") == "3", "the old one is kept"
     with closing(SqliteStore(path, CLOCK)) as store:
-        assert [s["name"] for s in store.read(lambda tx: tx.switches.listing())] == ["wells"]
+        assert [s.name for s in store.read(lambda tx: tx.switches.listing())] == ["wells"]
 
 
 @pytest.mark.parametrize("there", [b"", b"no store at all", None])

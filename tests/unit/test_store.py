@@ -364,7 +364,7 @@ def test_many_processes_open_a_new_store_at_once(place: Place) -> None:
         t.join()
     store = place.open()
     assert store.epoch == 1
-    assert store.read(lambda tx: [p["name"] for p in tx.pools.listing()]) == ["default"]
+    assert store.read(lambda tx: [p.name for p in tx.pools.listing()]) == ["default"]
     store.abandon()
 
 

@@ -107,12 +107,12 @@ def _known(workspace: Workspace, name: str) -> str:
 def _list(store: Store, args: Namespace) -> int:
     found = store.read(lambda tx: tx.switches.listing())
     if args.json:
-        emit({"switches": found})
+        emit({"switches": msgspec.to_builtins(found)})
         return 0
     for switch in found:
         show(
-            f"  {sign('REJECTED')} {switch['name']:<24} off since {switch['at'][:19]} by"
-            f" {switch['by_whom']}: {switch['reason']}"
+            f"  {sign('REJECTED')} {switch.name:<24} off since {switch.at[:19]} by"
+            f" {switch.by_whom}: {switch.reason}"
         )
     if not found:
         say("Everything is on.")

@@ -244,12 +244,12 @@ def _list(store: Store, args: Namespace) -> int:
     )
     found = [
         {
-            "name": lease["name"].removeprefix("worker/"),
-            "state": "lost" if lease["lapsed"] else "working",
-            "jobs": [j.job_id for j in jobs if j.owner == lease["name"]],
+            "name": lease.name.removeprefix("worker/"),
+            "state": "lost" if lease.lapsed else "working",
+            "jobs": [j.job_id for j in jobs if j.owner == lease.name],
         }
         for lease in held
-        if lease["name"].startswith("worker/")
+        if lease.name.startswith("worker/")
     ]
     if args.json:
         emit({"workers": found})

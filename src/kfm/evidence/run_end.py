@@ -36,7 +36,7 @@ FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version ma
 
 def workers_alive(tx: Tx) -> bool:
     """Whether a worker runs, or a command that works a single job."""
-    return any(not h["lapsed"] for h in tx.leases.held() if h["name"].startswith("worker/"))
+    return any(not h.lapsed for h in tx.leases.held() if h.name.startswith("worker/"))
 
 
 def follow_up(

@@ -110,9 +110,9 @@ def _look_again(world: World, dataset_id: str) -> str:
     not run.
     """
     off = [
-        s["name"]
+        s.name
         for s in world.store.read(lambda tx: tx.switches.listing())
-        if s["name"] in (dataset_id, INGEST)
+        if s.name in (dataset_id, INGEST)
     ]
     return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 
@@ -204,6 +204,5 @@ def _working(world: World, dataset_id: str) -> bool:
     """Whether a living process holds a lease of this dataset."""
     held = world.store.read(lambda tx: tx.leases.held())
     return any(
-        not h["lapsed"] and (h["name"] == dataset_id or h["name"].startswith(f"{dataset_id}/"))
-        for h in held
+        not h.lapsed and (h.name == dataset_id or h.name.startswith(f"{dataset_id}/")) for h in held
     )

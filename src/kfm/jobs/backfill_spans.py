@@ -32,8 +32,7 @@ OVER = ("done", "cancelled")
 
 def slots_of(tx: Tx, pool: str) -> int | None:
     """How much of a pool runs at once; None: not limited."""
-    found: int | None = next((p["slots"] for p in tx.pools.listing() if p["name"] == pool), None)
-    return found
+    return next((p.slots for p in tx.pools.listing() if p.name == pool), None)
 
 
 def hand_out(tx: Tx, row: BackfillRow) -> BackfillRow:

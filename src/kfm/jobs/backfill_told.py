@@ -139,9 +139,9 @@ def summarise(world: World, row: BackfillRow) -> None:
     plan = row.read_plan()
     grid, counts, hashed = grid_of(plan), dict[str, int](), hashlib.sha256()
     for part in world.store.read(lambda tx: tx.backfill.parts(row.backfill_id)):
-        counts[part["state"]] = counts.get(part["state"], 0) + 1
-        content = part["part"] or part["input_hash"] or ""
-        hashed.update(canonical.dumps([part["n"], *grid.at(part["n"]), content]) + b"\n")
+        counts[part.state] = counts.get(part.state, 0) + 1
+        content = part.part or part.input_hash or ""
+        hashed.update(canonical.dumps([part.n, *grid.at(part.n), content]) + b"\n")
     run = world.store.read(lambda tx: tx.runs.get(row.run_id)) if row.run_id else None
     raw = (
         read_run_file(world.data, row.dataset_id, row.run_id, "run_manifest.json")

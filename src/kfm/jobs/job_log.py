@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.model.canonical import Json
 from kfm.model.clock import Clock, rfc3339
 from kfm.model.job import JobLine, Signal
 from kfm.model.ledger import JobRow
 from kfm.model.masking import masked
+from kfm.store.jobs import Depth
 
 __all__ = ["BUCKETS", "JobLog", "Told", "metrics"]
 
@@ -141,7 +141,7 @@ class JobLog:
                 os.close(fd)
 
 
-def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Json], now_ms: int) -> str:
+def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Depth], now_ms: int) -> str:
     """Counts and depths as Prometheus text."""
     found: dict[str, dict[str, int]] = {}
     for job_type, name, value in tallies:
@@ -167,12 +167,10 @@ def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Json], now
     ]
     lines += ["# TYPE kfm_queue_depth gauge", "# TYPE kfm_queue_lag_seconds gauge"]
     for depth in depths:
-        lines.append(
-            f'kfm_queue_depth{{pool="{depth["pool"]}",state="{depth["state"]}"}} {depth["jobs"]}'
-        )
-        if depth["state"] == "queued":
-            lag = max(0, now_ms - depth["oldest"]) / 1000
-            lines.append(f'kfm_queue_lag_seconds{{pool="{depth["pool"]}"}} {lag:.3f}')
+        lines.append(f'kfm_queue_depth{{pool="{depth.pool}",state="{depth.state}"}} {depth.jobs}')
+        if depth.state == "queued":
+            lag = max(0, now_ms - depth.oldest) / 1000
+            lines.append(f'kfm_queue_lag_seconds{{pool="{depth.pool}"}} {lag:.3f}')
     return "\n".join(lines) + "\n"
 
 

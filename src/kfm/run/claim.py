@@ -86,12 +86,12 @@ Answer = Noop | Settle | LookAgain | Claimed  # of the transaction that decides
 
 def check_switch(tx: Tx, *names: str) -> None:
     """Raise `Denied` when a person has switched off one of these: a dataset, or a type of job."""
-    off = next((s for s in tx.switches.listing() if s["name"] in names), None)
+    off = next((s for s in tx.switches.listing() if s.name in names), None)
     if off is not None:
         raise Denied(
-            f"{off['name']} is switched off: {off['reason']}",
+            f"{off.name} is switched off: {off.reason}",
             expected="it to be on",
-            remedy=f"`kfm switch on {off['name']}` when that is settled.",
+            remedy=f"`kfm switch on {off.name}` when that is settled.",
         )
 
 

@@ -7,17 +7,26 @@ from collections.abc import Iterable
 import msgspec
 
 from kfm.model.backfill import BackfillRow, PartRow
-from kfm.model.canonical import Json
 from kfm.model.errors import Fenced
 from kfm.store.view import SQL, Row, View
 
-__all__ = ["BackfillView"]
+__all__ = ["BackfillView", "PartLeft"]
 
 _FIELDS = BackfillRow.__struct_fields__
 SQL["backfill_put"] = (
     f"insert into backfill ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on"
     " conflict (backfill_id) do update set " + ", ".join(f"{f} = excluded.{f}" for f in _FIELDS[3:])
 )
+
+
+class PartLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of one partition. Field names are column names."""
+
+    n: int
+    state: str
+    run_id: str
+    part: str | None
+    input_hash: str | None
 
 
 class BackfillView(View):
@@ -116,8 +125,8 @@ class BackfillView(View):
             r["run_id"] for r in self._all("backfill_staged", backfill_id=backfill_id, limit=limit)
         ]
 
-    def parts(self, backfill_id: str) -> list[Json]:
-        return self._shown("backfill_parts", backfill_id=backfill_id)
+    def parts(self, backfill_id: str) -> list[PartLeft]:
+        return [PartLeft(**r) for r in self._all("backfill_parts", backfill_id=backfill_id)]
 
     def follow_ledger(self, row: BackfillRow) -> int:
         """Write down what became of STAGED parts: official, or what was official already; those

@@ -95,7 +95,7 @@ class IndexView(View):
             self._do("lineage_edge_put", source=source, kind=kind, target=target, run_id=run_id)
 
     def lineage(self, dataset_id: str | None = None) -> list[Json]:
-        return self._shown("lineage_list", dataset_id=dataset_id)
+        return self._whole("lineage_list", dataset_id=dataset_id)
 
     def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:
         row = self._one("head_key_get", dataset_id=dataset_id, partition=partition, win=win)

@@ -11,13 +11,23 @@ from kfm.model.job import Envelope, Input, Request, Trace, check_inputs
 from kfm.model.ledger import JobRow, LedgerRow
 from kfm.store.job_rows import PROMOTE, JobRows, must_be_job
 
-__all__ = ["INGEST", "JobView", "envelope_of"]
+__all__ = ["INGEST", "Depth", "JobView", "envelope_of"]
 
 INGEST = "ingest.pull_source"
 _GRACE_MS = 2_000  # who proposed a version goes on by himself; a worker comes if he does not
 _FOREVER = (
     1_000_000  # a generation that is named may be written by a frozen process: never put aside
 )
+
+
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one pool in one state. Field names are column names."""
+
+    pool: str
+    state: str  # queued, running
+    jobs: int
+    oldest: int  # milliseconds since 1970: when the one was put that has waited longest
+    later: int  # of them, those whose time has not come
 
 
 def envelope_of(job: JobRow) -> Envelope:
@@ -337,11 +347,9 @@ class JobView(JobRows):
             )
         return job
 
-    def depths(self) -> list[Json]:
-        """Per pool and state: how many, how many of them wait for their time, since when the oldest
-        waits.
-        """
-        return self._shown("job_depth", now_ms=self._store.now_ms())
+    def depths(self) -> list[Depth]:
+        """What waits and what runs, per pool."""
+        return [Depth(**r) for r in self._all("job_depth", now_ms=self._store.now_ms())]
 
     def ended(self) -> dict[str, int]:
         return {r["outcome"]: r["jobs"] for r in self._all("job_count")}

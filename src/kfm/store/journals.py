@@ -66,7 +66,7 @@ class JournalView(View):
 
     def raw(self, wal_id: str) -> list[Json]:
         """The records as they are, for setting them aside."""
-        return self._shown("journal_get", wal_id=wal_id)
+        return self._whole("journal_get", wal_id=wal_id)
 
     def orphans(self) -> list[str]:
         """Journals whose run is in no ledger row."""

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable
 from functools import partial
 
-from kfm.model.canonical import Json
+import msgspec
+
 from kfm.model.errors import Fenced
 from kfm.model.ledger import Token
 from kfm.store.view import Row, View
 
-__all__ = ["LeaseView", "dataset_of"]
+__all__ = ["HeldLease", "LeaseView", "dataset_of"]
 
 _PROCESSES = {"worker", "scheduler"}  # leases of processes, not of datasets
 
@@ -20,6 +21,19 @@ def dataset_of(lease: str) -> str | None:
     """The dataset whose transactions wait for each other; None for the lease of a process."""
     name = lease.partition("/")[0]
     return name if name not in _PROCESSES and re.fullmatch(r"[a-z][a-z0-9_]*", name) else None
+
+
+class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that somebody holds, or held when it died. Field names are column names."""
+
+    name: str
+    epoch: int
+    token: int
+    holder: str
+    boot_id: str
+    expires_ns: int
+    ran_out: bool
+    lapsed: bool  # it is free to be taken
 
 
 class LeaseView(View):
@@ -103,5 +117,5 @@ class LeaseView(View):
             path.unlink(missing_ok=True)
         return [path.name for path in stale]
 
-    def held(self) -> list[Json]:
-        return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]
+    def held(self) -> list[HeldLease]:
+        return [HeldLease(**r, lapsed=self._lapsed(r["name"], r)) for r in self._all("lease_held")]

@@ -165,9 +165,9 @@ class QueueView(JobRows):
         """Leases of workers that are gone."""
         held = LeaseView(self._store, self._db).held()
         return [
-            Token(h["name"], h["epoch"], h["token"])
+            Token(h.name, h.epoch, h.token)
             for h in held
-            if h["lapsed"] and h["name"].startswith("worker/")
+            if h.lapsed and h.name.startswith("worker/")
         ]
 
     def lost(self) -> bool:

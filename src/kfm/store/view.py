@@ -109,8 +109,8 @@ class View:
     def _all(self, query: str, /, **values: object) -> Sequence[Row]:
         return self._run(query, values).fetchall()
 
-    def _shown(self, query: str, /, **values: object) -> list[Json]:
-        """The rows as they are shown to people."""
+    def _whole(self, query: str, /, **values: object) -> list[Json]:
+        """Rows with all their columns, whichever those are."""
         return [dict(row) for row in self._all(query, **values)]
 
     def _one(self, query: str, /, **values: object) -> Row | None:

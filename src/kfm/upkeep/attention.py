@@ -80,9 +80,9 @@ def _switched(tx: Tx) -> list[Attention]:
     return [
         Attention(
             kind="off",
-            what=s["name"],
-            why=f"{s['reason']} ({s['by_whom']}, since {s['at'][:19]}Z)",
-            next=f"kfm switch on {s['name']}",
+            what=s.name,
+            why=f"{s.reason} ({s.by_whom}, since {s.at[:19]}Z)",
+            next=f"kfm switch on {s.name}",
         )
         for s in tx.switches.listing()
     ]

@@ -21,21 +21,21 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 def pool_rows(tx: Tx, now_ms: int) -> list[Pool]:
     """One row per pool."""
-    depths = {(d["pool"], d["state"]): d for d in tx.jobs.depths()}
+    depths = {(d.pool, d.state): d for d in tx.jobs.depths()}
     rows = []
     for pool in tx.pools.listing():
-        queued, running = (depths.get((pool["name"], state)) for state in ("queued", "running"))
-        later = queued["later"] if queued else 0
-        due = queued["jobs"] - later if queued else 0
+        queued, running = (depths.get((pool.name, state)) for state in ("queued", "running"))
+        later = queued.later if queued else 0
+        due = queued.jobs - later if queued else 0
         rows.append(
             Pool(
-                name=pool["name"],
-                slots=pool["slots"],
-                running=running["jobs"] if running else 0,
+                name=pool.name,
+                slots=pool.slots,
+                running=running.jobs if running else 0,
                 queued=due,
                 later=later,
-                wait_ms=max(0, now_ms - queued["oldest"]) if queued and due else 0,
-                paused=pool["paused"],
+                wait_ms=max(0, now_ms - queued.oldest) if queued and due else 0,
+                paused=pool.paused,
             )
         )
     return rows
