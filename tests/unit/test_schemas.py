@@ -1,13 +1,19 @@
 """The schemas and the command reference are what the code would make now."""
 
+import ast
+import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 
 from kfm.cli import COMMANDS
-from kfm.cli.reference import reference
+from kfm.cli.call import parser_of
+from kfm.cli.flags import FILE, help_parser
+from kfm.cli.reference import flags, reference
 from kfm.model.schemas import documents
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +34,38 @@ def test_no_schema_file_is_left_over() -> None:
 def test_the_command_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert (ROOT / "docs" / "commands.md").read_text() == reference(), "run `make schemas`"
+
+
+def test_what_help_prints_is_current() -> None:
+    assert Path(FILE).read_text() == flags(), "run `make schemas`"
+
+
+@pytest.mark.parametrize("columns", ["50", "80", "140"])
+def test_help_is_what_the_parser_of_a_command_would_print(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for name, (module, _) in COMMANDS.items():
+        told = help_parser(name)
+        parser = parser_of(name, importlib.import_module(f"kfm.cli.{module}"))
+        assert told.format_help() == parser.format_help()
+
+
+def test_help_loads_neither_the_command_nor_the_engine() -> None:
+    asked = (
+        "from kfm.cli import main\ntry:\n    main(['run', '--help'])\nexcept SystemExit:\n    pass"
+    )
+    told = "import sys; print(sorted(m for m in sys.modules if m.startswith(('kfm', 'msgspec'))))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{asked}\n{told}"], capture_output=True, text=True, check=True
+    )
+    assert "usage: kfm run" in done.stdout
+    assert ast.literal_eval(done.stdout.splitlines()[-1]) == [
+        "kfm",
+        "kfm.cli",
+        "kfm.cli.commands",
+        "kfm.cli.flags",
+    ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

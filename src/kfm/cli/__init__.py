@@ -54,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args:
         print(_overview(), end="", file=sys.stderr)
         return 2
+    if args[0] in COMMANDS and args[1:] in (["-h"], ["--help"]):
+        from kfm.cli.flags import help_parser
+
+        help_parser(args[0]).parse_args(args[1:])
     from kfm.cli import call
 
     return call.command(args[0], before + args[1:])

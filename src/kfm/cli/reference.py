@@ -1,16 +1,29 @@
 """The command reference, made from the parsers themselves: `python -m kfm.cli.reference >
-docs/commands.md`.
+docs/commands.md`. It also writes down what `--help` prints.
 """
 
 import argparse
 import importlib
 import io
+import json
 import os
+from pathlib import Path
 
 from kfm.cli.call import parser_of
 from kfm.cli.commands import COMMANDS
+from kfm.cli.flags import FILE, written_down
 
-__all__ = ["reference"]
+__all__ = ["flags", "reference"]
+
+
+def flags() -> str:
+    """What the help of every command is made of."""
+    found = {
+        name: written_down(parser_of(name, importlib.import_module(f"kfm.cli.{module}")))
+        for name, (module, _) in COMMANDS.items()
+    }
+    lines = (f"{json.dumps(n)}: {json.dumps(f, ensure_ascii=False)}" for n, f in found.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def reference() -> str:
@@ -50,4 +63,5 @@ def reference() -> str:
 
 
 if __name__ == "__main__":
+    Path(FILE).write_text(flags())
     print(reference(), end="")
