@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -78,12 +79,19 @@ def cut(
 
 def in_time(work: Any) -> Any:
     """What `work` gives in another thread, which is not waited for when it hangs."""
-    answer: list[Any] = []
-    thread = threading.Thread(target=lambda: answer.append(work()), daemon=True)
+    answer: Future[Any] = Future()
+
+    def give() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    thread = threading.Thread(target=give, daemon=True)
     thread.start()
     thread.join(60)
     assert not thread.is_alive(), "the next one waits for ever"
-    return answer[0]
+    return answer.result(0)
 
 
 def work_off(batch: list[Any]) -> None:
