@@ -16,6 +16,7 @@ import pytest
 from tests.model.explore import DATASET, PARTS, Explorer, Files
 
 import kfm.run.assemble_parts
+import kfm.run.promote
 import kfm.run.update
 import kfm.run.work
 import kfm.store.committer
@@ -29,7 +30,8 @@ from kfm.world.world import World
 
 FILES = {kfm.store.committer.__file__, kfm.store.sqlite.__file__}
 TAKING = FILES | {
-    module.__file__ for module in (kfm.run.assemble_parts, kfm.run.update, kfm.run.work)
+    module.__file__
+    for module in (kfm.run.assemble_parts, kfm.run.promote, kfm.run.update, kfm.run.work)
 }
 LINES = 90  # more than one transaction or look has
 
@@ -190,11 +192,19 @@ def _assembly(world: World, explorer: Explorer) -> Steps:
     return kfm.run.assemble_parts.assemble_staged(world, explorer.target(PARTS[0]), "bf")
 
 
+def _promotion(world: World, explorer: Explorer) -> Steps:
+    if not world.store.read(lambda tx: tx.runs.promotable(DATASET)):
+        explorer.upstream.words[PARTS[0]] = "b"
+        assert Reached.PROPOSAL_WRITTEN in list(_update(world, explorer))
+    return kfm.run.promote.promote(world, DATASET)
+
+
 @pytest.mark.parametrize(
     ("begin", "lease", "taken"),
     [
         (_update, f"{DATASET}/{PARTS[0]}", Reached.JOB_TAKEN),
         (_assembly, DATASET, Reached.ASSEMBLE_TAKEN),
+        (_promotion, DATASET, Reached.PROMOTE_TAKEN),
     ],
 )
 def test_a_signal_at_any_line_of_taking_a_lease_leaves_it_free(

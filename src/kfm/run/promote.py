@@ -4,7 +4,6 @@
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from kfm.model.change import told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
+from kfm.model.interrupts import finishing
 from kfm.model.journal import (
     Appending,
     Assembled,
@@ -73,19 +73,13 @@ def promote(
     `run_id` with `wait` settles that run: it is finished, or its number is taken by a void
     generation, before anything else of its partition happens.
     """
-    while True:
-        taken = world.store.transaction(lambda tx: _take(tx, world, dataset_id, run_id))
-        if taken is None or isinstance(taken, tuple):
-            break
-        if not wait:
-            return None
-        yield Reached.WAIT
-    if taken is None:
-        return None
-    token, row = taken
-    work = _Promote(world, row, world.hold(token))
-    yield Reached.PROMOTE_TAKEN
+    work = _Promote(world, dataset_id)
     try:
+        while (answer := work.take(run_id)) is not True:
+            if answer is None or not wait:
+                return None
+            yield Reached.WAIT
+        yield Reached.PROMOTE_TAKEN
         return (yield from work.steps())
     except Fenced as error:
         work.release()
@@ -108,13 +102,13 @@ def promote(
             remedy="Mend that, then run `kfm resume`: the official version is unchanged.",
         ) from error
     finally:
-        world.let_go(token)
+        world.let_go(*work.tokens)
 
 
 def _take(
     tx: Tx, world: World, dataset_id: str, run_id: str | None
 ) -> tuple[Token, LedgerRow] | bool | None:
-    """(token, row), True when the lease is held by another, None when there is nothing to
+    """(token, row), False when the lease is held by another, None when there is nothing to
     promote.
     """
     if run_id is not None:
@@ -126,7 +120,7 @@ def _take(
         return None
     token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
     if token is None:
-        return True
+        return False
     if row.promo:
         tx.jobs.promoting(row)
     return token, row
@@ -135,8 +129,6 @@ def _take(
 @dataclass(frozen=True)
 class Ended:
     """There is nothing to make official, or not now."""
-
-    why: str
 
 
 @dataclass(frozen=True)
@@ -158,9 +150,7 @@ class AlreadyOurs:
 
 @dataclass(frozen=True)
 class Named:
-    """The one generation this run may create."""
-
-    generation: int
+    """The one generation this run may create is in its row."""
 
 
 # of the transaction that names a generation
@@ -170,20 +160,39 @@ Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named
 class _Promote:
     """The end of one run, under the lease of its dataset."""
 
-    def __init__(self, world: World, row: LedgerRow, token: Token) -> None:
-        self.world, self.token = world, token
-        self.channel: Channel = world.channel(row.dataset_id)
-        self.log = world.log(row.dataset_id)
-        self.log.bind(row.run_id)
-        records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-        self.wal = Journal(
-            world.store, world.clock, row, records, (token,), world.veil(row.dataset_id)
-        )
+    wal: Journal
+
+    def __init__(self, world: World, dataset_id: str) -> None:
+        self.world = world
+        self.tokens: list[Token] = []  # of the lease of the dataset, once it is ours
+        self.channel: Channel = world.channel(dataset_id)
+        self.log = world.log(dataset_id)
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
         self.inputs_changed = False
         self.asked: list[Decision] = []  # what the policy decided when it was judged again
+
+    def take(self, run_id: str | None) -> bool | None:
+        """Take the lease and open the journal. False: another holds it; None: there is nothing to
+        promote. A signal waits until the token is known here.
+        """
+        world, dataset_id = self.world, self.channel.dataset_id
+        with finishing:
+            taken = world.store.transaction(lambda tx: _take(tx, world, dataset_id, run_id))
+            if not isinstance(taken, tuple):
+                return taken
+            self.tokens = [world.hold(taken[0])]
+        row = taken[1]
+        self.log.bind(row.run_id)
+        records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
+        veil = world.veil(dataset_id)
+        self.wal = Journal(world.store, world.clock, row, records, (self.token,), veil)
+        return True
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[0]
 
     @property
     def row(self) -> LedgerRow:
@@ -193,10 +202,10 @@ class _Promote:
         """Give the dataset back; its promote job waits, after a pause when this was a failure."""
 
         def give(tx: Tx) -> None:
-            tx.leases.check(self.token)
-            if failed:
-                tx.jobs.promote_failed(self.row.dataset_id, failed)
-            tx.leases.release(self.token)
+            tx.leases.check(*self.tokens)
+            if failed and self.tokens:
+                tx.jobs.promote_failed(self.channel.dataset_id, failed)
+            tx.leases.release(*self.tokens)
 
         with contextlib.suppress(KfmError):
             self.world.store.transaction(give)
@@ -247,9 +256,9 @@ class _Promote:
             case Ended():
                 return self._told(verdicts)
             case MustVoid():
-                self._void()
-                yield Reached.VOID
                 no = denied(verdicts)
+                self._void("denied on resume" if no else "approval or registry changed on resume")
+                yield Reached.VOID
                 self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed")
                 yield Reached.REJECTED
                 return self._told(verdicts)
@@ -287,7 +296,7 @@ class _Promote:
         """
         self.log.say("candidate.damaged", stage="publish", level="error", reason=error.happened)
         if self.row.intent is not None:
-            self._void()
+            self._void("damaged on resume")
             yield Reached.VOID
         self._done("SUPERSEDED", error.happened)
         yield Reached.SUPERSEDED
@@ -349,7 +358,7 @@ class _Promote:
                 # another process closed it: what is told is what became of it
                 page.run = row or page.run
                 tx.leases.release(self.token)
-                return Ended("nothing to promote")
+                return Ended()
             page.run, head = row, self.channel.head(tx)
             if row.intent is not None and head.generation >= row.intent:
                 taken = tx.index.generation(row.dataset_id, row.intent)
@@ -387,7 +396,7 @@ class _Promote:
                 if not approved(world, row):
                     tx.leases.release(self.token)
                     page.move(tx, "PROPOSED", promo=0)
-                    return Ended("waits for a person")
+                    return Ended()
                 row = page.move(tx, "PROPOSED", intent=head.generation + 1, promo=1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
                 page.make(
@@ -400,7 +409,7 @@ class _Promote:
                 promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
             ):  # named by an older kfm, which did not say what it looked at
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-            return Named(int(row.intent or 0))
+            return Named()
 
         return self.wal.commit(intend)
 
@@ -440,7 +449,7 @@ class _Promote:
         row = page.move(tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
         if state == "SUPERSEDED":
             ask_again(tx, row)
-        return Ended(state)
+        return Ended()
 
     def _publish(self, candidate: Candidate) -> Generator[Reached, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before
@@ -525,7 +534,7 @@ class _Promote:
             "version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts)
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _content(self, candidate: Candidate, path: str) -> Iterator[bytes | Path]:
         """An artifact or record of the candidate as it becomes official."""
         artifact = candidate.artifacts.get(path)
@@ -567,11 +576,12 @@ class _Promote:
             self.log.say(
                 "channel.appended", stage="publish", generation=number, version_id=row.version_id
             )
-            return True
-        found = self.channel.predicate(number)
-        return found is not None and found.run_id == row.run_id
+        else:
+            found = self.channel.predicate(number)
+            self.made = found is not None and found.run_id == row.run_id
+        return self.made
 
-    def _void(self) -> None:
+    def _void(self, why: str) -> None:
         """Take the number this run had named, so that no frozen holder can."""
         number = int(self.row.intent or 0)
         void(
@@ -579,7 +589,7 @@ class _Promote:
             self.row.dataset_id,
             number,
             f"{self.token.epoch}.{self.token.number}",
-            "denied on resume",
+            why,
         )
 
     def _done(self, state: str, reason: str) -> None:
