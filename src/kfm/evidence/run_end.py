@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.append_times import appended_at
 from kfm.model import ids
@@ -11,6 +13,7 @@ from kfm.model.errors import IntegrityError
 from kfm.model.job import Request, Trace
 from kfm.model.ledger import LedgerRow, head_key_of
 from kfm.model.paths import search_path, version_tiles_folder
+from kfm.model.receipt import IdempotencyState
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.store.base import Tx
@@ -132,7 +135,7 @@ def end_parts(
 def close_log(
     world: World,
     log: RunLog,
-    idempotency: Json,
+    idempotency: IdempotencyState,
     *,
     source_id: str,
     trigger: str,
@@ -143,7 +146,7 @@ def close_log(
     fields: Json | None = None,
 ) -> None:
     """Telemetry, then the ledger's last word, then the key and what became of it."""
-    state = idempotency["state"]
+    state = idempotency.state
     payload = {
         "run_id": log.run_id,
         "duration_ms": elapsed_ms,
@@ -165,27 +168,29 @@ def close_log(
         duration_ms=elapsed_ms,
         **(fields or {}),
     )
-    log.idempotency(_told(world, log.dataset_id, idempotency))
+    log.idempotency(msgspec.to_builtins(_told(world, log.dataset_id, idempotency)))
 
 
-def _told(world: World, dataset_id: str, state: Json) -> Json:
+def _told(world: World, dataset_id: str, state: IdempotencyState) -> IdempotencyState:
     """What may be told of a private input: validators and keys that follow its content become
     commitments.
     """
     if not world.is_private(dataset_id):
-        return dict(state)
+        return state
 
     def hidden(value: str) -> str:
         return world.stand_in(dataset_id, value).rpartition(":")[2] if value else ""
 
     veil = world.veil(dataset_id)
-    told = {**state, "etag": hidden(veil.uncover(state["etag"])), "key": hidden(state["key"])}
-    if "sources" in state:
-        told["sources"] = [
+    return msgspec.structs.replace(
+        state,
+        etag=hidden(veil.uncover(state.etag)),
+        key=hidden(state.key),
+        sources=tuple(
             {**s, "etag": hidden(veil.uncover(s["etag"])), "key": hidden(s["key"])}
-            for s in state["sources"]
-        ]
-    return told
+            for s in state.sources
+        ),
+    )
 
 
 def idempotency_state(
@@ -199,31 +204,29 @@ def idempotency_state(
     spec_hash: str,
     state: str,
     output_keys: Sequence[str] = (),
-) -> Json:
+) -> IdempotencyState:
     """`idempotency.json`; several sources as a list beside the first."""
-    found = {
-        "run_id": run_id,
-        "dataset_id": dataset_id,
-        "source_url": sources[0]["source_url"],
-        "etag": sources[0]["etag"] or "",
-        "window": window,
-        "pipeline_version": pipeline_version,
-        "key": key,
-        "output_keys": list(output_keys),
-        "spec_hash": spec_hash,
-        "state": state,
-    }
-    if len(sources) > 1:
-        found["sources"] = [
+    return IdempotencyState(
+        run_id=run_id,
+        dataset_id=dataset_id,
+        source_url=sources[0]["source_url"],
+        etag=sources[0]["etag"] or "",
+        window=window,
+        pipeline_version=pipeline_version,
+        key=key,
+        output_keys=tuple(output_keys),
+        spec_hash=spec_hash,
+        state=state,
+        sources=tuple(
             {
                 "source_id": s["source_id"],
                 "source_url": s["source_url"],
                 "etag": s["etag"] or "",
                 "key": ids.run_key(s["source_url"], s["etag"], window, pipeline_version),
             }
-            for s in sources
-        ]
-    return found
+            for s in (sources if len(sources) > 1 else ())
+        ),
+    )
 
 
 def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
