@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kfm.cli import policy as command
+from kfm.evidence.status import DatasetStatus
 from kfm.policy.base import policy_digest, sources_of
 from tests.conftest import Said
 from tests.integration.test_policy_agreement import GOOD, changed
@@ -145,7 +146,9 @@ def official(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         command,
         "dataset_status",
-        lambda world, name: {"version_id": "v1" if name in documents else None},
+        lambda world, name: DatasetStatus(
+            dataset_id=name, state="official", version_id="v1" if name in documents else None
+        ),
     )
 
 

@@ -129,41 +129,41 @@ def _restore(args: Namespace) -> int:
     found = [
         f
         for f in findings(workspace)
-        if f["code"] != ADVICE and not (done["needs"] == "keys" and f["where"] == "keys")
+        if f.code != ADVICE and not (done.needs == "keys" and f.where == "keys")
     ]
     # a backup stops no run, and a restore goes on with it
-    under_way = [f["where"] for f in found if f["code"] == "run.interrupted"]
-    found = [f for f in found if f["code"] != "run.interrupted"]
-    tried = None if done["needs"] == "keys" or done["reindex_needed"] else _dry_run(workspace)
+    under_way = [f.where for f in found if f.code == "run.interrupted"]
+    found = [f for f in found if f.code != "run.interrupted"]
+    tried = None if done.needs == "keys" or done.reindex_needed else _dry_run(workspace)
     code = max(exit_code_of(found), 0 if tried is None or tried.exit_code == 7 else tried.exit_code)
     well = code == 0
     if args.json:
         told = {
             "findings": found,
             "interrupted": under_way,
-            "dry_run": None if tried is None else msgspec.to_builtins(tried),
+            "dry_run": tried,
         }
         emit(
             {
                 "status": "restored" if well else "restored_with_findings",
                 "path": str(args.workspace),
-                **done,
+                **msgspec.to_builtins(done),
                 **told,
             }
         )
         return code
-    print(f"{sign('PASS')} {args.workspace}  {done['files']:,} files, store epoch {done['epoch']}")
-    if done["needs"] == "keys":
+    print(f"{sign('PASS')} {args.workspace}  {done.files:,} files, store epoch {done.epoch}")
+    if done.needs == "keys":
         print(
             "  The backup has no private keys: bring them back before the next run (`kfm keys"
             " restore FILE`, or the files into keys/)."
         )
-    if done["needs"] == "store":
+    if done.needs == "store":
         print(
             "  The store was on a server; this copy has a file of its own, and the server was not"
             " touched."
         )
-    if done["reindex_needed"]:
+    if done.reindex_needed:
         print(
             "  A run ended while the backup was made: with the keys in place, `kfm reindex` brings"
             " the store up to the evidence."
@@ -174,13 +174,10 @@ def _restore(args: Namespace) -> int:
             " on with it."
         )
     for f in found:
-        print(
-            f"  {sign('FAILED')} doctor: {f['code']}  {f['where']}: {f['what']}\n     "
-            f" {f['remedy']}"
-        )
+        print(f"  {sign('FAILED')} doctor: {f.code}  {f.where}: {f.what}\n      {f.remedy}")
     if tried is not None:
         tell(tried, 0.0, dry_run=True)
-    elif done["needs"] != "keys":
+    elif done.needs != "keys":
         print("  Nothing was official that a dry run could have tried.")
     if not well:
         print(f"{sign('FAILED')} restored, with findings: see above before anything relies on it.")

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from kfm.cli.commands import COMMANDS
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.interrupts import STOPPED, TERMINATED, stop_on_signals
@@ -348,5 +350,5 @@ def login() -> str:
 
 
 def emit(value: object) -> None:
-    """The `--json` result: one document on stdout."""
-    print(masked(json.dumps(value, indent=2, ensure_ascii=False)))
+    """The `--json` result, records and all: one document on stdout."""
+    print(masked(json.dumps(value, indent=2, ensure_ascii=False, default=msgspec.to_builtins)))

@@ -20,7 +20,6 @@ from kfm.cli.call import Parser, again, emit, login, reader_flag, reader_of
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.proposal import comparison_of, count
 from kfm.judge.canary import compare, waiting
-from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.workspace.folder import Workspace, open_workspace
@@ -62,18 +61,38 @@ def main(args: Namespace) -> int:
         return {"compare": _compare, "accept": _accept}[action](workspace, world, name, args)
 
 
+class Stands(msgspec.Struct, frozen=True, kw_only=True):
+    """How a proposal of a canary stands."""
+
+    proposal: int
+    partition: str
+    version_id: str | None
+    approvals: int
+    needed: int
+    compared: bool
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """Another version of an updater, and what of it waits."""
+
+    dataset_id: str
+    pipeline_version: str
+    partitions: list[str]
+    proposals: list[Stands]
+
+
 def _list(workspace: Workspace, world: World, args: Namespace) -> int:
     entries = [
         workspace.require(n) if args.words else workspace.readable(n)
         for n in args.words or workspace.registered()
     ]
-    found: list[Json] = [
-        {
-            "dataset_id": entry.dataset_id,
-            "pipeline_version": entry.canary.pipeline_version,
-            "partitions": list(entry.canary.partitions),
-            "proposals": _proposals(world, entry.dataset_id),
-        }
+    found = [
+        Tried(
+            dataset_id=entry.dataset_id,
+            pipeline_version=entry.canary.pipeline_version,
+            partitions=list(entry.canary.partitions),
+            proposals=_proposals(world, entry.dataset_id),
+        )
         for entry in entries
         if entry is not None and entry.canary is not None
     ]
@@ -82,43 +101,39 @@ def _list(workspace: Workspace, world: World, args: Namespace) -> int:
         return 0
     for canary in found:
         show(
-            f"  {sign('RUNNING')} {canary['dataset_id']:<24} {canary['pipeline_version']:<10}"
-            f" {', '.join(canary['partitions']) or 'whole'}"
+            f"  {sign('RUNNING')} {canary.dataset_id:<24} {canary.pipeline_version:<10}"
+            f" {', '.join(canary.partitions) or 'whole'}"
         )
-        for row in canary["proposals"]:
+        for row in canary.proposals:
             stands = (
-                f"{row['approvals']} of {row['needed']} approvals"
-                if row["compared"]
-                else "not compared"
+                f"{row.approvals} of {row.needed} approvals" if row.compared else "not compared"
             )
-            show(f"      {sign('PROPOSED')} proposal {row['proposal']} {row['partition']} {stands}")
+            show(f"      {sign('PROPOSED')} proposal {row.proposal} {row.partition} {stands}")
             following = (
-                f"review {row['proposal']}"
-                if row["compared"]
-                else f"canary compare {canary['dataset_id']}"
+                f"review {row.proposal}" if row.compared else f"canary compare {canary.dataset_id}"
             )
             print(f"        {again(args, following)}")
-        if not canary["proposals"]:
-            print(
-                f"      nothing of it waits\n        {again(args, 'run ' + canary['dataset_id'])}"
-            )
+        if not canary.proposals:
+            print(f"      nothing of it waits\n        {again(args, 'run ' + canary.dataset_id)}")
     if not found:
         say("Nothing is tried: no registry entry has a `canary`.")
     return 0
 
 
-def _proposals(world: World, dataset_id: str) -> list[Json]:
+def _proposals(world: World, dataset_id: str) -> list[Stands]:
     found = []
     for number, row in waiting(world, dataset_id):
         valid, wanted = count(world, row)
-        facts = {
-            "proposal": number,
-            "partition": row.partition,
-            "version_id": row.version_id,
-            "approvals": valid,
-            "needed": wanted,
-        }
-        found.append(facts | {"compared": comparison_of(world, row) is not None})
+        found.append(
+            Stands(
+                proposal=number,
+                partition=row.partition,
+                version_id=row.version_id,
+                approvals=valid,
+                needed=wanted,
+                compared=comparison_of(world, row) is not None,
+            )
+        )
     return found
 
 

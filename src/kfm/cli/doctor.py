@@ -6,8 +6,7 @@ nothing is left to do, 6 for damage, 1 otherwise.
 """
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
@@ -17,7 +16,7 @@ from kfm.keys.key_folder import KeyFolder
 from kfm.model.backfill import grid_of, plan_from, resolved
 from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError
-from kfm.upkeep.doctor import examine
+from kfm.upkeep.doctor import Advice, Finding, examine
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.config import parse, planned, schedule_files
 from kfm.workspace.folder import Workspace, open_workspace
@@ -34,44 +33,36 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--fix", action="store_true", help="mend what can be mended")
 
 
-def findings(workspace: Workspace, *, fix: bool = False) -> list[Json]:
+def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
     """Everything that is wrong with a workspace, or was and is mended."""
-    found: list[Json] = []
+    found: list[Finding] = []
     for name in workspace.registered():
         try:
             workspace.require(name)
         except KfmError as error:
             found.append(
-                {
-                    "code": "registry.invalid",
-                    "where": f"data/registry/{name}",
-                    "what": error.happened,
-                    "remedy": error.remedy,
-                    "fixed": False,
-                }
+                Finding(
+                    code="registry.invalid",
+                    where=f"data/registry/{name}",
+                    what=error.happened,
+                    remedy=error.remedy,
+                )
             )
     if not any((workspace.path / "keys").glob("*.key")):
         found.append(
-            {
-                "code": "keys.missing",
-                "where": "keys",
-                "what": "no signing key",
-                "remedy": "Restore it, or run `kfm init` here.",
-                "fixed": False,
-            }
+            Finding(
+                code="keys.missing",
+                where="keys",
+                what="no signing key",
+                remedy="Restore it, or run `kfm init` here.",
+            )
         )
     else:
         try:
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append(
-                {
-                    "code": "keys.damaged",
-                    "where": "keys",
-                    "what": error.happened,
-                    "remedy": error.remedy,
-                    "fixed": False,
-                }
+                Finding(code="keys.damaged", where="keys", what=error.happened, remedy=error.remedy)
             )
     found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     try:
@@ -80,19 +71,11 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[Json]:
             return found + examine(world, names, fix=fix)
     except KfmError as error:
         code = "store.unreachable" if error.retryable else "store.unusable"
-        found.append(
-            {
-                "code": code,
-                "where": "ledger",
-                "what": error.happened,
-                "remedy": error.remedy,
-                "fixed": False,
-            }
-        )
+        found.append(Finding(code=code, where="ledger", what=error.happened, remedy=error.remedy))
         return found
 
 
-def _bad_plans(workspace: Workspace) -> list[Json]:
+def _bad_plans(workspace: Workspace) -> list[Finding]:
     """Backfill plans that could not be started."""
     found: list[tuple[str, KfmError]] = []
     for path in schedule_files(workspace.path, "backfills"):
@@ -105,29 +88,19 @@ def _bad_plans(workspace: Workspace) -> list[Json]:
         except KfmError as error:
             found.append((path.name, error))
     return [
-        {
-            "code": "backfill.invalid",
-            "where": f"backfills/{name}",
-            "what": e.happened,
-            "remedy": e.remedy,
-            "fixed": False,
-        }
+        Finding(
+            code="backfill.invalid", where=f"backfills/{name}", what=e.happened, remedy=e.remedy
+        )
         for name, e in found
     ]
 
 
-def _unscheduled(workspace: Workspace) -> list[Json]:
+def _unscheduled(workspace: Workspace) -> list[Finding]:
     """Schedules that cannot be read, and datasets that nothing ever asks for."""
     found = [
-        {
-            "code": "schedule.invalid",
-            "where": p["file"],
-            "what": p["what"],
-            "remedy": p["remedy"],
-            "fixed": False,
-        }
+        Finding(code="schedule.invalid", where=p.file, what=p.what, remedy=p.remedy)
         for p in Tables(workspace).problems
-        if p["file"].startswith("schedules/")
+        if p.file.startswith("schedules/")
     ]
     entries = [
         e
@@ -143,31 +116,29 @@ def _unscheduled(workspace: Workspace) -> list[Json]:
         if entry.dataset_id not in named:
             where = f"data/registry/{entry.dataset_id}.yml"
             found.append(
-                {
-                    "code": "schedule.missing",
-                    "where": where,
-                    "what": "no cadence and no backfill plan",
-                    "remedy": remedy,
-                    "fixed": False,
-                }
+                Finding(
+                    code="schedule.missing",
+                    where=where,
+                    what="no cadence and no backfill plan",
+                    remedy=remedy,
+                )
             )
     return found
 
 
-def _advice(workspace: Workspace) -> list[Json]:
+def _advice(workspace: Workspace) -> list[Finding]:
     """Secrets where references belong, and upstreams that are not told who asks."""
     read = [workspace.path / name for name in ("kfm.yml", "data/registry", "scripts", "src")]
     found = [
-        {
-            "code": "secret.inline",
-            "where": f"{secret.path.relative_to(workspace.path)}:{secret.line}",
-            "what": f"it looks like a credential ({secret.rule})",
-            "remedy": (
+        Finding(
+            code="secret.inline",
+            where=f"{secret.path.relative_to(workspace.path)}:{secret.line}",
+            what=f"it looks like a credential ({secret.rule})",
+            remedy=(
                 "Replace it, and name where it is: env:NAME, or credential:NAME of `credentials` in"
                 " kfm.yml."
             ),
-            "fixed": False,
-        }
+        )
         for secret in scan(path for path in read if path.exists())
     ]
     entries = [
@@ -176,18 +147,17 @@ def _advice(workspace: Workspace) -> list[Json]:
     if not workspace.config.contact and any(is_live(entry.source.url) for entry in entries):
         remedy = "Add `contact: you@example.org` (or an address) to kfm.yml; upstreams ask for one."
         found.append(
-            {
-                "code": ADVICE,
-                "where": "kfm.yml",
-                "what": "no contact is named to upstream hosts",
-                "remedy": remedy,
-                "fixed": False,
-            }
+            Finding(
+                code=ADVICE,
+                where="kfm.yml",
+                what="no contact is named to upstream hosts",
+                remedy=remedy,
+            )
         )
     return found
 
 
-def _beside(workspace: Workspace) -> list[dict[str, str]]:
+def _beside(workspace: Workspace) -> list[Advice]:
     """A root key that whoever takes the builder's takes too."""
     try:
         keys = KeyFolder(workspace.path / "keys")
@@ -203,17 +173,17 @@ def _beside(workspace: Workspace) -> list[dict[str, str]]:
     remedy = "`kfm keys root export FILE` moves it to a place of its own, say a stick in a safe."
     remedy = f"`kfm keys rotate` makes two of it; then {remedy}" if both else remedy
     return [
-        {
-            "code": "root.beside",
-            "where": f"{file.relative_to(workspace.path)}",
-            "what": what,
-            "remedy": remedy,
-        }
+        Advice(
+            code="root.beside",
+            where=f"{file.relative_to(workspace.path)}",
+            what=what,
+            remedy=remedy,
+        )
         for file in here
     ]
 
 
-def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
+def _no_floor(workspace: Workspace) -> list[Advice]:
     """A root from before approvals were recorded: readers cannot tell a generation that hides them
     from an old one.
     """
@@ -225,25 +195,25 @@ def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
         return []
     what = "it does not say from which generation on approvals are recorded"
     return [
-        {
-            "code": "root.floor",
-            "where": "keys/root",
-            "what": what,
-            "remedy": "`kfm keys renew` signs a root that does.",
-        }
+        Advice(
+            code="root.floor",
+            where="keys/root",
+            what=what,
+            remedy="`kfm keys renew` signs a root that does.",
+        )
     ]
 
 
-def exit_code_of(left: Sequence[Mapping[str, Any]]) -> int:
+def exit_code_of(left: Sequence[Finding]) -> int:
     """The exit code that findings make: 6 for damage, 1 for others."""
-    damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
+    damaged = any("damaged" in f.code or f.code == "store.unusable" for f in left)
     return 6 if damaged else 1 if left else 0
 
 
 def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     found, advice = findings(workspace, fix=args.fix), [*_beside(workspace), *_no_floor(workspace)]
-    left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
+    left = [f for f in found if not f.fixed and f.code != ADVICE]
     code = exit_code_of(left)
     held = held_here()
     if args.json:
@@ -251,15 +221,12 @@ def main(args: Namespace) -> int:
         emit({"findings": found, "advice": advice, "isolation": isolation})
         return code
     for f in found:
-        state = "PASS" if f["fixed"] else "NOOP" if f["code"] == ADVICE else "FAILED"
-        print(
-            f"  {sign(state)} {f['code']:<20} {f['where']}:"
-            f" {f['what']}{' (mended)' if f['fixed'] else ''}"
-        )
-        if not f["fixed"]:
-            print(f"      {f['remedy']}")
-    for f in advice:
-        print(f"  {sign('NOOP')} {f['code']:<20} {f['where']}: {f['what']}\n      {f['remedy']}")
+        state = "PASS" if f.fixed else "NOOP" if f.code == ADVICE else "FAILED"
+        print(f"  {sign(state)} {f.code:<20} {f.where}: {f.what}{' (mended)' if f.fixed else ''}")
+        if not f.fixed:
+            print(f"      {f.remedy}")
+    for a in advice:
+        print(f"  {sign('NOOP')} {a.code:<20} {a.where}: {a.what}\n      {a.remedy}")
     if held.whole:
         print(
             f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and"
@@ -270,7 +237,7 @@ def main(args: Namespace) -> int:
             f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning,"
             " docs/connectors.md says what else may run"
         )
-    mended = sum(f["fixed"] for f in found)
+    mended = sum(f.fixed for f in found)
     print(
         f"{sign('PASS')} nothing to mend"
         if not left and not mended

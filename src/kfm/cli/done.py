@@ -66,7 +66,7 @@ class _Facts:
         self.rows = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
         self.noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
         # what leads to an official version from here
-        self.way = dataset_status(world, dataset_id)["next"] or f"kfm run {dataset_id}"
+        self.way = dataset_status(world, dataset_id).next or f"kfm run {dataset_id}"
         self.lineage = bool(world.store.read(lambda tx: tx.index.generations(dataset_id)))
         self.judged = judge_ref(world, dataset_id) if self.head.version_id else None
         self.bytes = Verified()

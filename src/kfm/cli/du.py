@@ -14,7 +14,6 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show
-from kfm.model.canonical import Json
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.retention import ZONES, Usage, doomed, freed, measured, usage
 from kfm.workspace.folder import Workspace, open_workspace
@@ -56,28 +55,38 @@ def main(args: Namespace) -> int:
         emit(
             {
                 "datasets": rows,
-                "workspace": msgspec.to_builtins(rest),
+                "workspace": rest,
                 "disk": {"free": disk.free, "total": disk.total},
             }
         )
         return 0
     _print(rows, rest)
     print(f"\nDisk  {human(disk.free)} of {human(disk.total)} free")
-    if any(row["freeable"]["files"] for row in rows):
+    if any(row.freeable.files for row in rows):
         print(f"\nNext  {again(args, 'gc' + (f' {args.dataset}' if args.dataset else ''))}")
     return 0
 
 
-def _row(workspace: Workspace, world: World, dataset_id: str) -> Json:
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a dataset lies where, and what could go."""
+
+    dataset_id: str
+    zones: dict[str, Usage]
+    bytes: int
+    retention: str | None
+    freeable: Usage
+
+
+def _row(workspace: Workspace, world: World, dataset_id: str) -> Filled:
     zones, items = usage(world, dataset_id), doomed(world, dataset_id)
     entry = workspace.readable(dataset_id)
-    return {
-        "dataset_id": dataset_id,
-        "zones": msgspec.to_builtins(zones),
-        "bytes": sum(zone.bytes for zone in zones.values()),
-        "retention": entry.retention if entry is not None else None,
-        "freeable": {"files": sum(len(item.paths) for item in items), "bytes": freed(world, items)},
-    }
+    return Filled(
+        dataset_id=dataset_id,
+        zones=zones,
+        bytes=sum(zone.bytes for zone in zones.values()),
+        retention=entry.retention if entry is not None else None,
+        freeable=Usage(files=sum(len(item.paths) for item in items), bytes=freed(world, items)),
+    )
 
 
 def _below(workspace: Workspace, folder: Path) -> Usage:
@@ -86,17 +95,15 @@ def _below(workspace: Workspace, folder: Path) -> Usage:
     )
 
 
-def _print(rows: list[Json], rest: dict[str, Usage]) -> None:
-    width = max([len(row["dataset_id"]) for row in rows] + [8])
+def _print(rows: list[Filled], rest: dict[str, Usage]) -> None:
+    width = max([len(row.dataset_id) for row in rows] + [8])
     print(f"  {'':<{width}}" + "".join(f"{name:>11}" for name in (*ZONES, "files", "gc frees")))
     for row in rows:
-        sizes = [human(row["zones"][zone]["bytes"]) for zone in ZONES]
-        files = sum(row["zones"][zone]["files"] for zone in ZONES)
+        sizes = [human(row.zones[zone].bytes) for zone in ZONES]
+        files = sum(row.zones[zone].files for zone in ZONES)
         show(
-            f"  {row['dataset_id']:<{width}}"
-            + "".join(
-                f"{text:>11}" for text in (*sizes, f"{files:,}", human(row["freeable"]["bytes"]))
-            )
+            f"  {row.dataset_id:<{width}}"
+            + "".join(f"{text:>11}" for text in (*sizes, f"{files:,}", human(row.freeable.bytes)))
         )
     for name, found in rest.items():
         show(f"  {name:<{width}}{human(found.bytes):>11}{'':>33}{found.files:>11,}")

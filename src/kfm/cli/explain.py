@@ -9,6 +9,7 @@ from argparse import Namespace
 from contextlib import suppress
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.channel.chain import last_act
 from kfm.cli.call import Parser, emit
@@ -19,7 +20,7 @@ from kfm.evidence.journal import done_of
 from kfm.evidence.proposal import run_of
 from kfm.evidence.references import dataset_of, proposal_number
 from kfm.evidence.run_files import read_run_file
-from kfm.evidence.status import dataset_status
+from kfm.evidence.status import DatasetStatus, dataset_status
 from kfm.keys.trust import unwrap
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, UsageError
@@ -31,6 +32,27 @@ from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
 __all__ = ["configure", "main"]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a journal, as it is told."""
+
+    ts: str
+    phase: str
+    step: str
+    status: str
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why something is as it is, what it follows from, and what to do next."""
+
+    what: str
+    facts: dict[str, object]
+    why: list[str] | UnsetType = UNSET
+    timeline: list[Step] | UnsetType = UNSET
+    next: str | None
+    exit_code: int | UnsetType = UNSET
+
 
 _KINDS = ("run", "skip", "deny", "stale")
 
@@ -53,10 +75,10 @@ def main(args: Namespace) -> int:
         emit(found)
     else:
         _print(found)
-    return int(found.get("exit_code", 0))
+    return found.exit_code or 0
 
 
-def _explain(world: World, names: list[str], kind: str, text: str) -> Json:
+def _explain(world: World, names: list[str], kind: str, text: str) -> Explained:
     dataset_id, _, which = text.removeprefix("kfm://dataset/").partition("@")
     if text.startswith("proposal/"):
         return _run(world, run_of(world, proposal_number(text)))
@@ -73,14 +95,14 @@ def _explain(world: World, names: list[str], kind: str, text: str) -> Json:
         found = _of(world, head, rows, status, which)
         if found is not None:
             return found
-    kind = kind or {"denied": "deny"}.get(status["state"], "run")
+    kind = kind or {"denied": "deny"}.get(status.state, "run")
     if not rows and not which:
         return _stale(status)
     wanted = [r for r in rows if r.state == "REJECTED"] if kind == "deny" else rows
     if which.startswith("v"):
         wanted = [r for r in wanted if (r.version_id or "").startswith(which)]
     if kind == "run" and not which:
-        wanted = [r for r in wanted if r.run_id == status["last_run_id"]] or wanted
+        wanted = [r for r in wanted if r.run_id == status.last_run_id] or wanted
     if not wanted or (which and not which.startswith("v")):
         raise UsageError(
             f"{text} has no {'denied ' if kind == 'deny' else ''}run.",
@@ -90,21 +112,21 @@ def _explain(world: World, names: list[str], kind: str, text: str) -> Json:
     return _deny(world, wanted[0]) if wanted[0].state == "REJECTED" else _run(world, wanted[0])
 
 
-def _stale(status: Json) -> Json:
-    return {
-        "what": f"{status['dataset_id']} is {'fresh' if status['fresh'] else 'not fresh'}.",
-        "facts": status,
-        "next": status["next"],
-    }
+def _stale(status: DatasetStatus) -> Explained:
+    return Explained(
+        what=f"{status.dataset_id} is {'fresh' if status.fresh else 'not fresh'}.",
+        facts=msgspec.to_builtins(status),
+        next=status.next,
+    )
 
 
 def _of(
-    world: World, head: Generation, rows: list[LedgerRow], status: Json, which: str
-) -> Json | None:
+    world: World, head: Generation, rows: list[LedgerRow], status: DatasetStatus, which: str
+) -> Explained | None:
     """What made the generation that is meant: an act of a person, or a run. None: no generation is
     meant.
     """
-    if not which and status["state"] not in ("official", "withdrawn", "retired"):
+    if not which and status.state not in ("official", "withdrawn", "retired"):
         return None  # something newer than the head is to be explained
     made: list[Generation] = [
         g
@@ -140,19 +162,19 @@ def _of(
     )
 
 
-def _looked_since(world: World, row: LedgerRow, told: Json) -> Json:
+def _looked_since(world: World, row: LedgerRow, told: Explained) -> Explained:
     """The same, with the newest look that found nothing to do."""
     noops = world.store.read(lambda tx: tx.looks.noops(row.dataset_id, 1))
     if not noops or noops[0].timestamp <= (row.ended_at or ""):
         return told
     why = "nothing had changed" if noops[0].code == UNCHANGED else noops[0].reason
-    return {
-        **told,
-        "what": (
-            f"{told['what']} Looked at again at {noops[0].timestamp[:19]}Z: {why} (`kfm explain"
+    return msgspec.structs.replace(
+        told,
+        what=(
+            f"{told.what} Looked at again at {noops[0].timestamp[:19]}Z: {why} (`kfm explain"
             f" skip {row.dataset_id}`)."
         ),
-    }
+    )
 
 
 _ACTS = {
@@ -162,7 +184,7 @@ _ACTS = {
 }
 
 
-def _act(world: World, made: Generation, official: bool) -> Json:
+def _act(world: World, made: Generation, official: bool) -> Explained:
     """A generation that no run made: what a person did to the channel, and why."""
     told = world.channel(made.dataset_id).unverified(made.generation)
     what = _ACTS.get(made.kind, made.kind)
@@ -183,9 +205,9 @@ def _act(world: World, made: Generation, official: bool) -> Json:
             f'kfm run {made.dataset_id} --force --reason "…"    brings back what it left, if every'
             " gate lets it"
         )
-    return {
-        "what": f"Generation {made.generation} of {made.dataset_id} {what}.",
-        "facts": {
+    return Explained(
+        what=f"Generation {made.generation} of {made.dataset_id} {what}.",
+        facts={
             "why": told.reason,
             "when": appended_at(world, made),
             "authority": rule.get("authority"),
@@ -197,8 +219,8 @@ def _act(world: World, made: Generation, official: bool) -> Json:
                 else f"generation {made.generation} is not the newest"
             ),
         },
-        "next": following if official else f"kfm explain {made.dataset_id}",
-    }
+        next=following if official else f"kfm explain {made.dataset_id}",
+    )
 
 
 def _person(act: str) -> str:
@@ -220,7 +242,7 @@ def _withdrawn(rules: list[Json]) -> str:
     )
 
 
-def _skip(world: World, dataset_id: str) -> Json:
+def _skip(world: World, dataset_id: str) -> Explained:
     noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
     if not noops:
         raise UsageError(
@@ -233,22 +255,22 @@ def _skip(world: World, dataset_id: str) -> Json:
     lines = [msgspec.json.decode(line) for line in raw.splitlines()]
     answered: Json = next((x for x in lines if x["event"] == "source.answered"), {})
     status, etag = answered.get("status"), answered.get("etag")
-    return {
-        "what": (
+    return Explained(
+        what=(
             f"{dataset_id} was not run at {noop.timestamp[:19]}Z because"
             f" {'nothing had changed' if noop.code == UNCHANGED else noop.reason}."
         ),
-        "facts": {
+        facts={
             "answered": f"{'304 Not Modified' if status == 304 else status}, ETag {etag}",
             "run key": f"{noop.key} equals the head key" if status == 304 else noop.key,
             "names": noop.names,
             "run": noop.run_id,
         },
-        "next": f'kfm run {dataset_id} --force --reason "…"',
-    }
+        next=f'kfm run {dataset_id} --force --reason "…"',
+    )
 
 
-def _deny(world: World, row: LedgerRow) -> Json:
+def _deny(world: World, row: LedgerRow) -> Explained:
     reasons = _reasons(world, row)
     decided = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
     if not reasons and world.data.exists(decided):  # denied when it was to be promoted
@@ -260,25 +282,25 @@ def _deny(world: World, row: LedgerRow) -> Json:
     )
     entry = world.registry(row.dataset_id)
     who = (entry.custodian or ", ".join(entry.owners)) if entry is not None else ""
-    return {
-        "what": f"{row.dataset_id} may not be published.",
-        "facts": {
+    return Explained(
+        what=f"{row.dataset_id} may not be published.",
+        facts={
             "run": row.run_id,
             "when": row.ended_at,
             "policy": world.policy_digest,
             "kept": f"{kept}, nothing lost",
             "who": f"{who or 'the steward of this dataset'}; there is no override",
         },
-        "why": [f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
-        "next": "\n  ".join(
+        why=[f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
+        next="\n  ".join(
             [
                 *dict.fromkeys(r["remedy"] for r in reasons),
                 f"kfm gates {row.dataset_id}          judges again, no download",
                 f"kfm run {row.dataset_id}            publishes it once it passes",
             ]
         ),
-        "exit_code": 3,
-    }
+        exit_code=3,
+    )
 
 
 def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
@@ -295,7 +317,7 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
     return list(msgspec.json.decode(raw)["reasons"]) if raw else []
 
 
-def _run(world: World, row: LedgerRow) -> Json:
+def _run(world: World, row: LedgerRow) -> Explained:
     records = journal_of(world, row)
     source = msgspec.json.decode(row.source_metadata)
     sealed = quarantine_path(row.dataset_id, row.run_id, "report.json.sealed")
@@ -310,17 +332,14 @@ def _run(world: World, row: LedgerRow) -> Json:
             "expected": report["expected"],
             "capture": report["capture"],
         }
-    timeline = [
-        {"ts": r.ts, "phase": r.phase, "step": r.step_id, "status": r.status} for r in records
-    ]
-    return {
-        "what": (
+    return Explained(
+        what=(
             f"Run {row.run_id} of {row.dataset_id} ended"
             f" {row.state}{': ' + row.reason if row.reason else ''}."
             if row.ended_at
             else f"Run {row.run_id} of {row.dataset_id} is {row.state}."
         ),
-        "facts": {
+        facts={
             "trigger": row.trigger_type + (" (forced)" if row.forced else ""),
             "asked": ", ".join(s["source_url"] for s in source),
             "input": row.input_hash,
@@ -333,9 +352,9 @@ def _run(world: World, row: LedgerRow) -> Json:
             "version": row.version_id,
             **detail,
         },
-        "timeline": timeline,
-        "next": _after(world, row, bool(records)),
-    }
+        timeline=[Step(ts=r.ts, phase=r.phase, step=r.step_id, status=r.status) for r in records],
+        next=_after(world, row, bool(records)),
+    )
 
 
 def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
@@ -349,14 +368,14 @@ def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
     return "kfm resume" if row.ended_at is None else f"kfm wal {row.run_id}" if journal else None
 
 
-def _print(found: Json) -> None:
-    print(f"{sign('REJECTED') + ' ' if found.get('exit_code') == 3 else ''}{found['what']}\n")
-    for name, value in found.get("facts", {}).items():
+def _print(found: Explained) -> None:
+    print(f"{sign('REJECTED') + ' ' if found.exit_code == 3 else ''}{found.what}\n")
+    for name, value in found.facts.items():
         if value not in (None, ""):
             print(f"  {name:<11} {value}")
-    for reason in found.get("why", []):
+    for reason in found.why or ():
         print(f"  {'why':<11} {reason}")
-    for row in found.get("timeline", []):
-        print(f"  {row['ts'][11:23]}  {row['phase']:<8} {row['step']:<10} {row['status']}")
-    if found.get("next"):
-        print(f"\nNext\n  {found['next']}")
+    for row in found.timeline or ():
+        print(f"  {row.ts[11:23]}  {row.phase:<8} {row.step:<10} {row.status}")
+    if found.next:
+        print(f"\nNext\n  {found.next}")

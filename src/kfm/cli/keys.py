@@ -32,6 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from kfm.channel.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
@@ -372,19 +374,31 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     return {"root": at.fingerprint, "version": at.version, "digest": at.digest}
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A key, whose it is and what it may sign."""
+
+    name: str
+    roles: list[str]
+    keyid: str
+    state: str
+    fingerprint: str
+    custodians: list[str] = []  # of a steward: for whom
+    enrolled: str  # by whom, and when
+
+
 def _list(keys: KeyFolder, args: Namespace) -> int:
     trust = keys.require_trust()
     late = trust.expired(dt.datetime.now(dt.UTC))
     rows = [
-        {
-            "name": k.name,
-            "roles": list(k.roles),
-            "keyid": k.keyid,
-            "state": k.state,
-            "fingerprint": fingerprint_of(k.public),
-        }
-        | ({"custodians": list(k.custodians)} if k.custodians else {})
-        | {"enrolled": _by_whom(keys, k.keyid)}
+        Listed(
+            name=k.name,
+            roles=list(k.roles),
+            keyid=k.keyid,
+            state=k.state,
+            fingerprint=fingerprint_of(k.public),
+            custodians=list(k.custodians),
+            enrolled=_by_whom(keys, k.keyid),
+        )
         for k in trust.keys.values()
     ]
     if args.json:
@@ -400,9 +414,9 @@ def _list(keys: KeyFolder, args: Namespace) -> int:
         )
         return 0
     for row in rows:
-        print(f"  {row['name']:<24} {', '.join(row['roles']):<18} {row['keyid']}  {row['state']}")
-        more = [row["fingerprint"], *([f"enrolled {row['enrolled']}"] if row["enrolled"] else ())]
-        print("    " + "   ".join([*more, *(f"for {who}" for who in row.get("custodians", ()))]))
+        print(f"  {row.name:<24} {', '.join(row.roles):<18} {row.keyid}  {row.state}")
+        more = [row.fingerprint, *([f"enrolled {row.enrolled}"] if row.enrolled else ())]
+        print("    " + "   ".join([*more, *(f"for {who}" for who in row.custodians)]))
     print(
         f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'}"
         f" {trust.expires:%Y-%m-%d}"

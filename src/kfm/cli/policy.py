@@ -181,7 +181,7 @@ def _simulate(args: Namespace) -> int:
 def _official_input(world: World, name: str) -> Json | None:
     """What the engine would ask about the official version; None when there is none."""
     try:
-        if dataset_status(world, name)["version_id"] is None:
+        if dataset_status(world, name).version_id is None:
             return None
         return policy_input(world, name)
     except (KfmError, OSError) as error:

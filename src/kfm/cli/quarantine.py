@@ -117,14 +117,14 @@ def _list(workspace: Workspace, args: Namespace) -> int:
         found = [i for name in names for i in _items(world, name)]
         now = world.clock.now()
     shown = [i for i in found if args.all or (i.current and _to_do(i))]
-    listed = [_told(i, now) for i in shown]
     if args.json:
+        listed = [_told(i, now, _next(i)) for i in shown]
         emit({"items": listed, "hidden": len(found) - len(shown)})
         return 0
-    for i, told in zip(shown, listed):
+    for i in shown:
         show(
             f"  {sign(_SIGNS[i.state])} {i.run_id}  {i.dataset_id:<22} {i.kind:<7} {_much(i):<30}"
-            f" {i.state:<8} {_age(told['age_seconds'])}"
+            f" {i.state:<8} {_age(_seconds(i, now))}"
         )
     print(
         f"{sum(map(_to_do, shown))} to decide"
@@ -135,7 +135,7 @@ def _list(workspace: Workspace, args: Namespace) -> int:
         )
     )
     if shown:
-        print(f"\nNext  {again(args, listed[0]['next'].removeprefix('kfm '))}")
+        print(f"\nNext  {again(args, _next(shown[0]).removeprefix('kfm '))}")
     return 0
 
 
@@ -151,9 +151,16 @@ def _to_do(item: Item) -> bool:
     return item.state in ("open", "fixed") or (item.state == "accepted" and item.kind == "capture")
 
 
-def _told(item: Item, now: dt.datetime) -> Json:
-    age = int((now - dt.datetime.fromisoformat(item.since)).total_seconds())
-    return {**msgspec.to_builtins(item), "age_seconds": age, "next": _next(item)}
+def _told(item: Item, now: dt.datetime, following: str | list[str]) -> Json:
+    return {
+        **msgspec.to_builtins(item),
+        "age_seconds": _seconds(item, now),
+        "next": following,
+    }
+
+
+def _seconds(item: Item, now: dt.datetime) -> int:
+    return int((now - dt.datetime.fromisoformat(item.since)).total_seconds())
 
 
 def _next(item: Item) -> str:
@@ -198,12 +205,13 @@ def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespace)
         )
     rows = [] if hidden else _chosen(desk, row, args)
     words = [desk.decision(row.run_id, r) for r in rows]
-    told = _told(item, world.clock.now()) | {"next": _advice(item, rows, args)}
+    advice = _advice(item, rows, args)
     if args.json:
         listed = [
             msgspec.to_builtins(r) | {"decision": msgspec.to_builtins(d) if d else None}
             for r, d in zip(rows, words)
         ]
+        told = _told(item, world.clock.now(), advice)
         emit({**told, "rows": None if hidden else listed})
         return 0
     print(f"run {item.run_id}  {item.dataset_id}  {item.kind}  {_much(item)}  {item.state}\n")
@@ -222,7 +230,7 @@ def _show(world: World, desk: Desk, row: LedgerRow, item: Item, args: Namespace)
                 show(f"     {mark} {_plain(text)}")
     if item.count is not None and len(rows) < item.count and not hidden and args.row is None:
         print(f"  … {item.count - len(rows):,} more: --limit N, or --row N for one")
-    for line in told["next"]:
+    for line in advice:
         print(
             f"\nNext  {again(args, line.removeprefix('kfm '))}"
             if line.startswith("kfm ")

@@ -11,7 +11,6 @@ from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
 from kfm.evidence.proposal import count, load, members, run_of
 from kfm.evidence.references import proposal_number
-from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.upkeep.judge_again import judge_ref
@@ -34,6 +33,19 @@ def main(args: Namespace) -> int:
         return _list(world, args) if args.number is None else _one(world, args)
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposal that waits for a person."""
+
+    proposal: int
+    dataset_id: str
+    version_id: str | None
+    since: str
+    approvals: int
+    needed: int | None
+    asked: list[str]
+    problem: str  # why it cannot be read
+
+
 def _list(world: World, args: Namespace) -> int:
     waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
     rows = [_row(world, number, row) for number, row in waiting]
@@ -41,21 +53,19 @@ def _list(world: World, args: Namespace) -> int:
         emit({"proposals": rows})
         return 0
     for r in rows:
-        said = (
-            r["problem"] or f"{r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
-        )
+        said = r.problem or f"{r.approvals} of {r.needed} approvals  {'; '.join(r.asked)}"
         print(
-            f"  {sign('FAILED' if r['problem'] else 'PROPOSED')} {r['proposal']:<5}"
-            f" {r['dataset_id']:<22} {said}"
+            f"  {sign('FAILED' if r.problem else 'PROPOSED')} {r.proposal:<5}"
+            f" {r.dataset_id:<22} {said}"
         )
     print(f"{len(rows)} wait")
     if rows:
-        following = f"review {rows[0]['proposal']}"
+        following = f"review {rows[0].proposal}"
         print(f"\nNext  {again(args, following)}")
     return 0
 
 
-def _row(world: World, number: int, row: LedgerRow) -> Json:
+def _row(world: World, number: int, row: LedgerRow) -> Waiting:
     """A line of the list; one that cannot be read says why, and keeps no other from being shown."""
     valid, needed, asked, problem = 0, None, list[str](), ""
     try:
@@ -68,16 +78,16 @@ def _row(world: World, number: int, row: LedgerRow) -> Json:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         problem = "Its proposal.json is damaged."
-    return {
-        "proposal": number,
-        "dataset_id": row.dataset_id,
-        "version_id": row.version_id,
-        "since": row.timestamp,
-        "approvals": valid,
-        "needed": needed,
-        "asked": asked,
-        "problem": problem,
-    }
+    return Waiting(
+        proposal=number,
+        dataset_id=row.dataset_id,
+        version_id=row.version_id,
+        since=row.timestamp,
+        approvals=valid,
+        needed=needed,
+        asked=asked,
+        problem=problem,
+    )
 
 
 def _one(world: World, args: Namespace) -> int:
@@ -87,7 +97,7 @@ def _one(world: World, args: Namespace) -> int:
     proposal, digest = load(world, row)
     signed = members(world, row, proposal, digest)
     if args.json:
-        emit({"judgement": msgspec.to_builtins(found), "you_sign": signed, "state": row.state})
+        emit({"judgement": found, "you_sign": signed, "state": row.state})
         return found.exit_code
     print("You would sign exactly this:\n")
     for name, value in signed.items():

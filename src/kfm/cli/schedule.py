@@ -15,13 +15,14 @@ import datetime as dt
 from argparse import Namespace
 from itertools import takewhile
 
+import msgspec
+
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import show, sign
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import decide, visited
 from kfm.jobs.schedule.scheduler import asked_for, on_event, pause, paused
-from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.schedule import VisitRow
@@ -67,6 +68,34 @@ def main(args: Namespace) -> int:
         return _ACTIONS[args.action](world, chosen[0], args)
 
 
+class Failing(msgspec.Struct, frozen=True, kw_only=True):
+    """A window that failed."""
+
+    window: str
+    partition: str
+    outcome: str
+    fails: int
+    error: str
+    job_id: str
+    due_at: int | None
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule and how it stands."""
+
+    name: str
+    dataset: str | None
+    job_type: str
+    cadence: str
+    time_zone: str
+    windows: str | None  # how long one is
+    pool: str
+    paused: str | None  # why
+    next_at: str | None
+    windows_by_outcome: dict[str, int]
+    failing: list[Failing]
+
+
 def _done(args: Namespace, status: str, line: str, **more: object) -> int:
     if args.json:
         emit({"status": status, "name": args.name, **more})
@@ -84,69 +113,60 @@ def _list(world: World, tables: Tables, chosen: list[Timetable], args: Namespace
         return 1 if tables.problems else 0
     print(f"{len(rows)} schedules\n")
     for row in rows:
-        when = (
-            "paused"
-            if row["paused"]
-            else f"next {row['next_at']}"
-            if row["next_at"]
-            else "nothing due"
-        )
-        state = "PROPOSED" if row["paused"] else "FAILED" if row["failing"] else "PASS"
-        cut = f" by {row['windows']}" if row["windows"] else ""
-        show(
-            f"  {sign(state)} {row['name']:<26} {row['cadence'] + cut:<18} {row['time_zone']:<16}"
-            f" {when}"
-        )
-        if row["paused"]:
-            show(f"      {row['paused']}")
-            print(f"      {again(args, 'schedule resume ' + row['name'])}")
-        for failed in row["failing"][:5]:
+        when = "paused" if row.paused else f"next {row.next_at}" if row.next_at else "nothing due"
+        state = "PROPOSED" if row.paused else "FAILED" if row.failing else "PASS"
+        cut = f" by {row.windows}" if row.windows else ""
+        show(f"  {sign(state)} {row.name:<26} {row.cadence + cut:<18} {row.time_zone:<16} {when}")
+        if row.paused:
+            show(f"      {row.paused}")
+            print(f"      {again(args, 'schedule resume ' + row.name)}")
+        for failed in row.failing[:5]:
             show(
-                f"      {failed['outcome']} {failed['window'] or 'whole'} {failed['partition']}"
-                f" {failed['fails']} times: {failed['error']}"
+                f"      {failed.outcome} {failed.window or 'whole'} {failed.partition}"
+                f" {failed.fails} times: {failed.error}"
             )
-        if row["failing"]:
-            print(f"      {again(args, 'jobs show ' + row['failing'][0]['job_id'])}")
+        if row.failing:
+            print(f"      {again(args, 'jobs show ' + row.failing[0].job_id)}")
     for problem in tables.problems:
-        show(f"  {sign('FAILED')} {problem['file']}: {problem['what']}")
-        print(f"      {problem['remedy']}")
+        show(f"  {sign('FAILED')} {problem.file}: {problem.what}")
+        print(f"      {problem.remedy}")
     return 1 if tables.problems else 0
 
 
-def _row(tx: Tx, table: Timetable, now: dt.datetime) -> Json:
+def _row(tx: Tx, table: Timetable, now: dt.datetime) -> Listed:
     counts, failing = tx.schedule.counts(table.subject), tx.schedule.failing(table.subject)
     why = table.paused or paused(tx, table)
     moments = [] if why else _moments(tx, table, now, 1)
-    return {
-        "name": table.name,
-        "dataset": table.dataset or None,
-        "job_type": table.job_type,
-        "cadence": table.cadence,
-        "time_zone": str(table.zone),
-        "windows": (
+    return Listed(
+        name=table.name,
+        dataset=table.dataset or None,
+        job_type=table.job_type,
+        cadence=table.cadence,
+        time_zone=str(table.zone),
+        windows=(
             f"{table.window_s // 86400}d"
             if table.window_s and not table.window_s % 86400
             else f"{table.window_s}s"
             if table.window_s
             else None
         ),
-        "pool": table.pool,
-        "paused": why,
-        "next_at": rfc3339(moments[0][0].replace(microsecond=0)) if moments else None,
-        "windows_by_outcome": counts,
-        "failing": [
-            {
-                "window": v.slot,
-                "partition": v.partition,
-                "outcome": v.outcome,
-                "fails": v.fails,
-                "error": v.error,
-                "job_id": v.job_id,
-                "due_at": v.due_at,
-            }
+        pool=table.pool,
+        paused=why,
+        next_at=rfc3339(moments[0][0].replace(microsecond=0)) if moments else None,
+        windows_by_outcome=counts,
+        failing=[
+            Failing(
+                window=v.slot,
+                partition=v.partition,
+                outcome=v.outcome,
+                fails=v.fails,
+                error=v.error,
+                job_id=v.job_id,
+                due_at=v.due_at,
+            )
             for v in failing
         ],
-    }
+    )
 
 
 def _moments(

@@ -42,19 +42,27 @@ def configure(parser: Parser) -> None:
     )
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """A file that says something wrong."""
+
+    file: str
+    what: str
+    remedy: str
+
+
 class Tables:
     """The timetables of a workspace, read again when a file has changed."""
 
     def __init__(self, workspace: Workspace, toolchain: Callable[[], str] = lambda: "") -> None:
         self._workspace, self._toolchain = workspace, toolchain
         self._seen: object = None
-        self._found: tuple[list[Timetable], list[dict[str, str]]] = ([], [])
+        self._found: tuple[list[Timetable], list[Problem]] = ([], [])
 
     def __call__(self) -> list[Timetable]:
         return self._load()[0]
 
     @property
-    def problems(self) -> list[dict[str, str]]:
+    def problems(self) -> list[Problem]:
         """Files that say something wrong; the others are worked all the same."""
         return self._load()[1]
 
@@ -73,17 +81,17 @@ class Tables:
             )
         return found[name]
 
-    def _load(self) -> tuple[list[Timetable], list[dict[str, str]]]:
+    def _load(self) -> tuple[list[Timetable], list[Problem]]:
         seen = _stamp(self._workspace)
         if seen != self._seen:
             self._found, self._seen = self._read(), seen
         return self._found
 
-    def _read(self) -> tuple[list[Timetable], list[dict[str, str]]]:
+    def _read(self) -> tuple[list[Timetable], list[Problem]]:
         workspace, tables, problems, broken = (
             self._workspace,
             dict[str, Timetable](),
-            list[dict[str, str]](),
+            list[Problem](),
             set[str](),
         )
         for path in schedule_files(workspace.path):
@@ -115,11 +123,7 @@ class Tables:
                     tables[dataset_id] = implicit_schedule(entry, self._mark)
             except KfmError as error:
                 problems.append(
-                    {
-                        "file": f"data/registry/{dataset_id}",
-                        "what": error.happened,
-                        "remedy": error.remedy,
-                    }
+                    Problem(f"data/registry/{dataset_id}", error.happened, error.remedy)
                 )
         return sorted(tables.values(), key=lambda t: t.name), problems
 
@@ -155,7 +159,7 @@ _KEY = re.compile(
 _WRITTEN = {"cron": "cadence", "job type": "job_type"}
 
 
-def _problem(path: Path, error: KfmError) -> dict[str, str]:
+def _problem(path: Path, error: KfmError) -> Problem:
     """What is wrong with a file, the line where it is known, and what to do."""
     what, line = error.happened.removeprefix(f"{path.name}: "), ""
     named = _KEY.search(what)
@@ -171,7 +175,7 @@ def _problem(path: Path, error: KfmError) -> dict[str, str]:
             "",
         )
     remedy = f"Expected {error.expected}. {error.remedy}"
-    return {"file": f"schedules/{path.name}", "what": line + what, "remedy": remedy}
+    return Problem(f"schedules/{path.name}", line + what, remedy)
 
 
 def _stamp(workspace: Workspace) -> object:
@@ -272,17 +276,14 @@ def _once(scheduler: Scheduler) -> Ticked:
         scheduler.release()
 
 
-def _complain(problems: Sequence[dict[str, str]], told: set[str]) -> None:
+def _complain(problems: Sequence[Problem], told: set[str]) -> None:
     for problem in problems:
-        if problem["what"] not in told:
-            told.add(problem["what"])
-            say(
-                f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']}"
-                f" {problem['remedy']}"
-            )
+        if problem.what not in told:
+            told.add(problem.what)
+            say(f"  {sign('FAILED', sys.stderr)} {problem.file}: {problem.what} {problem.remedy}")
 
 
-def _show(done: Ticked, problems: Sequence[dict[str, str]], as_json: bool) -> None:
+def _show(done: Ticked, problems: Sequence[Problem], as_json: bool) -> None:
     next_at = rfc3339(done.next_at) if done.next_at is not None else None
     if as_json:
         emit(

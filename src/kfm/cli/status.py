@@ -11,12 +11,9 @@ about it is told.
 import datetime as dt
 from argparse import Namespace
 
-import msgspec
-
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
-from kfm.evidence.status import dataset_status
-from kfm.model.canonical import Json
+from kfm.evidence.status import DatasetStatus, dataset_status
 from kfm.model.errors import KfmError
 from kfm.model.origin import told
 from kfm.upkeep.attention import attention, freshness
@@ -78,8 +75,8 @@ def main(args: Namespace) -> int:
         emit(
             {
                 "datasets": rows,
-                "attention": [msgspec.to_builtins(a) for a in needs],
-                "pools": msgspec.to_builtins(pools),
+                "attention": needs,
+                "pools": pools,
                 "freshness": late,
             }
         )
@@ -90,27 +87,27 @@ def main(args: Namespace) -> int:
     )
     for row in rows:
         version = (
-            f"{row['version_id'][:9]}…  generation {row['generation']}"
-            if row["version_id"]
+            f"{row.version_id[:9]}…  generation {row.generation}"
+            if row.version_id
             else "nothing official yet"
         )
         fresh = (
             ""
-            if row["version_id"] is None or row["state"] == "retired"
+            if row.version_id is None or row.state == "retired"
             else "fresh"
-            if row["fresh"]
+            if row.fresh
             else "late"
         )
-        from_where = f"  {told(row['origin'])}" if row["origin"] else ""
+        from_where = f"  {told(row.origin)}" if row.origin else ""
         show(
-            f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10}"
+            f"  {sign(_SIGNS.get(row.state, 'NOOP'))} {row.dataset_id:<24} {row.state:<10}"
             f" {version:<28} {fresh}{from_where}"
         )
-        if row["reason"]:
-            show(f"      {row['reason']}")
-        if row["next"]:
-            print(f"      {again(args, row['next'].removeprefix('kfm '))}")
-    shown = {row["dataset_id"] for row in rows}
+        if row.reason:
+            show(f"      {row.reason}")
+        if row.next:
+            print(f"      {again(args, row.next.removeprefix('kfm '))}")
+    shown = {row.dataset_id for row in rows}
     # what the rows above have said is not said twice
     for need in [a for a in needs if a.what not in shown or a.kind not in _ROWS]:
         show(
@@ -120,19 +117,13 @@ def main(args: Namespace) -> int:
     return code
 
 
-def _row(workspace: Workspace, world: World, name: str) -> tuple[Json, int]:
+def _row(workspace: Workspace, world: World, name: str) -> tuple[DatasetStatus, int]:
     """One dataset; what is wrong with it does not hide the others."""
     try:
         workspace.require(name)
         return dataset_status(world, name), 0
     except KfmError as error:
-        row: Json = {
-            "dataset_id": name,
-            "state": "failed",
-            "version_id": None,
-            "generation": 0,
-            "fresh": False,
-            "last_run_id": None,
-            "origin": [],
-        }
-        return row | {"reason": error.happened, "next": "kfm doctor"}, error.exit_code
+        row = DatasetStatus(
+            dataset_id=name, state="failed", reason=error.happened, next="kfm doctor"
+        )
+        return row, error.exit_code

@@ -38,10 +38,7 @@ def main(args: Namespace) -> int:
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world)
         for problem in tables.problems:
-            say(
-                f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']}"
-                f" {problem['remedy']}"
-            )
+            say(f"  {sign('FAILED', sys.stderr)} {problem.file}: {problem.what} {problem.remedy}")
         if not tables():
             say(
                 "Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that"

@@ -4,17 +4,18 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kfm.channel.chain import last_act
 from kfm.evidence.approval_count import not_agreed
 from kfm.evidence.version_records import origin_of
-from kfm.model.canonical import Json
 from kfm.model.job import INGEST
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.store.base import Tx
 from kfm.world.world import World
 
-__all__ = ["Shown", "dataset_status", "shown"]
+__all__ = ["DatasetStatus", "Shown", "dataset_status", "shown"]
 
 FRESH_S = 24 * 3600
 NEWEST = 200
@@ -31,8 +32,22 @@ class Shown:
     row: LedgerRow | None = None
 
 
-def dataset_status(world: World, dataset_id: str) -> Json:
+class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `kfm status --json`."""
+
+    dataset_id: str
+    state: str
+    version_id: str | None = None
+    generation: int = 0
+    fresh: bool = False
+    last_run_id: str | None = None
+    reason: str = ""
+    next: str | None = None
+    origin: list[str] = []
+
+
+def dataset_status(world: World, dataset_id: str) -> DatasetStatus:
+    """How a dataset stands."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     age = (
@@ -47,17 +62,17 @@ def dataset_status(world: World, dataset_id: str) -> Json:
         and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
     )
     found = shown(world, head, fresh)
-    return {
-        "dataset_id": dataset_id,
-        "state": found.state,
-        "version_id": head.version_id,
-        "generation": head.generation,
-        "fresh": fresh,
-        "last_run_id": found.row.run_id if found.row is not None else None,
-        "reason": found.reason,
-        "next": found.next,
-        "origin": origin_of(world.data, dataset_id, head.version_id),
-    }
+    return DatasetStatus(
+        dataset_id=dataset_id,
+        state=found.state,
+        version_id=head.version_id,
+        generation=head.generation,
+        fresh=fresh,
+        last_run_id=found.row.run_id if found.row is not None else None,
+        reason=found.reason,
+        next=found.next,
+        origin=origin_of(world.data, dataset_id, head.version_id),
+    )
 
 
 def shown(world: World, head: Generation, fresh: bool = True) -> Shown:

@@ -83,26 +83,23 @@ def _notices(ctx: JobContext) -> list[Notice]:
     status = dataset_status(world, dataset_id)
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     found: list[tuple[str, str | None]] = []
-    if status["state"] in KINDS:
-        found.append((KINDS[status["state"]], status["last_run_id"]))
-    if status["version_id"] is not None and not status["fresh"] and status["state"] != "retired":
+    if status.state in KINDS:
+        found.append((KINDS[status.state], status.last_run_id))
+    if status.version_id is not None and not status.fresh and status.state != "retired":
         found.append(("stale", check.checked_at if check is not None else None))
     now = rfc3339(world.clock.now())
-    row = (
-        world.store.read(lambda tx: tx.runs.get(status["last_run_id"]))
-        if KINDS.get(status["state"]) == "denied"
-        else None
-    )
+    run_id = status.last_run_id if KINDS.get(status.state) == "denied" else None
+    row = world.store.read(lambda tx: tx.runs.get(run_id)) if run_id is not None else None
     code = denial_codes(row.reason)[0] if row is not None and row.state == "REJECTED" else ""
     return [
         Notice(
             id=ids.digest(canonical.dumps([dataset_id, kind, about])).removeprefix("sha256:"),
             kind=kind,
             dataset_id=dataset_id,
-            version_id=status["version_id"],
-            generation=status["generation"],
+            version_id=status.version_id,
+            generation=status.generation,
             reason=code,
-            next=str(status["next"] or "kfm status"),
+            next=str(status.next or "kfm status"),
             at=now,
         )
         for kind, about in found

@@ -21,18 +21,18 @@ def run(ctx: JobContext) -> JobResult:
     world, dataset_id = ctx.world, ctx.dataset_id
     done, failed = _promoted(ctx)
     found = examine(world, [dataset_id], fix=True)
-    interrupted = {f["where"].removeprefix("run ") for f in found if f["code"] == "run.interrupted"}
+    interrupted = {f.where.removeprefix("run ") for f in found if f.code == "run.interrupted"}
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
         if row.run_id in interrupted and row.state == "CLAIMED":
             world.store.transaction(
                 lambda tx: tx.jobs.put(dataset_id, row.partition, row.win, reason="repair")
             )
             done.append(f"queued run {row.run_id}")
-    done += [f"{f['code']} {f['where']}" for f in found if f["fixed"]]
+    done += [f"{f.code} {f.where}" for f in found if f.fixed]
     left = failed + [
-        f"{f['code']} {f['where']}: {f['what']}"
+        f"{f.code} {f.where}: {f.what}"
         for f in found
-        if not f["fixed"] and f["code"] != "run.interrupted"
+        if not f.fixed and f.code != "run.interrupted"
     ]
     return JobResult(
         status="failed" if left else "succeeded" if done else "skipped",

@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from kfm.evidence.run_end import workers_alive
+from kfm.evidence.status import DatasetStatus
 from kfm.evidence.version_records import read_facts
-from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
 from kfm.model.freshness import delta_minutes
 from kfm.model.ledger import Generation, JobRow
@@ -54,7 +54,9 @@ def freshness(world: World, dataset_id: str) -> int | None:
     )
 
 
-def attention(world: World, rows: Iterable[Json], only: Collection[str] = ()) -> list[Attention]:
+def attention(
+    world: World, rows: Iterable[DatasetStatus], only: Collection[str] = ()
+) -> list[Attention]:
     """Everything that needs a person, the worst first; with `only`, of these datasets and nothing
     else.
     """
@@ -133,26 +135,26 @@ def _jobs(world: World, dataset_id: str | None, alive: bool) -> list[Attention]:
     ]
 
 
-def _dataset(row: Json) -> Attention | None:
+def _dataset(row: DatasetStatus) -> Attention | None:
     kind = {
         "denied": "denied",
         "failed": "failed",
         "proposed": "waiting",
         "waiting": "waiting",
-    }.get(row["state"])
-    if kind is None and row["state"] == "official" and not row["fresh"]:
+    }.get(row.state)
+    if kind is None and row.state == "official" and not row.fresh:
         kind = "stale"
     if kind is None:
         return None
-    why = row["reason"] or {
+    why = row.reason or {
         "stale": "nobody looked at its source for longer than it promises",
         "waiting": "it waits for a person",
     }.get(kind, "")
     return Attention(
         kind=kind,  # type: ignore[arg-type]
-        what=row["dataset_id"],
+        what=row.dataset_id,
         why=why,
-        next=row["next"] or f"kfm explain run {row['dataset_id']}",
+        next=row.next or f"kfm explain run {row.dataset_id}",
     )
 
 

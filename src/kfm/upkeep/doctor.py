@@ -27,23 +27,36 @@ from kfm.upkeep.reindex import assembled, ledger_row, void_all
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World
 
-__all__ = ["examine", "mend_ledger"]
+__all__ = ["Advice", "Finding", "examine", "mend_ledger"]
 
 DISK_FLOOR = 64 << 20  # said early; a run refuses to start far below it
 NEWEST = 64  # rows looked at before every run; `examine` looks at all
 
 
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to know that is not broken."""
+
+    code: str
+    where: str
+    what: str
+    remedy: str
+
+
+class Finding(Advice, frozen=True, kw_only=True):
+    """Something that is wrong, or was and is mended."""
+
+    fixed: bool = False
+
+
 class _Findings:
     def __init__(self) -> None:
-        self.rows: list[Json] = []
+        self.rows: list[Finding] = []
 
     def add(self, code: str, where: str, what: str, remedy: str, fixed: bool = False) -> None:
-        self.rows.append(
-            {"code": code, "where": where, "what": what, "remedy": remedy, "fixed": fixed}
-        )
+        self.rows.append(Finding(code=code, where=where, what=what, remedy=remedy, fixed=fixed))
 
 
-def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[Json]:
+def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[Finding]:
     """Every finding; with `fix`, those that could be mended are marked so."""
     found = _Findings()
     _store(world, found)
@@ -236,11 +249,11 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    said = {row["where"] for row in found.rows if row["code"].startswith(("erasure.", "release."))}
+    said = {row.where for row in found.rows if row.code.startswith(("erasure.", "release."))}
     said |= {
-        row["where"]
+        row.where
         for row in found.rows
-        if row["code"].startswith("projection.") and not world.data.exists(row["where"])
+        if row.code.startswith("projection.") and not world.data.exists(row.where)
     }
     for problem in (p for p in bytes_.problems if p["where"] not in said):
         code, remedy = (

@@ -12,13 +12,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from kfm import __version__
 from kfm.evidence.inbox import brought
 from kfm.model import canonical, ids
-from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.store.base import Served
@@ -33,6 +33,7 @@ from kfm.zones.flock import is_unlocked
 __all__ = [
     "UNFINISHED",
     "Manifest",
+    "Restored",
     "check_backup",
     "make_backup",
     "plain_sources",
@@ -56,6 +57,17 @@ class Kept(msgspec.Struct, frozen=True):
     digest: str
     size: int
     mode: int
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a backup that was restored."""
+
+    files: int
+    erased: list[str]  # datasets from which something was erased since
+    epoch: int
+    reindexed: bool
+    reindex_needed: bool
+    needs: Literal["keys", "store", ""]  # what the backup could not bring
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -446,7 +458,7 @@ def _torn(folder: Path, why: str) -> IntegrityError:
 
 
 # ---- restoring -----------------------------------------------------------------------------------
-def restore_backup(folder: Path, target: Path) -> Json:
+def restore_backup(folder: Path, target: Path) -> Restored:
     """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of
     the old one is valid here.
     """
@@ -456,7 +468,7 @@ def restore_backup(folder: Path, target: Path) -> Json:
         return _restored(folder, target, found)
 
 
-def _restored(folder: Path, target: Path, found: Manifest) -> Json:
+def _restored(folder: Path, target: Path, found: Manifest) -> Restored:
     for name, kept in found.files.items():
         into = target / name
         into.parent.mkdir(parents=True, exist_ok=True)
@@ -483,14 +495,14 @@ def _restored(folder: Path, target: Path, found: Manifest) -> Json:
         world.store.transaction(lambda tx: tx.queue.reap())
         epoch = int(world.store.epoch)
     os.sync()
-    return {
-        "files": len(found.files),
-        "erased": sorted({mark.act.predicate.dataset_id for mark in marks}),
-        "epoch": epoch,
-        "reindexed": behind and found.keys,
-        "reindex_needed": behind and not found.keys,
-        "needs": "keys" if not found.keys else "store" if moved else "",
-    }
+    return Restored(
+        files=len(found.files),
+        erased=sorted({mark.act.predicate.dataset_id for mark in marks}),
+        epoch=epoch,
+        reindexed=behind and found.keys,
+        reindex_needed=behind and not found.keys,
+        needs="keys" if not found.keys else "store" if moved else "",
+    )
 
 
 def _store_line(path: Path) -> bool:
