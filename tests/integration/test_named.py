@@ -53,7 +53,7 @@ def one_of_each(files: Iterable[Path]) -> list[Path]:
     return [path for listed in kinds.values() for path in dict.fromkeys((listed[0], listed[-1]))]
 
 
-def test_one_changed_bit_in_any_file_that_evidence_names_is_found(
+def test_one_changed_bit_in_any_file_that_evidence_names_is_found_and_so_is_its_absence(
     kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
     """Two versions, a look that changed nothing, a denied run, a rollback: their files one after
@@ -93,6 +93,10 @@ def test_one_changed_bit_in_any_file_that_evidence_names_is_found(
             missed += [] if wrong(world) else [str(path.relative_to(ws))]
             path.write_bytes(kept)
             path.chmod(mode)
+            # bytes that lie under two names stay one file
+            aside = path.rename(ws / "aside")
+            missed += [] if wrong(world) else [f"{path.relative_to(ws)} removed"]
+            aside.rename(path)
         assert missed == []
         assert wrong(world) == set()
 

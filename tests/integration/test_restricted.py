@@ -15,8 +15,10 @@ import h3
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.evidence.folder_check import Verified
 from kfm.evidence.grants import Grant, write_grant
 from kfm.run.leak import Shown, compare
+from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
@@ -111,6 +113,37 @@ def version_of(kfm: Kfm, name: str = SITES) -> str | None:
 
 def table(ws: Path, version: str | None, name: str = SITES) -> Any:
     return pq.read_table(ws / "data" / "processed" / name / str(version) / f"{name}.parquet")
+
+
+def test_a_removed_file_of_the_restricted_side_is_missed(
+    kfm: Kfm, ws: Path, up: Upstream, released: bytes
+) -> None:
+    """Journals, parts, what explains public rows, the records of an earlier version, proposals,
+    lists of captures.
+    """
+    up.files[f"/{SITES}.geojson"] = body(sites(530))
+    up.headers.clear()
+    assert kfm("run", SITES).code == 0
+    with open_world(open_workspace(ws)) as world:
+
+        def wrong() -> list[dict[str, str]]:
+            verify_dataset(world, SITES, found := Verified())
+            return found.problems
+
+        logs = ("run.jsonl", "_log.jsonl", "trace.jsonl", "idempotency", "cypher", "openlineage")
+        files = [
+            path
+            for top in (f"data/work/{SITES}", f"data/raw/{SITES}")
+            for path in sorted((ws / top).rglob("*"))
+            if path.is_file() and not path.name.removesuffix(".json").endswith(logs)
+        ]
+        assert wrong() == [] and {p.name.rpartition(".")[2] for p in files} > {"sealed", "yml"}
+        missed = []
+        for path in files:
+            aside = path.rename(ws / "aside")
+            missed += [] if wrong() else [str(path.relative_to(ws))]
+            aside.rename(path)
+        assert missed == [] == wrong()
 
 
 # ---- release -------------------------------------------------------------------------------------

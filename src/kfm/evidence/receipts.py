@@ -40,6 +40,7 @@ from kfm.world.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
+    "archive_key",
     "find_receipt",
     "finish",
     "manifest_without_values",
@@ -602,8 +603,9 @@ def finish(world: World, run_id: str) -> None:
             pretty(outcome_of(row) | dict(world.marks)),
         )
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
+    archive = run_path(row.dataset_id, row.run_id, "wal.jsonl")
     if lines:
-        world.data.create(run_path(row.dataset_id, row.run_id, "wal.jsonl"), lines)
+        world.data.create(archive, lines)
 
     path = _receipt_path(_planned(world, row, records) if sealed else None, row)
 
@@ -611,9 +613,16 @@ def finish(world: World, run_id: str) -> None:
         tx.runs.move(run_id, row.state, archived=1)
         if sealed:
             tx.effects.put(path, "", sealed)
+        if lines:
+            tx.effects.set(archive_key(archive), ids.digest(lines))
         tx.journals.drop(row.wal_id)  # the same records lie beside the receipts now
 
     world.store.transaction(compact)
+
+
+def archive_key(path: str) -> str:
+    """What the store knows the digest of an archived journal by."""
+    return f"archived:{path}"
 
 
 def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:

@@ -39,6 +39,19 @@ class EffectView(View):
         for row in again:
             self.put(*row)
 
+    def set(self, key: str, digest: str) -> None:
+        """A keyed effect of no job, whatever it was before."""
+        self._do("effect_drop", key=key)
+        self.put(key, "", digest)
+
+    def digest(self, key: str) -> str | None:
+        """The digest of what was written under a key; None: nothing was."""
+        row = self._one("effect_get", key=key)
+        return str(row["digest"]) if row is not None else None
+
+    def drop(self, key: str) -> None:
+        self._do("effect_drop", key=key)
+
     def count(self) -> tuple[int, int]:
         """How many keys were written, and how many times in all."""
         row = self._one("effect_sum")

@@ -19,7 +19,7 @@ from kfm.evidence import inbox
 from kfm.evidence.acts import Act, after, drop, erasing, intend, meant, planned_sources
 from kfm.evidence.captures import render_raw
 from kfm.evidence.projection import project
-from kfm.evidence.receipts import pretty
+from kfm.evidence.receipts import archive_key, pretty
 from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
@@ -36,6 +36,7 @@ from kfm.model.paths import (
     parts_folder,
     place_of,
     prov_folder,
+    run_path,
     versions_folder,
     withdrawals_folder,
 )
@@ -418,6 +419,7 @@ def _forget(tx: Tx, world: World, dataset_id: str, tokens: list[Token]) -> None:
                 tx.jobs.put(dataset_id, row.partition, row.win)
         tx.runs.move(row.run_id, row.state, **changes)
         tx.journals.drop(row.wal_id)
+        tx.effects.drop(archive_key(run_path(dataset_id, row.run_id, "wal.jsonl")))
     tx.index.forget(dataset_id)
 
 

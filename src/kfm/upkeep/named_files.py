@@ -11,7 +11,7 @@ import msgspec
 from kfm.channel.chain import projected_generation
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified, kind_of
-from kfm.evidence.journal import check_chain, done_of
+from kfm.evidence.journal import done_of
 from kfm.evidence.projection import catalog_files, shown_version
 from kfm.evidence.receipts import find_receipt, outcome_of
 from kfm.evidence.removed import removed_files, removed_versions
@@ -21,7 +21,7 @@ from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.journal import Assembled
-from kfm.model.ledger import Generation, LedgerRow, WalRecord
+from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import (
     announcement_path,
     announcements_folder,
@@ -39,6 +39,7 @@ from kfm.model.paths import (
     tagged_path,
 )
 from kfm.model.version import ATTESTATION
+from kfm.upkeep.missing_files import Lawful, journal_of, verify_present
 from kfm.world.world import World
 
 __all__ = ["decoded", "sealed_files", "verify_named"]
@@ -71,6 +72,7 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
     for run in runs:
         _proposal(world, run, packs, found)
         _outcome(world, run, packs, found)
+    verify_present(world, dataset_id, runs, packs, found)
     _raw(world, dataset_id, found)
 
 
@@ -82,9 +84,10 @@ def sealed_files(
     found: "Verified",
     *,
     gone: int = 0,
+    lawful: Lawful | None = None,
 ) -> None:
     """The files of a run that its receipt names; a missing one is wrong with the exit code `gone`,
-    fine where that is 0.
+    fine where that is 0 or `lawful` knows it.
     """
     for name, digest in files.items():
         where = run_path(dataset_id, run_id, name)
@@ -100,7 +103,8 @@ def sealed_files(
             for place in places
             if (stored := _digest(world, place, found)) is not None
         }
-        if gone and not there:  # where the proposal is there, the next tick shows it
+        known = lawful is not None and any(map(lawful.is_gone, places))
+        if gone and not there and not known:  # where the proposal is there, the next tick shows it
             found.wrong(places[0], "the receipt names it, and it is missing", gone, "missing")
         for place, stored in there.items():
             if stored and digest not in (stored, world.stand_in(dataset_id, stored)):
@@ -380,14 +384,11 @@ def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
     """The digest of proposal.json in the journal; None when it does not say, or is damaged, which
     is said elsewhere.
     """
-    records: list[WalRecord] = world.store.read(lambda tx: tx.journals.get(run.wal_id))
     try:
-        if not records:
-            raw = read_run_file(world.data, run.dataset_id, run.run_id, "wal.jsonl", packs) or b""
-            records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
-        check_chain(records)
-        said = done_of(records, "assemble", world.veil(run.dataset_id), Assembled)
-    except (KfmError, msgspec.DecodeError):
+        said = done_of(
+            journal_of(world, run, packs), "assemble", world.veil(run.dataset_id), Assembled
+        )
+    except KfmError:
         return None
     return said.proposal or None if said is not None else None
 

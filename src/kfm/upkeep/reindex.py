@@ -10,9 +10,10 @@ import msgspec
 from kfm.catalog.lineage import edges, labels_told, record_of
 from kfm.channel.roots import keep_root, rolled_back, unlike
 from kfm.evidence.projection import project
+from kfm.evidence.receipts import archive_key
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.judge.release import candidate_of
-from kfm.model import canonical
+from kfm.model import canonical, ids
 from kfm.model.canonical import Json
 from kfm.model.channel import RootAt
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow, head_key_of
@@ -106,7 +107,8 @@ def rebuild(
                     if (candidate := candidate_of(world, dataset_id, run_id)) is not None
                     else None
                 )
-                world.store.transaction(lambda tx: _put(tx, row, number))
+                named = _archives(world, row, packed)
+                world.store.transaction(lambda tx: _put(tx, row, number, named))
                 counts["runs"] += 1
             else:
                 counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
@@ -119,8 +121,24 @@ def rebuild(
     return counts
 
 
-def _put(tx: Tx, row: LedgerRow, number: int | None) -> None:
+def _archives(world: World, row: LedgerRow, packed: Packed) -> dict[str, str]:
+    """What the store knows by digest and finds again: the journal of a run; the receipt of one that
+    no channel names.
+    """
+    raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl", packed)
+    archive = archive_key(run_path(row.dataset_id, row.run_id, "wal.jsonl"))
+    found = {archive: ids.digest(raw)} if raw is not None else {}
+    receipt = receipt_path(row.run_id, row.timestamp)
+    if row.state != "COMMITTED" and world.root.exists(receipt):
+        found[receipt] = ids.digest(world.root.read(receipt))
+    return found
+
+
+def _put(tx: Tx, row: LedgerRow, number: int | None, named: Mapping[str, str]) -> None:
     tx.runs.insert(row)
+    for key, digest in named.items():
+        if tx.effects.digest(key) is None:  # what the store knew already counts
+            tx.effects.put(key, "", digest)
     if number is not None:
         tx.proposals.put(number, row.run_id)
 

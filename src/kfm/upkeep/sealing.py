@@ -5,8 +5,15 @@ text is sealed as it would be now.
 import msgspec
 
 from kfm.evidence.journal import covered, record_hash
-from kfm.evidence.receipts import finish, manifest_without_values, pretty, report_without_values
+from kfm.evidence.receipts import (
+    archive_key,
+    finish,
+    manifest_without_values,
+    pretty,
+    report_without_values,
+)
 from kfm.keys.commitments import COMMITTED, SEALED
+from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
@@ -104,7 +111,10 @@ def _seal_file(world: World, dataset_id: str, path: str, going: set[str]) -> boo
     )
     if told == raw:
         return False
-    if name != "wal.jsonl":  # receipts name the others
+    if name == "wal.jsonl":
+        # first: who is killed in between replaces it once more
+        world.store.transaction(lambda tx: tx.effects.set(archive_key(path), ids.digest(told)))
+    else:  # receipts name the others
         world.data.create(path + SEALED, world.at_rest(path, raw))
     world.data.replace(path, told)
     return True

@@ -1,6 +1,7 @@
 """verify: are the bytes, digests and signatures what they say they are?"""
 
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 from kfm.evidence.acts import erasing
@@ -13,10 +14,11 @@ from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import KfmError
 from kfm.model.job import INGEST
-from kfm.model.paths import capture_folder, captures_folder, version_folder
+from kfm.model.paths import capture_folder, captures_folder, run_path, version_folder
 from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.chain_check import verify_chain
 from kfm.upkeep.erase import left_behind, left_in_inbox
+from kfm.upkeep.missing_files import Lawful, is_erased
 from kfm.upkeep.named_files import decoded, sealed_files, verify_named
 from kfm.upkeep.work_check import verify_work
 from kfm.world.world import World
@@ -70,6 +72,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
 
 def verify_receipts(world: World, found: Verified) -> None:
     """The receipts that no channel names: those of failed runs and of other jobs."""
+    lawful_of = cache(partial(Lawful, world))
     for path, digest in world.store.read(lambda tx: tx.effects.receipts()):
         try:
             raw = world.root.read(path)
@@ -80,9 +83,19 @@ def verify_receipts(world: World, found: Verified) -> None:
         if ids.digest(raw) != digest:
             found.wrong(path, "the receipt was changed")
         elif told is not None and told.get("job_type") == INGEST:
-            sealed_files(
-                world, told["dataset_id"], told["run_id"], told["provenance"]["files"], found
-            )
+            dataset_id, run_id = told["dataset_id"], told["run_id"]
+            row = world.store.read(lambda tx: tx.runs.get(run_id))
+            files = told["provenance"]["files"]
+            if row is None or is_erased(row) or erasing(world, dataset_id):
+                sealed_files(world, dataset_id, run_id, files, found)
+                continue
+            lawful = lawful_of(dataset_id)
+            sealed_files(world, dataset_id, run_id, files, found, gone=3, lawful=lawful)
+            outcome = run_path(dataset_id, run_id, "outcome.json")
+            # a store that was rebuilt knows no reason where there was no outcome
+            told_so = row.archived and row.state != "COMMITTED" and bool(row.reason)
+            if told_so and not world.data.exists(outcome) and not lawful.is_gone(outcome):
+                found.wrong(outcome, "the run ended, and it is missing", 3, "missing")
 
 
 def _verify_version_digest(
