@@ -96,23 +96,24 @@ def record_root(world: Rooted) -> RootAt | None:
     return world.store.read(known_root)
 
 
-def adopt_root(world: Rooted) -> RootAt:
+def adopt_root(world: Rooted) -> tuple[RootAt, bool]:
     """From now on the root that is here is the one this workspace goes by: for a new one, made
-    after the old one was lost.
+    after the old one was lost. With it, whether the workspace went by another one before.
 
     An older version of the root it goes by already is refused: that is what is not to come back.
     """
     at = world.keys.require_trust().at
     assert at is not None
 
-    def adopt(tx: Tx) -> None:
+    def adopt(tx: Tx) -> bool:
         known = known_root(tx)
-        if known is not None and known.fingerprint == at.fingerprint:
+        another = known is not None and known.fingerprint != at.fingerprint
+        if not another:
             check_root(tx, world.keys)
         keep_root(tx, at)
+        return another
 
-    world.store.transaction(adopt)
-    return at
+    return at, world.store.transaction(adopt)
 
 
 def rolled_back(why: str) -> IntegrityError:

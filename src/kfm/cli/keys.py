@@ -366,10 +366,12 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Namespace) -> Json:
     if args.what != "adopt":
         raise _missing("root export FILE | root adopt")
     with open_world(workspace) as world:
-        at = adopt_root(world)
+        at, another = adopt_root(world)
     say(
         "Readers who pinned another root will refuse what is published now, until they pin this"
         " one."
+        if another
+        else "The workspace goes by this root already: readers need not pin it again."
     )
     return {"root": at.fingerprint, "version": at.version, "digest": at.digest}
 
