@@ -190,7 +190,7 @@ def listed(copy: Path, dataset_id: str) -> tuple[Ended, list[Commit]]:
 def traced(copy: Path, dataset_id: str) -> tuple[Ended, Path]:
     """An uninterrupted pass under strace."""
     log = _aside(copy, "trace")
-    return _to_end(trace.tracing(log, _command(copy, dataset_id)), copy), log
+    return _to_end(trace.tracing(log, _victim(copy, dataset_id)), copy), log
 
 
 def recorded(copy: Path, dataset_id: str) -> tuple[Ended, Path, Path]:
@@ -234,7 +234,7 @@ def _kill_run(copy: Path, dataset_id: str, point: Point) -> str:
     order = f"{point.call}:signal=SIGKILL:when={point.nth}"
     process = _start(
         trace.tracing(
-            log, _command(copy, dataset_id), follow=False, calls=[point.call], inject=order
+            log, _victim(copy, dataset_id), follow=False, calls=[point.call], inject=order
         ),
         _aside(copy, "out"),
     )
