@@ -292,10 +292,24 @@ def test_a_tile_or_a_box_is_found_across_the_columns_of_a_row(tmp_path: Path) ->
     for shown in (tile, {n: list(map(str, v)) for n, v in tile.items()}, box, unnamed):
         found = searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records)
         assert {f["column"] for f in found if f["what"] == "places"} == {*shown} - {"hint"}, shown
+    # at a zoom that nobody says
+    pairs: list[dict[str, list[Any]]] = [
+        {"tile_x": [930, 7], "tile_y": [1572, 8]},
+        {"row": [10093, None], "count": [3, 4], "col": [3720, None]},
+        {"a": ["1860", "x"], "b": ["3145", ""]},
+        {"sheet": ["930/1572", "none"]},
+        {"sheet": ["x930 y1572", None]},
+        {n: [str(v[0]), "n/a"] for n, v in box.items()},
+    ]
+    for shown in pairs:
+        found = searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records)
+        assert {f["column"] for f in found if f["what"] == "places"} == {*shown} - {"count"}, shown
     far = {"west": [-98.60], "south": [38.61], "east": [-98.50], "north": [38.70]}
     for shown in (
         far,
         {"zoom": [12], "x": [940], "y": [1572]},
+        {"tile_x": [930, 5, 5], "tile_y": [1572, 6, 7]},
+        {"years": ["1930/1572", "1940/1950"]},
         {"t_min": [38.4], "t_max": [38.6], "rh_min": [98.1], "rh_max": [98.4]},
     ):
         assert not searched(

@@ -31,10 +31,12 @@ _WORD = re.compile(r"[^\W_]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([t ]|$)")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_SIGNED = re.compile(r"\s*[-+]?[0-9]{1,30}(\.[0-9]*)?\s*", re.A)
 _BOUND = re.compile(
     r"west|east|north|south|left|right|top|bottom|lat|lon|lng|bbox|bound|extent|(min|max)_?[xy]|[xy]_?(min|max)",
     re.IGNORECASE,
 )
+_TWO = re.compile(r"\D*([0-9]{2,9})\D+([0-9]{2,9})\D*")
 _COLUMNS = 6  # of numbers that are tried with one another
 _KEY = 8  # by so many of its last letters a text is looked up
 _LEAST = 1e-9
@@ -432,6 +434,14 @@ class _Look:
         }
         for columns, how in (*self._tiles(held), *self._boxes(held)):
             yield from (_Finding(name, "places", how) for name in columns)
+        texts = (
+            (n, both)
+            for n in names
+            if self._asked(n, "places") and (both := _two_numbers(batch.column(n))) is not None
+        )
+        for name, (x, y) in texts:
+            if any(self._tile_columns({"x": x, "y": y})):
+                yield _Finding(name, "places", "tile")
 
     def _tiles(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Columns that name tiles do so in most rows; that a month and two counts do in one row is
@@ -455,6 +465,23 @@ class _Look:
                 if hits and 2 * hits >= filled.sum():
                     yield (zoom, x, y), "tile"
                     return
+        yield from ((columns, "tile") for columns in self._tile_columns(numbers))
+
+    def _tile_columns(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Pairs of columns that are column and row of tiles of one zoom, which nobody has to say,
+        in most rows.
+        """
+        for zoom in range(ZOOMS + 1):
+            across, down = self._hidden.places.tiled(zoom)
+            columns, rows = (
+                [n for n, v in numbers.items() if any(_mostly(v, *span) for span in spans)]
+                for spans in (across, down)
+            )
+            for x, y in ((x, y) for x in columns for y in rows if x != y):
+                filled = (numbers[x] >= 0) & (numbers[y] >= 0)
+                hits = int(self._hidden.places.tiles(zoom, numbers[x], numbers[y]).sum())
+                if hits and 2 * hits >= filled.sum():
+                    yield x, y
 
     def _boxes(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Columns that are called the sides of boxes, or are so in most rows."""
@@ -602,19 +629,41 @@ def _spelt(value: Any) -> str:
 
 
 def _floats(column: "pa.Array") -> Any:
-    """Numbers without their signs, also those that were written as text; None: the column holds
-    others.
+    """Numbers without their signs, also those that were written as text between others; None: the
+    column holds none.
     """
     if pa.types.is_string(column.type):
-        try:
-            column = column.cast(pa.float64())
-        except pa.ArrowInvalid:
+        values = [
+            float(text) if _SIGNED.fullmatch(text or "") else None for text in column.to_pylist()
+        ]
+        if all(value is None for value in values):
             return None
+        column = pa.array(values, pa.float64())
     return (
         np.abs(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
         if _is_number(column.type)
         else None
     )
+
+
+def _mostly(values: Any, low: int, high: int) -> bool:
+    """Whether most of the values that are there lie between the two."""
+    inside = ((values >= low) & (values <= high)).sum()
+    return bool(inside and 2 * inside >= (values >= 0).sum())
+
+
+def _two_numbers(column: "pa.Array") -> tuple[Any, Any] | None:
+    """Texts with two whole numbers each, as two columns; None: most hold something else."""
+    if not pa.types.is_string(column.type):
+        return None
+    encoded = column.dictionary_encode()
+    found = [_TWO.fullmatch(text) for text in encoded.dictionary.to_pylist()]
+    if 2 * sum(map(bool, found)) < len(found) or not any(found):
+        return None
+    values = [(int(m[1]), int(m[2])) if m is not None else (-1, -1) for m in found]
+    table = np.array([*values, (-1, -1)], np.int64)  # the last stands for no value
+    rows = table[encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)]
+    return rows[:, 0], rows[:, 1]
 
 
 def _groups(value: Any, *, bounds: bool) -> Iterator[list[str]]:

@@ -354,6 +354,18 @@ class Places:
             found |= there & (self._tiles[zoom][at] == packed)
         return found
 
+    def tiled(self, zoom: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(the columns, the rows) of the tiles that positions lie in, from the least to the
+        greatest; the rows counted from the north and from the south. None of coarse ones.
+        """
+        if not len(self) or not self._least_zoom <= zoom <= ZOOMS:
+            return [], []
+        column, row = (
+            (int(n.min()), int(n.max())) for n in _tile_numbers(self.lat, self.lng, zoom)
+        )
+        last = (1 << zoom) - 1
+        return [column], [row, (last - row[1], last - row[0])]
+
     @cached_property
     def _least_zoom(self) -> int:
         return math.ceil(math.log2(360 / (2 * self.coarsest)))
