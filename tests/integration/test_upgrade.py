@@ -78,7 +78,11 @@ def test_references_that_run_something_move_into_the_table_of_kfm_yml(
         (older / "kfm.yml").read_text() + "credentials:\n  other: env:OTHER\n"
     )
     assert kfm("dataset", "check", "birds").code == 2
-    (older / "data/registry/odd.yml").write_text("- no mapping\n")
+    odd = older / "data/registry/odd.yml"
+    odd.write_text("- no mapping\n")
+    said = kfm("upgrade")
+    assert said.code == 2 and "odd.yml: Expected `object`, got `array`" in said.err
+    odd.unlink()
     assert kfm("upgrade").code == 0
     assert kfm("dataset", "check", "birds").code == 0
     config = (older / "kfm.yml").read_text()
