@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.evidence.receipts import _tool_versions, pretty
 from kfm.jobs import JOB_MODULES, module_of
@@ -281,7 +282,7 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
             transforms=result.transforms or ({"id": kind.name, "version": "1"},),
             policy_decisions=result.decisions,
             files=result.files,
-            **{k: v for k, v in world.facts().items() if k == "git_sha"},
+            git_sha=world.facts().get("git_sha", UNSET),
         ),
         request_reason=without_emitter(job.reason),
         errors=(
@@ -290,7 +291,8 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
             else ()
         ),
         parameters=msgspec.to_builtins(ctx.parameters),
-        **{"correlation_id": ctx.correlation_id, **world.marks},
+        correlation_id=world.marks.get("correlation_id", ctx.correlation_id),
+        dry_run=world.marks.get("dry_run", False),
     )
     path = receipt_path(ctx.run_id, started, job.job_type)
     content = pretty(receipt)

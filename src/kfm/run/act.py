@@ -3,7 +3,6 @@ is.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from kfm.channel.chain import Channel
 from kfm.evidence.acts import drop, intend, settle
@@ -11,6 +10,7 @@ from kfm.evidence.append_times import check_clock
 from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.projection import project
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, Kind, Lift
 from kfm.model.errors import IntegrityError
 from kfm.model.ledger import Generation
@@ -22,7 +22,7 @@ __all__ = ["Choice", "append_act", "check_whole", "void"]
 
 
 # version id, its digest, suppression rules
-Choice = tuple[str | None, str | None, list[dict[str, Any]]]
+Choice = tuple[str | None, str | None, list[Json]]
 
 
 def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:

@@ -6,7 +6,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -16,6 +15,7 @@ from kfm.connectors.operations import Acquire, Catalogue
 from kfm.evidence.captures import RESERVED
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.run.answers import Limits, say_odd, with_type_checked
 from kfm.run.file_end import Ending
@@ -107,13 +107,13 @@ def ask_upstream(
     return found
 
 
-def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> Any:
+def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> object:
     """What a catalogue offers, as plain values; read in the child."""
     hosts = tuple(sorted({parse_url(url).host, *(h.lower() for h in more_hosts)}))
     trouble: list[KfmError] = []
     with world.data.scratch() as scratch:
 
-        def serve(_: dict[str, Any]) -> dict[str, Any]:
+        def serve(_: Json) -> Json:
             into = scratch / "catalogue.json"
             request = FetchRequest(
                 url=url, hosts=hosts, accept="application/json", max_bytes=64 << 20
@@ -162,7 +162,7 @@ class _Desk:
         # why the last request failed, in our own words and with our own exit code
         self.trouble: KfmError | None = None
 
-    def serve(self, message: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, message: Json) -> Json:
         """One request, or several at once."""
         wanted = message.get("items") or [message]
         try:
@@ -182,7 +182,7 @@ class _Desk:
         copies = [str(copied(path, self._given / path.name)) for path, _ in paths]
         return {"path": copies[0]} if "items" not in message else {"paths": copies}
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Json) -> None:
         """What the code says on the way."""
         if (
             event.get("op") == "log"
@@ -209,7 +209,7 @@ class _Desk:
             )
         self._names.add(name.casefold())
 
-    def _get(self, item: dict[str, Any]) -> tuple[Path, Fetched]:
+    def _get(self, item: Json) -> tuple[Path, Fetched]:
         source, url = self._target.entry.source, str(item["url"])
         # What a page names is not what a person registered: a reference in it is never resolved,
         # and headers go to the registered host only.
@@ -250,7 +250,7 @@ class _Desk:
             return into, self._found.ending.checked(str(item["name"]), into, answer, again)
         return into, answer
 
-    def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:
+    def _note(self, item: Json, path: Path, answer: Fetched) -> None:
         name = str(item["name"])
         if item.get("keep", True):
             self._found.files[name] = path

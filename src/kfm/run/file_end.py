@@ -4,12 +4,12 @@ cut off.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.connectors.base import LINES, Refusal, ends_open, refusal_of_cut
 from kfm.fetch.base import Fetched
+from kfm.model.canonical import Json
 from kfm.model.dataset import Source
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import capture_folder
@@ -84,7 +84,7 @@ class Ending:
             lambda tx: tx.runs.committed(target.dataset_id, target.partition, _LOOKED_AT)
         )
         for row in rows:
-            sources: list[dict[str, Any]] = msgspec.json.decode(row.source_metadata)
+            sources: list[Json] = msgspec.json.decode(row.source_metadata)
             found = next(
                 (s for s in sources if s.get("source_id") == source_id and s.get("digest")), None
             )
@@ -92,7 +92,7 @@ class Ending:
                 return not found.get(OPEN) and not self._kept_open(row, sources, source_id)
         return None
 
-    def _kept_open(self, row: LedgerRow, sources: list[dict[str, Any]], source_id: str) -> bool:
+    def _kept_open(self, row: LedgerRow, sources: list[Json], source_id: str) -> bool:
         """What the bytes themselves say, where they are still here in plain: captures of earlier
         versions carry no mark.
         """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -26,6 +26,7 @@ from kfm.connectors.base import (
 from kfm.connectors.operations import Chain, Govern, Join, Search, Twin
 from kfm.judge.release import govern_job
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column, DatasetEntry, Release
 from kfm.model.errors import KfmError
 from kfm.model.labels import explains
@@ -72,7 +73,7 @@ def look_for_leaks(
     world: World,
     target: Target,
     inputs: Inputs,
-    rules: tuple[dict[str, Any], ...],
+    rules: tuple[Json, ...],
     *,
     merge: Merge,
     render: Render,
@@ -221,7 +222,7 @@ class _Made(NamedTuple):
 
     table: Path
     result: TransformResult
-    said: list[Any]
+    said: list[Json]
 
 
 class _Build:
@@ -231,7 +232,7 @@ class _Build:
         self,
         world: World,
         target: Target,
-        rules: tuple[dict[str, Any], ...],
+        rules: tuple[Json, ...],
         render: Render,
         before: Path | None = None,
     ) -> None:
@@ -245,7 +246,7 @@ class _Build:
 
     def precise(self, given: Inputs, scratch: Path) -> _Made:
         """The records, by connector code where there is any."""
-        out, said = room(scratch, "precise"), list[Any]()
+        out, said = room(scratch, "precise"), list[Json]()
         result = self._world.transform(transform_job(self._target, given), out, _hearing(said))
         return _Made(out / result.artifact, result, said)
 
@@ -316,7 +317,7 @@ class _Build:
         """The public side of a twin. Where no connector code has to be kept from knowing the
         original, one child makes all of it.
         """
-        target, said, join = self._target, list[Any](), self._target.entry.source.kind == "join"
+        target, said, join = self._target, list[Json](), self._target.entry.source.kind == "join"
         schema = (
             tuple(c for c in made.result.schema if c.type in ("geometry", "json")) if join else None
         )
@@ -484,8 +485,8 @@ def _told(dataset_id: str, found: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _hearing(said: list[Any]) -> Callable[[dict[str, Any]], None]:
-    def hear(event: dict[str, Any]) -> None:
+def _hearing(said: list[Json]) -> Callable[[Json], None]:
+    def hear(event: Json) -> None:
         # that one names a process
         if event.get("op") in ("log", "output") and event.get("event") != "child.start":
             said.append(event)
@@ -551,7 +552,7 @@ def compare(own: Side, twin: Side) -> list[dict[str, str]]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return msgspec.to_builtins(value, str_keys=True)
 
 

@@ -4,7 +4,6 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import expand_url, host_of
 from kfm.keys.commitments import SEALED, Veil
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, IntegrityError, StepFailed
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
@@ -45,7 +45,7 @@ class Captured:
     """What one look at upstream brought: files in scratch, or the word that nothing changed."""
 
     # {source_id, source_url, etag, digest, size, content_type, attempts}, as they are written down
-    sources: tuple[dict[str, Any], ...]
+    sources: tuple[Json, ...]
     files: dict[str, Path]  # name in the capture -> file
     input_hash: str
     key: str
@@ -159,7 +159,7 @@ def _covered(world: World, target: Target, captured: Captured, key: HeadKey | No
 _UNSAID = {"size": 0, "last_modified": None}
 
 
-def covered_source(world: World, veil: Veil, source: dict[str, Any]) -> dict[str, Any]:
+def covered_source(world: World, veil: Veil, source: Json) -> Json:
     found = {**source, **_UNSAID, "etag": veil.cover(source["etag"]) if source["etag"] else ""}
     if found["digest"]:
         found["digest"] = world.stand_in(veil.dataset_id, found["digest"])
@@ -387,7 +387,7 @@ def _captured(
     )
 
 
-def _source(source_id: str, url: str, etag: str, answer: Fetched) -> dict[str, Any]:
+def _source(source_id: str, url: str, etag: str, answer: Fetched) -> Json:
     return {
         "source_id": source_id,
         "source_url": url,
@@ -474,7 +474,7 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
     )
 
 
-def _refused(world: World, row: LedgerRow, told: Any) -> CaptureRefused:
+def _refused(world: World, row: LedgerRow, told: object) -> CaptureRefused:
     found = (
         msgspec.json.decode(world.veil(row.dataset_id).uncover(told))
         if isinstance(told, str)

@@ -5,7 +5,6 @@ kept.
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -16,6 +15,7 @@ from kfm.evidence.captures import capture_files, parse_checksums, render_raw
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
+from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.journal import Captured as CaptureKept
 from kfm.model.journal import PartDone, Replays, Stored, Transforming
@@ -24,6 +24,7 @@ from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
 from kfm.run.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.work import Reached, Work
+from kfm.world.publisher.base import Publisher
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
@@ -74,7 +75,7 @@ def make_part(
     return result
 
 
-def _untold(work: Work, part: PartDone) -> dict[str, Any]:
+def _untold(work: Work, part: PartDone) -> Json:
     """What the ledger says of private records: that there are some. Their counts are in the
     journal, which is sealed.
     """
@@ -136,7 +137,7 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
     )
 
 
-def _progress(work: Work, event: dict[str, Any]) -> None:
+def _progress(work: Work, event: Json) -> None:
     if event.get("op") == "log" and event.get("event") != "child.start" and not work.private:
         work.log.say(f"connector.{event.get('event')}", stage="transform", said=event.get("fields"))
     if work.world.echo is not None:
@@ -286,7 +287,9 @@ def _store_part(
     )
 
 
-def _store_companions(work: Work, result: TransformResult, out: Path, publisher: Any) -> Stored:
+def _store_companions(
+    work: Work, result: TransformResult, out: Path, publisher: Publisher
+) -> Stored:
     """The files that belong to the table, beside it; nothing but a table can be released by rule,
     so nothing private has them.
     """
@@ -338,7 +341,7 @@ def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:
     )
 
 
-def part_fields(part: PartDone, row: LedgerRow) -> dict[str, Any]:
+def part_fields(part: PartDone, row: LedgerRow) -> Json:
     """What the ledger says of a part."""
     stamp = part.result.stamp
     said = (

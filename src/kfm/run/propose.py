@@ -26,7 +26,7 @@ from kfm.run.nothing_new import keep_records, nothing_new
 from kfm.run.tables import Tables
 from kfm.run.work import Work
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome, table_rows
+from kfm.world.outcome import Numbers, Outcome, table_rows
 
 __all__ = ["judgement", "propose", "write_proposal"]
 
@@ -212,11 +212,11 @@ def _told(
     )
 
 
-def _numbers(work: Work, row: LedgerRow, tables: Tables, proposal: int) -> dict[str, object]:
+def _numbers(work: Work, row: LedgerRow, tables: Tables, proposal: int) -> Numbers:
     """What an outcome counts; of private records nothing is told."""
     judged = work.wal.payload("assemble", Assembled) if work.wal is not None else None
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
-    numbers: dict[str, object] = {
+    numbers: Numbers = {
         "proposal": proposal,
         "rows": (
             0 if work.private and tables.released is None else table_rows(rows, row.partition)
@@ -239,7 +239,7 @@ def _proposed(
     verdicts: Sequence[Verdict],
     proposal: int,
     waits: int,
-    numbers: Mapping[str, object],
+    numbers: Numbers,
 ) -> Outcome:
     asked = [r for v in verdicts for r in v.review]
     why = _why(work, asked, waits) if waits else ""

@@ -47,12 +47,13 @@ def _staged(work: Work, result: TransformResult) -> Outcome:
     with work.world.ended():
         work.close_log("STAGED", "")
         finish(work.world, row.run_id)
-    numbers = {
-        "rows_read": row.rows_read,
-        "rows_written": row.rows_written,
-        "quarantined": result.books.quarantined,
-    }
-    return work.outcome("STAGED", names=f"backfill {row.backfill}", **numbers)
+    return work.outcome(
+        "STAGED",
+        names=f"backfill {row.backfill}",
+        rows_read=row.rows_read,
+        rows_written=row.rows_written,
+        quarantined=result.books.quarantined,
+    )
 
 
 def tell_noop(work: Work, noop: Noop) -> Outcome:

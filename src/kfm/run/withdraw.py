@@ -4,7 +4,6 @@ undoing of that.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,9 +19,11 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
+from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import statement
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
+from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.clock import rfc3339
 from kfm.model.content import EVERYTHING
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 # may a version be shown, on the policy and labels of now?
-Judge = Callable[[World, Generation, dict[str, Any]], bool]
+Judge = Callable[[World, Generation, Json], bool]
 
 
 def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
@@ -61,7 +62,7 @@ def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> Gene
 
 
 def withdraw_whole(
-    world: World, dataset_id: str, partition: str | None, reason: str, **said: Any
+    world: World, dataset_id: str, partition: str | None, reason: str, **said: object
 ) -> GenerationPredicate:
     """Append a generation without a partition, or without anything; whatever comes under that name
     later stays out too.
@@ -78,13 +79,13 @@ def withdraw_whole(
 def withdraw_rule(
     world: World,
     dataset_id: str,
-    rule: dict[str, Any],
+    rule: Json,
     reason: str,
     judge: Judge,
     heard: Callable[[int], None] | None = None,
     *,
     sources: bool = False,
-    **said: Any,
+    **said: object,
 ) -> GenerationPredicate:
     """Append a generation without the records a rule names. The rule lies on the restricted side;
     the generation carries a commitment to it, so that the withdrawal does not tell what it
@@ -107,7 +108,7 @@ def lift(
     world: World,
     dataset_id: str,
     generation: int,
-    signer: Any,
+    signer: PersonKey,
     reason: str,
     check: Callable[[Generation], None] | None = None,
 ) -> GenerationPredicate:
@@ -208,7 +209,7 @@ def _without(world: World, dataset_id: str, head: Generation, partition: str) ->
 
 
 def _without_name(
-    world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]
+    world: World, dataset_id: str, head: Generation, partition: str | None, said: Json
 ) -> Choice:
     if head.version_id is None or (partition is not None and partition not in head.partitions):
         raise _nothing(dataset_id, f" for partition {partition!r}" if partition is not None else "")
@@ -252,10 +253,10 @@ def _by_rule(
     world: World,
     dataset_id: str,
     head: Generation,
-    rule: dict[str, Any],
+    rule: Json,
     judge: Judge,
     heard: Callable[[int], None] | None,
-    said: dict[str, Any],
+    said: Json,
 ) -> Choice:
     entry = world.registry(dataset_id)
     if head.version_id is None or entry is None or world.vaults is None:
@@ -324,8 +325,8 @@ def _by_rule(
 
 def _check_fits(
     dataset_id: str,
-    rule: dict[str, Any],
-    earlier: Sequence[dict[str, Any]],
+    rule: Json,
+    earlier: Sequence[Json],
     found: Iterable[TransformResult],
     *,
     erased: bool,
@@ -353,14 +354,14 @@ def _check_fits(
     )
 
 
-def _told(rule: dict[str, Any]) -> str:
+def _told(rule: Json) -> str:
     """What a rule looks for, in words."""
     if "area" in rule:
         return f"lies in {','.join(f'{number:g}' for number in rule['area'])}"
     return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
 
 
-def derived_candidate(world: World, facts: dict[str, Any]) -> Candidate:
+def derived_candidate(world: World, facts: Json) -> Candidate:
     """What is left, in the shape of a candidate."""
     full = ids.version_digest(
         {p: a["digest"] for p, a in facts["artifacts"].items()},
@@ -376,9 +377,7 @@ def derived_candidate(world: World, facts: dict[str, Any]) -> Candidate:
     return msgspec.convert({**facts, **said}, Candidate)
 
 
-def derived(
-    world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]
-) -> tuple[str, str]:
+def derived(world: World, head: Generation, facts: Json, precise: Json) -> tuple[str, str]:
     """Write a version that no run made: the tables that are left, with records, PROV and checksums
     of its own.
     """

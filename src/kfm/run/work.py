@@ -4,7 +4,7 @@ assembles shares it.
 
 from collections.abc import Callable, Generator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import msgspec
 
@@ -14,6 +14,7 @@ from kfm.evidence.quarantine import keep_capture
 from kfm.evidence.receipts import finish
 from kfm.evidence.run_end import close_log, idempotency_state
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
 from kfm.model.interrupts import finishing
@@ -24,7 +25,7 @@ from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row
 from kfm.run.look import Captured
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
+from kfm.world.outcome import Outcome, Told
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World
@@ -188,7 +189,7 @@ class Work:
         )
 
     # ---- endings ---------------------------------------------------------------------------------
-    def outcome(self, state: str, why: str = "", /, **more: Any) -> Outcome:
+    def outcome(self, state: str, why: str = "", /, **more: Unpack[Told]) -> Outcome:
         row = self.row
         return Outcome(
             dataset_id=self.target.dataset_id,
@@ -220,7 +221,7 @@ class Work:
             )
         now = rfc3339(world.clock.now())
         wal, captured = self.wal, self.captured
-        detail: dict[str, Any] = getattr(error, "detail", {})
+        detail: Json = getattr(error, "detail", {})
         code = getattr(error, "code", type(error).__name__)
         # what code or rows say about private records stays so
         sealed = self.private and isinstance(error, Quarantined | ConnectorFailed)
@@ -330,7 +331,7 @@ class Work:
             "FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy
         )
 
-    def close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
+    def close_log(self, state: str, reason: str, level: str = "info", **fields: object) -> None:
         target, captured = self.target, self.captured
         url = canonical_url_of(target.sources[0]["url"])
         found = idempotency_state(

@@ -34,7 +34,7 @@ from kfm.world.publisher.base import Publisher
 from kfm.world.publisher.local import LocalPublisher
 from kfm.world.publisher.noop import NoopPublisher
 from kfm.world.target import family_of
-from kfm.world.world import World
+from kfm.world.world import Facts, World
 from kfm.zones.base import Zone
 from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
@@ -106,9 +106,9 @@ def _evaluator(workspace: Workspace) -> Evaluator:
 
 
 # ---- the world -----------------------------------------------------------------------------------
-def _facts(workspace: Path) -> Callable[[], dict[str, str | None]]:
+def _facts(workspace: Path) -> Callable[[], Facts]:
     @cache
-    def facts() -> dict[str, str | None]:
+    def facts() -> Facts:
         return {
             "git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace),
             "image_digest": os.environ.get("KFM_IMAGE_DIGEST"),

@@ -1,10 +1,11 @@
 """How a piece of work ended."""
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 import msgspec
 
-__all__ = ["Outcome", "table_rows"]
+__all__ = ["Numbers", "Outcome", "Told", "table_rows"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,29 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     change: str = ""  # against the version before: `4,996 → 2,124 rows, −57 %`
     warnings: tuple[str, ...] = ()  # oddities that are no reason to refuse anything
+
+
+class Numbers(TypedDict, total=False):
+    """What an ending counts, and what was noticed: members of an `Outcome`."""
+
+    rows: int
+    rows_read: int
+    rows_written: int
+    quarantined: int
+    proposal: int | None
+    change: str
+    warnings: tuple[str, ...]
+
+
+class Told(Numbers, total=False):
+    """What an ending says besides its state and reason."""
+
+    exit_code: int
+    names: str
+    version_id: str | None
+    generation: int | None
+    reasons: tuple[dict[str, str], ...]
+    remedy: str
 
 
 def table_rows(rows: Mapping[str, int], partition: str) -> int:

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock, rfc3339
 from kfm.model.ids import new_run_id
 from kfm.model.masking import masked
 from kfm.model.paths import run_folder
 from kfm.zones.base import Zone
 
-__all__ = ["RunLog", "mask"]
+__all__ = ["Marks", "RunLog", "mask"]
 
 _HARMLESS = frozenset(
     (
@@ -59,6 +60,13 @@ def mask(text: str, private: Mapping[str, str]) -> str:
     return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", masked(text)))
 
 
+class Marks(TypedDict, total=False):
+    """What every line, report and receipt of a process says beside its facts."""
+
+    dry_run: bool
+    correlation_id: str  # of all work of one cause
+
+
 class RunLog:
     """Writes JSON lines into `work/<id>/runs/<run_id>/artifacts/`; keeps them in memory until the
     run has a name.
@@ -70,15 +78,16 @@ class RunLog:
         clock: Clock,
         dataset_id: str,
         *,
-        marks: Mapping[str, Any],
+        marks: Marks,
         private: Mapping[str, str],
-        echo: Callable[[dict[str, Any]], None] | None = None,
+        echo: Callable[[Json], None] | None = None,
         withheld: bool = False,
     ) -> None:
         self._zone, self._clock, self.dataset_id = zone, clock, dataset_id
         self._withheld = withheld  # of private inputs no digest, count, size or time is said aloud
-        self._marks, self._private, self._echo = dict(marks), private, echo
-        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._marks: Json = {**marks}
+        self._private, self._echo = private, echo
+        self._waiting: list[tuple[str, Json]] = []
         self.run_id = ""
         self._seq = 0
 
@@ -93,13 +102,13 @@ class RunLog:
         if self._zone.exists(trace):  # a resumed run: the sequence goes on
             self._seq = self._zone.read(trace).count(b"\n")
         waiting, self._waiting = self._waiting, []
-        batches: dict[str, list[dict[str, Any]]] = {}
+        batches: dict[str, list[Json]] = {}
         for file, line in waiting:
             batches.setdefault(file, []).append(line)
         for file, lines in batches.items():
             self._append(file, lines)
 
-    def _append(self, file: str, lines: list[dict[str, Any]]) -> None:
+    def _append(self, file: str, lines: list[Json]) -> None:
         text = "".join(
             mask(msgspec.json.encode({"run_id": self.run_id, **line}).decode(), self._private)
             + "\n"
@@ -107,15 +116,15 @@ class RunLog:
         )
         self._zone.append(f"{self.folder}/artifacts/{file}", text.encode())
 
-    def _write(self, file: str, line: dict[str, Any]) -> None:
+    def _write(self, file: str, line: Json) -> None:
         if self.run_id:
             self._append(file, [line])
         else:
             self._waiting.append((file, line))
 
-    def say(self, event: str, *, stage: str, level: str = "info", **fields: Any) -> None:
+    def say(self, event: str, *, stage: str, level: str = "info", **fields: object) -> None:
         """One line of run.jsonl: a `noun.verb` name, facts as fields."""
-        line = {
+        line: Json = {
             "ts": rfc3339(self._clock.now()),
             "level": level,
             "event": event,
@@ -129,7 +138,7 @@ class RunLog:
         if self._echo is not None:
             self._echo({"run_id": self.run_id, **line})
 
-    def event(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def event(self, name: str, payload: Mapping[str, object]) -> Json:
         """One telemetry event; its id joins it to the publisher's trace."""
         line = {
             "event_id": str(new_run_id()),
@@ -141,7 +150,7 @@ class RunLog:
         self._write("event_log.jsonl", line)
         return line
 
-    def trace(self, call: dict[str, Any]) -> None:
+    def trace(self, call: Json) -> None:
         self._seq += 1
         if self._withheld:
             call = {k: v for k, v in call.items() if k != "size"}
@@ -149,7 +158,7 @@ class RunLog:
             "publisher_trace.jsonl", {"seq": self._seq, "ts": rfc3339(self._clock.now()), **call}
         )
 
-    def idempotency(self, state: Mapping[str, Any]) -> None:
+    def idempotency(self, state: Mapping[str, object]) -> None:
         """The key and what became of it; rendered again when that changes."""
         text = mask(
             msgspec.json.format(msgspec.json.encode({**state, **self._marks}), indent=2).decode(),

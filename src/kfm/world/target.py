@@ -4,9 +4,9 @@ from its entry.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kfm.model import canonical, ids
+from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column, DatasetEntry, spelled
 from kfm.model.kinds import kind_of
@@ -40,7 +40,7 @@ class Target:
     # which files there are follows from answers: `acquire` of the connector or of the source kind
     # asks for them
     asks: bool = False
-    mapping: dict[str, Any] = field(default_factory=dict)  # mapping.yml
+    mapping: Json = field(default_factory=dict)  # mapping.yml
     # people's corrections: digest of a record -> column -> text
     fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)
     # instead of the registry's, for a capture that a person accepted
@@ -48,7 +48,7 @@ class Target:
     again: Again | None = None
     # when the capture that is worked on was made, as its run recorded it; part of no hash
     captured_at: str = ""
-    spec: dict[str, Any] = field(default_factory=dict)
+    spec: Json = field(default_factory=dict)
     spec_hash: str = ""
     transform_hash: str = ""
     trigger: str = "manual"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 from kfm.channel.chain import Channel
 from kfm.connectors.base import TransformResult
@@ -14,6 +14,7 @@ from kfm.fetch.base import Fetcher
 from kfm.keys.commitments import SEALED, Vaults, Veil
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import canonical, ids, labels
+from kfm.model.canonical import Json
 from kfm.model.clock import Clock
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, UsageError
@@ -24,22 +25,29 @@ from kfm.store.base import Store, Token
 from kfm.world.outcome import Outcome
 from kfm.world.publisher.base import Publisher
 from kfm.world.publisher.trace import TracePublisher
-from kfm.world.run_log import RunLog
+from kfm.world.run_log import Marks, RunLog
 from kfm.world.target import family_of
 from kfm.zones.base import Zone
 
-__all__ = ["AlreadyStaged", "PartsGone", "World"]
+__all__ = ["AlreadyStaged", "Facts", "PartsGone", "World"]
 
-Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
+Transform = Callable[[TransformJob, Path, Callable[[Json], None] | None], TransformResult]
 Acquire = Callable[
     [
         TransformJob,
         Path,
-        Callable[[dict[str, Any]], dict[str, Any]],
-        Callable[[dict[str, Any]], None],
+        Callable[[Json], Json],
+        Callable[[Json], None],
     ],
     TransformResult,
 ]
+
+
+class Facts(TypedDict, total=False):
+    """What receipts say of the code that ran."""
+
+    git_sha: str | None
+    image_digest: str | None
 
 
 class Heart(Protocol):
@@ -67,7 +75,7 @@ def _key_of(path: str) -> str:
     return f"{dataset_id}.rules" if (zone, kind) == ("work", "withdrawals") else dataset_id
 
 
-def _no_acquire(*_: Any) -> TransformResult:
+def _no_acquire(*_: object) -> TransformResult:
     raise UsageError(
         "This world cannot ask.",
         expected="a child process to run acquire() in",
@@ -95,10 +103,10 @@ class World:
     holder: str = "kfm"
     vaults: Vaults | None = None  # None: nothing here is private
     policy: Evaluator | None = None  # None: the policy gate, where there is one, denies
-    marks: Mapping[str, Any] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
     private: Mapping[str, str] = field(default_factory=dict)
-    echo: Callable[[dict[str, Any]], None] | None = None
-    facts: Callable[[], Mapping[str, Any]] = dict  # git_sha, image_digest
+    echo: Callable[[Json], None] | None = None
+    facts: Callable[[], Facts] = Facts
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
     follows: bool = False  # a new version puts the jobs that follow from it
@@ -106,7 +114,7 @@ class World:
     clock_ok: bool = False
     propose_only: bool = False  # what needs nobody's approval waits all the same
     # a zone in a folder outside the workspace: a backup
-    elsewhere: Callable[[Path], Any] | None = None
+    elsewhere: Callable[[Path], Zone] | None = None
     acquire: Acquire = _no_acquire
     # around many transforms: the child starts faster
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -116,7 +124,7 @@ class World:
         default_factory=contextlib.ExitStack
     )  # folders for what is opened to be looked at, as long as this is
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
-    trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
+    trace: Callable[[Publisher, RunLog, Mapping[str, object]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
     )
 

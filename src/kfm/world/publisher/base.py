@@ -4,7 +4,7 @@ run's own folder.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 __all__ = ["Publisher"]
 
@@ -17,7 +17,7 @@ class Publisher(Protocol):
     def write_file(self, path: str, content: bytes | Path) -> str:
         """Make `content` durable under `path`, once; returns its digest."""
 
-    def emit_event(self, name: str, payload: Mapping[str, Any]) -> None:
+    def emit_event(self, name: str, payload: Mapping[str, object]) -> None:
         """Tell telemetry; may be lost."""
 
     def update_metadata(self, key: str, value: bytes) -> None:

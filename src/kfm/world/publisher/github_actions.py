@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kfm.model import canonical
 from kfm.model.ids import new_run_id
@@ -33,7 +32,7 @@ class GithubActionsPublisher:
     def write_file(self, path: str, content: bytes | Path) -> str:
         return self._inner.write_file(path, content)
 
-    def emit_event(self, name: str, payload: Mapping[str, Any]) -> None:
+    def emit_event(self, name: str, payload: Mapping[str, object]) -> None:
         self._set_output(name.replace(".", "_"), canonical.dumps(dict(payload)).decode())
 
     def update_metadata(self, key: str, value: bytes) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.paths import tagged_path
 from kfm.zones.base import Zone
 
@@ -16,12 +16,12 @@ class LocalPublisher:
 
     def __init__(self, data: Zone, root: Zone) -> None:
         self._data, self._root = data, root
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, Json]] = []
 
     def write_file(self, path: str, content: bytes | Path) -> str:
         return self._data.create_all({path: content})[path].digest
 
-    def emit_event(self, name: str, payload: Mapping[str, Any]) -> None:
+    def emit_event(self, name: str, payload: Mapping[str, object]) -> None:
         self.events.append((name, dict(payload)))
 
     def update_metadata(self, key: str, value: bytes) -> None:

@@ -4,7 +4,6 @@ stays undone.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kfm.world.publisher.local import LocalPublisher
 from kfm.zones.base import Zone
@@ -27,7 +26,7 @@ class NoopPublisher:
 
         return digest(content if isinstance(content, bytes) else content.read_bytes())
 
-    def emit_event(self, name: str, payload: Mapping[str, Any]) -> None:
+    def emit_event(self, name: str, payload: Mapping[str, object]) -> None:
         return None
 
     def update_metadata(self, key: str, value: bytes) -> None:

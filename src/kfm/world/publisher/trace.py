@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from kfm.model.canonical import Json
 from kfm.model.ids import digest
 from kfm.world.publisher.base import Publisher
 
@@ -16,11 +16,11 @@ class TracePublisher:
     """
 
     def __init__(
-        self, inner: Publisher, record: Callable[[dict[str, Any]], None], marks: Mapping[str, Any]
+        self, inner: Publisher, record: Callable[[Json], None], marks: Mapping[str, object]
     ) -> None:
         self._inner, self._record, self._marks = inner, record, dict(marks)
 
-    def _note(self, call: str, **fields: Any) -> None:
+    def _note(self, call: str, **fields: object) -> None:
         self._record({"call": call, **fields, **self._marks})
 
     def write_file(self, path: str, content: bytes | Path) -> str:
@@ -28,7 +28,7 @@ class TracePublisher:
         self._note("write_file", path=path, size=size)
         return self._inner.write_file(path, content)
 
-    def emit_event(self, name: str, payload: Mapping[str, Any]) -> None:
+    def emit_event(self, name: str, payload: Mapping[str, object]) -> None:
         self._note("emit_event", name=name, event_id=payload.get("event_id"))
         self._inner.emit_event(name, payload)
 
