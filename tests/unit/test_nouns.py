@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from kfm.evidence.journal import done_of, payload_of
+from kfm.evidence.version_records import placed, read_facts, version_facts
 from kfm.keys.commitments import OPEN
 from kfm.model import canonical
 from kfm.model.candidate import Candidate
-from kfm.model.errors import IntegrityError
+from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.journal import (
     Appending,
     Assembled,
@@ -30,6 +31,7 @@ from kfm.model.journal import (
 )
 from kfm.model.ledger import WalRecord
 from kfm.model.proposal import Proposal
+from kfm.zones.local import LocalZone
 
 # {what, text}: of runs of public, private, partitioned and failed datasets
 RECORDED = Path(__file__).parents[1] / "fixtures" / "nouns.jsonl"
@@ -94,6 +96,34 @@ def test_every_candidate_and_proposal_is_written_back_byte_for_byte() -> None:
         assert (
             msgspec.convert(canonical.loads(text.encode()), kinds[what]).written().decode() == text
         )
+
+
+FACTS = (
+    b'{"artifacts":{"t.parquet":{"digest":"sha256:1","release":"sha256:2","rows":2,"size":7}},'
+    b'"bbox":[-100,37.5,-95,40],"content_id":"sha256:4","dataset_id":"trees","h3_resolution":null,'
+    b'"interval":["2026-01-01","2026-01-02"],"profile":{"id":{"max":"b","min":"a","nulls":0}},'
+    b'"schema":[{"name":"id","nullable":true,"type":"string","unit":null},{"min":0,"name":"height",'
+    b'"nullable":true,"sentinels":[-1],"type":"number","unit":"m"}],"steps":[{"columns":["id"],'
+    b'"step":"show"}],"transform_hash":"t","updater_version":"1.0.0","version_digest":"d",'
+    b'"version_id":"v1"}'
+)
+
+
+def test_the_facts_of_a_version_are_read_and_written_back_byte_for_byte(tmp_path: Path) -> None:
+    zone, path = LocalZone(tmp_path), "processed/trees/v1/version.json"
+    for raw in (FACTS, FACTS.replace(b'"profile"', b'"origin":["sample"],"profile"')):
+        zone.replace(path, raw)
+        facts = read_facts(zone, "trees", "v1")
+        lies = placed(facts, "trees", "v1")
+        assert lies["t.parquet"]["from"] == "processed/trees/v1/t.parquet" and facts.rows == 2
+        made = Candidate(**{**msgspec.structs.asdict(facts), "artifacts": lies})
+        assert canonical.dumps(msgspec.to_builtins(version_facts(made))) == raw
+    zone.replace(path, FACTS.replace(b'"rows":2', b'"rows":2}},"schema":{"x":{"y":2'))
+    with pytest.raises(KfmError):  # a member twice
+        read_facts(zone, "trees", "v1")
+    zone.replace(path, FACTS.replace(b'"t",', b"7,"))
+    with pytest.raises(IntegrityError, match=r"version\.json is damaged"):
+        read_facts(zone, "trees", "v1")
 
 
 def test_only_a_step_that_is_done_says_what_it_did() -> None:

@@ -19,7 +19,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
 from kfm.model.canonical import Json
-from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.looks import shown_looks
@@ -227,7 +227,7 @@ def _schema(workspace: Workspace, args: Namespace) -> int:
         head = world.store.transaction(lambda tx: world.channel(entry.dataset_id).head(tx))
         columns = entry.schema
         if not columns and head.version_id is not None:
-            columns = msgspec.convert(columns_of(world, entry.dataset_id), tuple[Column, ...])
+            columns = columns_of(world, entry.dataset_id)
         private = world.is_private(entry.dataset_id) or entry.release is not None
     if not columns:
         raise UsageError(

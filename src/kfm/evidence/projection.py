@@ -12,7 +12,6 @@ from kfm.evidence.acts import erasing, settle
 from kfm.evidence.receipts import finish
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_listing
 from kfm.model import canonical
-from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.ledger import Generation, LedgerRow
@@ -127,18 +126,7 @@ def shown_version(
     )
     previous = previous_versions(world, dataset_id, str(head.version_id), known, told)
     if head.version_id is None:
-        blank: Json = {
-            "version_id": None,
-            "version_digest": None,
-            "artifacts": {},
-            "schema": [],
-            "bbox": None,
-            "interval": None,
-            "steps": [],
-        }
-        return describe(
-            entry, {**blank, "h3_resolution": None}, generation=head.generation, previous=previous
-        )
+        return describe(entry, None, generation=head.generation, previous=previous)
     row = _maker(world, head)
     _, records = version_listing(world.data, dataset_id, head.version_id)
     return describe(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.catalog.base import Artifact, Described
 from kfm.catalog.dcat import version_dcat
@@ -12,10 +13,12 @@ from kfm.evidence.captures import parse_checksums
 from kfm.evidence.removed import removed_versions
 from kfm.keys.attest import provenance
 from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate
+from kfm.model.candidate import Candidate, VersionFacts
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import IntegrityError
+from kfm.model.journal import Stored
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import version_path
 from kfm.model.version import ATTESTATION, is_record
@@ -26,6 +29,7 @@ __all__ = [
     "derived_prov",
     "describe",
     "origin_of",
+    "placed",
     "previous_versions",
     "prov_record",
     "read_facts",
@@ -34,10 +38,6 @@ __all__ = [
     "version_records",
 ]
 
-_FACTS = (
-    "dataset_id", "version_id", "version_digest", "transform_hash", "updater_version", "artifacts", "schema", "profile", "bbox", "interval",
-    "steps", "h3_resolution", "content_id",
-)  # fmt: skip
 _MEDIA = {".parquet": "application/vnd.apache.parquet", ".json": "application/json"}
 
 
@@ -50,23 +50,37 @@ def version_listing(
     return data, {path: digest for path, digest in listed.items() if path not in data}
 
 
-def version_facts(candidate: Candidate) -> Json:
-    """`version.json`: what a version is, without run, time or anything of an input."""
-    facts = {
-        name: msgspec.to_builtins(getattr(candidate, name))
-        for name in (*_FACTS, *(["origin"] if candidate.origin else []))
-    }
-    facts["artifacts"] = {
+def version_facts(candidate: Candidate) -> VersionFacts:
+    """What a version is that is made of this candidate."""
+    said = {name: getattr(candidate, name) for name in VersionFacts.__struct_fields__}
+    said["artifacts"] = {
         p: {k: a[k] for k in ("digest", "size", "rows", "release")}
         for p, a in candidate.artifacts.items()
     }
-    return facts
+    return VersionFacts(**(said | {"origin": candidate.origin or UNSET}))
 
 
-def read_facts(zone: Zone, dataset_id: str, version_id: str) -> Json:
+def read_facts(zone: Zone, dataset_id: str, version_id: str) -> VersionFacts:
     """The facts of a version that lies in `processed`."""
-    facts: Json = canonical.loads(zone.read(version_path(dataset_id, version_id, "version.json")))
-    return facts
+    path = version_path(dataset_id, version_id, "version.json")
+    try:
+        return msgspec.convert(canonical.loads(zone.read(path)), VersionFacts)
+    except msgspec.ValidationError as error:
+        raise IntegrityError(
+            f"{path} is damaged: {error}.",
+            expected="what a version says of itself",
+            remedy="Restore it from a backup; `kfm verify` lists what is damaged.",
+        ) from error
+
+
+def placed(facts: VersionFacts, dataset_id: str, version_id: str) -> Stored:
+    """The artifacts of a version, each with where it lies: in the folder its facts were read
+    from.
+    """
+    return {
+        path: {**artifact, "from": version_path(dataset_id, version_id, path)}
+        for path, artifact in facts.artifacts.items()
+    }
 
 
 def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
@@ -75,20 +89,22 @@ def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
     """
     if version_id is None or not zone.exists(version_path(dataset_id, version_id, "version.json")):
         return []
-    return list(read_facts(zone, dataset_id, version_id).get("origin", ()))
+    return list(read_facts(zone, dataset_id, version_id).origin or ())
 
 
 def describe(
     entry: DatasetEntry,
-    facts: Json,
+    facts: VersionFacts | None,
     *,
     generation: int | None = None,
     previous: Sequence[str] = (),
     modified: str | None = None,
     records: Mapping[str, str] | None = None,
 ) -> Described:
-    """A version as catalogs show it; everything here is public."""
-    columns = tuple({k: c.get(k) for k in ("name", "type", "unit")} for c in facts["schema"])
+    """A version as catalogs show it, or a dataset that has none; everything here is public."""
+    columns = tuple(
+        {"name": c.name, "type": c.type, "unit": c.unit} for c in (facts.schema if facts else ())
+    )
     return Described(
         dataset_id=entry.dataset_id,
         title=entry.title,
@@ -101,8 +117,8 @@ def describe(
         policy_label=entry.policy_label or "unknown",
         care_label=entry.care_label,
         cadence=entry.cadence,
-        version_id=facts["version_id"],
-        version_digest=facts["version_digest"],
+        version_id=facts.version_id if facts else None,
+        version_digest=facts.version_digest if facts else None,
         generation=generation,
         previous=tuple(previous),
         artifacts=tuple(
@@ -113,15 +129,15 @@ def describe(
                 media_type=_MEDIA.get(path[path.rfind(".") :], "application/octet-stream"),
                 columns=columns,
             )
-            for path, a in sorted(facts["artifacts"].items())
+            for path, a in sorted(facts.artifacts.items() if facts else ())
         ),
         records=dict(records or {}),
-        bbox=tuple(facts["bbox"]) if facts["bbox"] else None,
-        interval=tuple(facts["interval"]) if facts["interval"] else None,
-        steps=tuple(facts["steps"]),
-        h3_resolution=facts["h3_resolution"],
+        bbox=facts.bbox if facts else None,
+        interval=facts.interval if facts else None,
+        steps=facts.steps if facts else (),
+        h3_resolution=facts.h3_resolution if facts else None,
         modified=modified,
-        origin=tuple(facts.get("origin", ())),
+        origin=(facts.origin or ()) if facts else (),
     )
 
 
@@ -133,7 +149,10 @@ def version_records(
     """
     facts = version_facts(candidate)
     described = describe(entry, facts)
-    found = {"version.json": canonical.dumps(facts) + b"\n", "dcat.json": version_dcat(described)}
+    found = {
+        "version.json": canonical.dumps(msgspec.to_builtins(facts)) + b"\n",
+        "dcat.json": version_dcat(described),
+    }
     if described.bbox is not None:
         found["stac.json"] = version_stac(described)
     subjects = candidate.digests | {path: ids.digest(raw) for path, raw in found.items()}

@@ -25,11 +25,11 @@ def taken_away(zone: Zone, dataset_id: str, before: str, left: str, path: str) -
         from kfm.diff.tables import diff_files
 
         old, new = (read_facts(zone, dataset_id, version) for version in (before, left))
-        if any(step.get("step") != "suppress" for step in new.get("steps", ())):
+        if any(step.get("step") != "suppress" for step in new.steps):
             return Compared(
                 not_compared="its rows stand for groups of records, and change with them"
             )
-        more = sorted({c["name"] for c in new["schema"]} - {c["name"] for c in old["schema"]})
+        more = sorted({c.name for c in new.schema} - {c.name for c in old.schema})
         if more:
             return Compared(wrong=f"it has a column that the version before it has not: {more[0]}")
         files = [

@@ -22,6 +22,7 @@ from kfm.judge.release import candidate_of, digest_of, open_table
 from kfm.model.candidate import Candidate
 from kfm.model.canonical import Json
 from kfm.model.content import rules_in
+from kfm.model.dataset import Column
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import dcat_path, version_path
@@ -243,11 +244,10 @@ def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
     return ref
 
 
-def columns_of(world: World, text: str, reader: Reader = NOBODY) -> list[Json]:
+def columns_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Column, ...]:
     """The columns of the version a reference means, as the catalog names them. Raises `Denied`."""
     ref = cited(world, text, reader)
-    found: list[Json] = read_facts(world.data, ref.dataset_id, ref.version_id)["schema"]
-    return found
+    return read_facts(world.data, ref.dataset_id, ref.version_id).schema
 
 
 def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Opened:

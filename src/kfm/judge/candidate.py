@@ -12,7 +12,13 @@ from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.grants import granted
-from kfm.evidence.version_records import describe, previous_versions, read_facts, version_facts
+from kfm.evidence.version_records import (
+    describe,
+    placed,
+    previous_versions,
+    read_facts,
+    version_facts,
+)
 from kfm.judge.permits import permitted
 from kfm.judge.release import is_withheld, release_marks
 from kfm.keys.attest import check_attestation
@@ -134,8 +140,7 @@ def evidence_of(
 
 def _held(world: World, dataset_id: str, version_id: str) -> Before:
     facts = read_facts(world.data, dataset_id, version_id)
-    rows = sum(a.get("rows") or 0 for a in facts["artifacts"].values())
-    return msgspec.convert({**facts, "rows": rows}, Before)
+    return Before(rows=facts.rows, schema=facts.schema, profile=facts.profile)
 
 
 def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[str, ...]:
@@ -342,9 +347,11 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
 def official_candidate(world: World, dataset_id: str, head: Generation) -> Candidate:
     """An official version in the shape of a candidate, from its own records."""
     facts = read_facts(world.data, dataset_id, str(head.version_id))
-    for path, artifact in facts["artifacts"].items():
-        artifact["from"] = version_path(dataset_id, head.version_id, path)
-    return msgspec.convert({**facts, "base_generation": head.generation - 1}, Candidate)
+    said = {
+        **msgspec.structs.asdict(facts),
+        "artifacts": placed(facts, dataset_id, str(head.version_id)),
+    }
+    return Candidate(**said, base_generation=head.generation - 1)
 
 
 def described_candidate(

@@ -5,7 +5,7 @@ where they are private.
 from pathlib import Path
 
 from kfm.connectors.base import Books, TransformResult
-from kfm.evidence.version_records import read_facts
+from kfm.evidence.version_records import placed, read_facts
 from kfm.fetch.base import Fetched
 from kfm.judge.release import (
     candidate_of,
@@ -14,11 +14,10 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
-from kfm.model.canonical import Json
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
+from kfm.model.journal import Stored
 from kfm.model.ledger import Generation, LedgerRow, denial_codes
-from kfm.model.paths import version_path
 from kfm.world.world import World
 from kfm.zones.base import copied, hash_file, room
 
@@ -61,16 +60,13 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
     return Fetched(status=200, final_url=url, etag=validator, size=found.size, digest=found.digest)
 
 
-def _official(world: World, head: Generation) -> Json:
+def _official(world: World, head: Generation) -> Stored:
     """The records the official version was released from, or the version itself where nothing
     was.
     """
     dataset_id, version_id = head.dataset_id, str(head.version_id)
     facts = read_facts(world.data, dataset_id, version_id)
-    kept = {
-        p: {**a, "from": version_path(dataset_id, version_id, p)}
-        for p, a in facts["artifacts"].items()
-    }
+    kept = placed(facts, dataset_id, version_id)
     found = (
         records_of_version(world, dataset_id, version_id, kept)
         if world.is_private(dataset_id)
@@ -85,7 +81,7 @@ def _official(world: World, head: Generation) -> Json:
     return found
 
 
-def _owing(world: World, head: Generation) -> Json:
+def _owing(world: World, head: Generation) -> Stored:
     """An input that never was official counts when nothing but an obligation kept it from being
     shown; a withdrawn one never does.
     """

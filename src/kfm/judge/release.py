@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformResult, plain
 from kfm.connectors.operations import Govern
-from kfm.evidence.version_records import read_facts
+from kfm.evidence.version_records import placed, read_facts
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
@@ -22,7 +22,7 @@ from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.journal import Stored
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
 from kfm.model.ledger import Generation
-from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path, version_path
+from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
@@ -201,9 +201,9 @@ def shown_last(world: World, dataset_id: str) -> tuple[str, ...]:
         return ()
     made = made_columns(entry.release)
     return tuple(
-        c["name"]
-        for c in read_facts(world.data, dataset_id, head.version_id)["schema"]
-        if c["name"] not in made
+        c.name
+        for c in read_facts(world.data, dataset_id, head.version_id).schema
+        if c.name not in made
     )
 
 
@@ -251,11 +251,7 @@ def base_tables(
     """
     if base is None:
         return {}, {}
-    facts = read_facts(world.data, dataset_id, base)
-    kept = {
-        path: {**a, "from": version_path(dataset_id, base, path)}
-        for path, a in facts["artifacts"].items()
-    }
+    kept = placed(read_facts(world.data, dataset_id, base), dataset_id, base)
     return kept, records_of_version(world, dataset_id, base, kept, sealed)
 
 

@@ -10,7 +10,39 @@ from kfm.model.dataset import Column
 from kfm.model.journal import Stored
 from kfm.model.transform import Books, ColumnProfile
 
-__all__ = ["Candidate"]
+__all__ = ["Candidate", "VersionFacts", "rows_in"]
+
+
+class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """`processed/<id>/<version>/version.json`: what a version is, without run, time or anything of
+    an input.
+    """
+
+    dataset_id: str
+    version_id: str
+    version_digest: str
+    transform_hash: str
+    updater_version: str
+    artifacts: Stored
+    schema: tuple[Column, ...]
+    profile: dict[str, ColumnProfile]
+    bbox: tuple[float, float, float, float] | None
+    interval: tuple[str, str] | None
+    steps: tuple[Json, ...]
+    h3_resolution: int | None
+    content_id: str
+    # how the data were obtained; unset: from upstream itself
+    origin: tuple[str, ...] | UnsetType = UNSET
+
+    @property
+    def rows(self) -> int:
+        """Of all artifacts together."""
+        return rows_in(self.artifacts)
+
+
+def rows_in(artifacts: Stored) -> int:
+    """Of tables together; what is no table has none."""
+    return sum(a.get("rows") or 0 for a in artifacts.values())
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +93,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         """Of all artifacts together."""
-        return sum(a.get("rows") or 0 for a in self.artifacts.values())
+        return rows_in(self.artifacts)
 
     def written(self) -> bytes:
         """The bytes of the file."""

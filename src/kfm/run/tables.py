@@ -13,7 +13,7 @@ from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Measure, Merge
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
-from kfm.evidence.version_records import read_facts
+from kfm.evidence.version_records import placed, read_facts
 from kfm.judge.release import (
     base_tables,
     is_withheld,
@@ -31,7 +31,7 @@ from kfm.model.journal import PartDone, Pinned, Stored
 from kfm.model.kinds import kind_of
 from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import Generation, is_older, stamps_of
-from kfm.model.paths import part_folder, version_path
+from kfm.model.paths import part_folder
 from kfm.run.work import Work
 from kfm.world.target import Target
 from kfm.world.world import World
@@ -213,17 +213,15 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     if base is None:
         return None
     facts = read_facts(world.data, target.dataset_id, base)
-    rows: Json = {"before": _rows(facts["artifacts"]), "after": _rows(tables.artifacts)}
-    if (facts["transform_hash"], facts["updater_version"]) != (
+    rows: Json = {"before": facts.rows, "after": _rows(tables.artifacts)}
+    if (facts.transform_hash, facts.updater_version) != (
         target.transform_hash,
         target.pipeline_version,
     ):
         return Measured(**rows, other_rules=True)
     limits = change_limits(target.entry)
     old = {
-        p: {**a, "from": version_path(target.dataset_id, base, p)}
-        for p, a in facts["artifacts"].items()
-        if p.endswith(".parquet")
+        p: a for p, a in placed(facts, target.dataset_id, base).items() if p.endswith(".parquet")
     }
     pairs = [
         (old[p], a)

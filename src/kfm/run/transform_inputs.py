@@ -94,12 +94,12 @@ def known_columns(world: World, target: Target, base: str | None) -> tuple[Colum
         return ()
     facts = read_facts(world.data, target.dataset_id, base)
     if (
-        facts["transform_hash"] != target.transform_hash
+        facts.transform_hash != target.transform_hash
         and entry.merge == "replace"
         and not target.win
     ):
         return ()
-    return msgspec.convert(facts["schema"], tuple[Column, ...])
+    return facts.schema
 
 
 def known_words(world: World, target: Target, base: str | None) -> dict[str, int]:

@@ -10,7 +10,7 @@ import msgspec
 from kfm.channel.chain import EMPTY, last_act
 from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.captures import checksums
-from kfm.evidence.version_records import derived_prov, read_facts, version_records
+from kfm.evidence.version_records import derived_prov, placed, read_facts, version_records
 from kfm.judge.release import (
     governed,
     keep_precise,
@@ -29,7 +29,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.content import EVERYTHING
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import Generation
-from kfm.model.paths import derived_path, rule_path, version_folder, version_path
+from kfm.model.paths import derived_path, rule_path, version_folder
 from kfm.run.act import Choice, append_act, check_whole
 from kfm.world.world import World
 from kfm.zones.base import room
@@ -239,13 +239,17 @@ def _nothing(dataset_id: str, what: str = "") -> UsageError:
 def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | None]:
     """The version that is left without one table."""
     facts = read_facts(world.data, head.dataset_id, str(head.version_id))
-    folder = version_folder(head.dataset_id, head.version_id)
-    left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != gone}
+    left = {
+        p: a for p, a in placed(facts, head.dataset_id, str(head.version_id)).items() if p != gone
+    }
     if not left:
         return None, None
     precise = records_of_version(world, head.dataset_id, str(head.version_id), {})
     return derived(
-        world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left}
+        world,
+        head,
+        msgspec.to_builtins(facts) | {"artifacts": left},
+        {p: s for p, s in precise.items() if p in left},
     )
 
 
@@ -264,10 +268,7 @@ def _by_rule(
     raw = canonical.dumps(rule)
     rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
     facts = read_facts(world.data, dataset_id, head.version_id)
-    kept = {
-        p: {**a, "from": version_path(dataset_id, head.version_id, p)}
-        for p, a in facts["artifacts"].items()
-    }
+    kept = placed(facts, dataset_id, head.version_id)
     precise = (
         records_of_version(world, dataset_id, head.version_id, kept)
         if world.is_private(dataset_id)
@@ -275,7 +276,7 @@ def _by_rule(
     )
     made, last = {}, None
     with world.data.scratch() as scratch:
-        rooms = {path: room(scratch, str(n)) for n, path in enumerate(facts["artifacts"])}
+        rooms = {path: room(scratch, str(n)) for n, path in enumerate(facts.artifacts)}
         found: dict[str, TransformResult] = {}
         for path in rooms:
             if path not in precise:
@@ -316,7 +317,7 @@ def _by_rule(
         "content_id": last.content_id,
         "steps": [dict(s) for s in last.steps],
     }
-    left = {**facts, **changed}
+    left = {**msgspec.to_builtins(facts), **changed}
     books = {"books": {"read": 0}, "released": msgspec.to_builtins(last.books)}
     if not judge(world, head, {**left, "base_generation": head.generation, **books}):
         return None, None, signed

@@ -44,9 +44,8 @@ def freshness(world: World, dataset_id: str) -> int | None:
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     newest = None
     try:
-        newest = (read_facts(world.data, dataset_id, head.version_id)["interval"] or (None, None))[
-            1
-        ]
+        interval = read_facts(world.data, dataset_id, head.version_id).interval
+        newest = interval[1] if interval is not None else None
     except (KfmError, OSError, KeyError):
         pass  # nothing tells when its events were
     return delta_minutes(

@@ -68,12 +68,12 @@ def may_show(world: World, head: Generation, facts: Json) -> bool:
     if entry is None or described is None:
         return False
     public = (
-        read_facts(world.data, dataset_id, head.version_id)["schema"]
+        read_facts(world.data, dataset_id, head.version_id).schema
         if head.version_id is not None
-        else []
+        else ()
     )
     leak: tuple[Reason, ...] | None = (
-        None if {c["name"] for c in facts["schema"]} - {c["name"] for c in public} else ()
+        None if {c["name"] for c in facts["schema"]} - {c.name for c in public} else ()
     )
     found = {p: a["digest"] for p, a in facts["artifacts"].items()}
     records = version_records(world, entry, candidate, [])

@@ -10,7 +10,7 @@ import msgspec
 from kfm.channel.chain import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.evidence.run_files import read_run_file
-from kfm.evidence.version_records import read_facts
+from kfm.evidence.version_records import placed, read_facts
 from kfm.judge.release import (
     explained_before,
     govern_job,
@@ -20,7 +20,7 @@ from kfm.judge.release import (
 )
 from kfm.model.canonical import Json
 from kfm.model.errors import Denied, IntegrityError
-from kfm.model.paths import run_path, version_path
+from kfm.model.paths import run_path
 from kfm.model.receipt import Receipt
 from kfm.run.answers import capture_name
 from kfm.run.look import captured_file, is_capture
@@ -142,11 +142,7 @@ def _merged(
     rule = "upsert" if target.entry.merge == "replace" and target.win else target.entry.merge
     if base is None or rule != "upsert":
         return part, result
-    facts = read_facts(world.data, target.dataset_id, base)
-    kept = {
-        p: {**a, "from": version_path(target.dataset_id, base, p)}
-        for p, a in facts["artifacts"].items()
-    }
+    kept = placed(read_facts(world.data, target.dataset_id, base), target.dataset_id, base)
     if world.is_private(target.dataset_id):
         kept = records_of_version(world, target.dataset_id, base, kept, record.get("records"))
     if target.artifact not in kept:

@@ -116,7 +116,7 @@ def _verify_version_digest(
     try:
         facts = read_facts(world.data, dataset_id, version_id)
         data = {p: d for p, d in listed.items() if not is_record(p)}
-        full = ids.version_digest(data, facts["transform_hash"], facts["updater_version"])
+        full = ids.version_digest(data, facts.transform_hash, facts.updater_version)
         if full != predicate.version_digest or ids.version_id(full) != version_id:
             found.wrong(folder, "its contents are not those the generation was signed for")
         if named is not None and listed.get(ATTESTATION) != named:
