@@ -3,9 +3,12 @@ secrets.
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kfm.cli.init import make_workspace
 from kfm.model.errors import UsageError
@@ -101,6 +104,35 @@ def test_a_wrong_entry_is_refused_with_its_path(
 def test_dangerous_or_broken_yaml_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text.encode(), "x.yml")
+
+
+@pytest.mark.parametrize("number", [*range(256), 0x2028, 0xD7FF, 0xE000, 0xFEFF, 0xFFFE, 0x10FFFF])
+def test_a_character_that_yaml_forbids_is_refused_and_no_other(number: int) -> None:
+    def read(loader: type[yaml.SafeLoader]) -> str:
+        try:
+            return repr(loader(text.encode()).get_single_data())
+        except yaml.YAMLError as error:
+            return str(error).replace("\n", " ")
+
+    text = f"key: 'a{chr(number)}b'"
+    try:
+        found = repr(parse(text.encode(), "x.yml"))
+    except UsageError as error:
+        found = error.happened.removeprefix("x.yml is not readable YAML: ").removesuffix(".")
+    assert found == read(yaml.SafeLoader)
+
+
+def test_reading_yaml_in_a_new_process_leaves_the_library_as_it_was() -> None:
+    code = """
+import re
+from kfm.workspace.config import parse
+compiled = re.compile
+assert parse(b"a: 2026-01-01", "x.yml")["a"].year == 2026
+assert re.compile is compiled
+import yaml
+assert yaml.safe_load("a: [1, 2.5, yes, é, 2026-01-01T00:00:00Z]")["a"][:4] == [1, 2.5, True, "é"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_oversized_file_is_refused() -> None:

@@ -3,6 +3,10 @@ path.
 """
 
 import datetime as dt
+import importlib
+import re
+import sys
+import threading
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
@@ -54,6 +58,8 @@ __all__ = [
 
 T = TypeVar("T")
 _MOST = 1 << 20
+_COMPILE = re.compile
+_BLANKS = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 def parse(raw: bytes, name: str) -> object:
@@ -71,11 +77,39 @@ def parse(raw: bytes, name: str) -> object:
     return _yaml(raw, name)
 
 
+class _Later:
+    """A pattern that is compiled when it is first used."""
+
+    def __init__(self, pattern: str, flags: int = 0) -> None:
+        self._told = pattern, flags
+
+    def __getattr__(self, name: str) -> object:
+        value: object = getattr(_COMPILE(*self._told), name)
+        setattr(self, name, value)
+        return value
+
+
+def _load_yaml() -> None:
+    """Half of the time it takes is one pattern for text beyond ASCII, which few files need."""
+    if "yaml" in sys.modules or threading.active_count() > 1:
+        return
+    re.compile = _Later  # type: ignore[assignment]
+    try:
+        importlib.import_module("yaml")
+    finally:
+        re.compile = _COMPILE
+
+
 def _yaml(raw: bytes, name: str) -> object:
+    _load_yaml()
     import yaml
 
     class Strict(yaml.SafeLoader):  # the C loader composes out of our sight
         """Safe YAML without aliases (bombs) and without silently lost keys."""
+
+        def check_printable(self, data: str) -> None:
+            if not (data.isascii() and data.translate(_BLANKS).isprintable()):
+                super().check_printable(data)
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.events.AliasEvent):
