@@ -68,6 +68,16 @@ def test_help_loads_neither_the_command_nor_the_engine() -> None:
     ]
 
 
+def test_a_command_is_loaded_without_what_it_can_do_without() -> None:
+    code = (
+        "import sys; from kfm.cli import call; call._loaded('kfm.cli.run');"
+        "unneeded = {'typing_extensions', 'yaml', 'cryptography', 'pyarrow', 'httpx', 'ssl'};"
+        "print(sorted(unneeded & set(sys.modules))); import typing_extensions"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_that_names_its_flags(
     name: str, capsys: pytest.CaptureFixture[str]

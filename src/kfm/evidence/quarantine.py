@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -284,8 +284,7 @@ def _opened(world: World, dataset_id: str, path: str) -> Iterator[Path | None]:
             yield scratch / "plain"
 
 
-@dataclass(frozen=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """What is official for a partition and window: the mark of its content, and the run that
     brought it.
     """

@@ -10,9 +10,10 @@ import hmac
 import io
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+import msgspec
 
 from kfm.model.errors import Denied, IntegrityError
 from kfm.zones.durable import create_durably, sync_folder
@@ -272,8 +273,7 @@ def _form_of(path: Path | None) -> bytes:
         return _AS_LONG if file.read(len(_AS_LONG)) == _AS_LONG else _MAGIC
 
 
-@dataclass(frozen=True)
-class Veil:
+class Veil(msgspec.Struct, frozen=True):
     """Texts of one dataset as they may be written down: of a private one sealed with its key, of a
     public one as they are.
 

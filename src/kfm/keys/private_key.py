@@ -7,7 +7,6 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class PersonKey:
+class PersonKey(msgspec.Struct, frozen=True):
     """A private key and whose it is."""
 
     keyid: str

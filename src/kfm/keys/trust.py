@@ -6,12 +6,12 @@ import base64
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import replace
 
 from kfm.model import canonical, ids
 from kfm.model.canonical import Json
@@ -244,8 +244,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-@dataclass(frozen=True)
-class TrustedKey:
+class TrustedKey(msgspec.Struct, frozen=True):
     keyid: str
     public: bytes
     name: str
@@ -298,8 +297,7 @@ def led_to(head: Head, read: Callable[[int], bytes | None]) -> set[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """The newest root: which key may sign what."""
 
     version: int

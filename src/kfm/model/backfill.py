@@ -4,10 +4,10 @@ and what is kept of each.
 
 import datetime as dt
 import re
-from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.model import canonical
 from kfm.model.canonical import Json
@@ -125,8 +125,7 @@ def plan_from(given: object, name: str) -> BackfillPlan:
 
 
 # ---- the grid ------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """Partition number -> (window, partition), by arithmetic: nothing is listed, so half a million
     cost what one costs.
     """

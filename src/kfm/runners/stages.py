@@ -15,7 +15,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -162,8 +162,7 @@ def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
 
 
 # ---- the call ------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Elsewhere(Workspace):
+class _Elsewhere(Workspace, frozen=True):
     """Registry, connectors and policy of a workspace; zones, catalog, ledger, receipts and keys in
     a tree of their own.
 
@@ -171,7 +170,7 @@ class _Elsewhere(Workspace):
     """
 
     base: Path = Path()
-    places: Mapping[str, Path] = field(default_factory=dict)
+    places: Mapping[str, Path] = msgspec.field(default_factory=dict)
 
     @property
     def data(self) -> Path:

@@ -1,9 +1,10 @@
 """A workspace: a folder marked by kfm.yml, and what its files say."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, WorkspaceConfig
@@ -24,8 +25,7 @@ __all__ = ["Workspace", "open_workspace"]
 GATES_MARK = "kfm gates 2"
 
 
-@dataclass(frozen=True)
-class Workspace:
+class Workspace(msgspec.Struct, frozen=True):
     """A folder marked by kfm.yml."""
 
     path: Path

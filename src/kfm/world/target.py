@@ -5,6 +5,8 @@ from its entry.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kfm.model import canonical, ids
 from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
@@ -15,8 +17,7 @@ from kfm.model.ledger import LedgerRow
 __all__ = ["Again", "Target", "family_of", "specify"]
 
 
-@dataclass(frozen=True)
-class Again:
+class Again(msgspec.Struct, frozen=True):
     """A capture worked once more because a person decided on it: upstream is not asked."""
 
     row: LedgerRow  # the run that captured it
