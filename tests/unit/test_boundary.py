@@ -60,6 +60,7 @@ HANDING_JOBS = {"transform.build_tiles", "index.build_embeddings", "notify"}
 OTHER_JOBS = {
     "ingest.pull_source",
     "validate.qa_dataset",
+    "promote",
     "repair",
     "maintenance.compact",
     "maintenance.gc",
@@ -151,6 +152,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "upkeep/verify.py",
             "upkeep/left_check.py",
             "upkeep/work_check.py",
+            "upkeep/missing_files.py",
             "upkeep/named_files.py",
             "evidence/receipts.py",
             "keys/key_folder.py",

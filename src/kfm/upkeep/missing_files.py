@@ -3,7 +3,6 @@ erasure destroyed it or it was set aside damaged; each of these left a word.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,8 +14,9 @@ from kfm.evidence.run_files import Packed, read_run_file
 from kfm.judge.release import candidate_of
 from kfm.keys.commitments import SEALED
 from kfm.model import ids
+from kfm.model.canonical import Json
 from kfm.model.errors import KfmError
-from kfm.model.journal import Assembled, Captured, PartDone, Stored
+from kfm.model.journal import Assembled, Captured, PartDone
 from kfm.model.ledger import LedgerRow, WalRecord, denial_codes
 from kfm.model.paths import (
     approvals_path,
@@ -161,7 +161,7 @@ def _proposed(world: World, run: LedgerRow) -> Iterator[tuple[str, str]]:
         yield precise_path(dataset_id, candidate.version_id), "its version was released from it"
 
 
-def _stored(dataset_id: str, stored: Stored | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _stored(dataset_id: str, stored: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     for made in stored.values():
         for file in (made, made.get("explained") or {}):
             # the rest lies in versions, which are looked at by themselves
