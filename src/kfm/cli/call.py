@@ -191,25 +191,11 @@ def _loaded(name: str) -> ModuleType:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        _load_msgspec()
         return importlib.import_module(name)
     finally:
         gc.freeze()
         if collecting:
             gc.enable()
-
-
-def _load_msgspec() -> None:
-    """It takes from typing_extensions what `typing` has too, and goes without: loading that costs
-    as much as all the rest of it.
-    """
-    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    try:
-        importlib.import_module("msgspec")
-    finally:
-        del sys.modules["typing_extensions"]
 
 
 def parser_of(name: str, module: ModuleType) -> Parser:
