@@ -5,12 +5,15 @@ is for and what it offers.
 import ast
 import importlib
 import io
+import subprocess
+import sys
 import tokenize
 from pathlib import Path
 
 import pytest
 
 import kfm
+from kfm.cli.commands import COMMANDS
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LOOSE = {"__init__.py", "__main__.py", "connect.py", "testing.py"}
@@ -187,6 +190,16 @@ def test_a_module_says_what_it_is_for_and_what_it_offers(path: Path) -> None:
         isinstance(n, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in n.targets)
         for n in tree.body
     ), "no __all__"
+
+
+def test_no_command_needs_an_extra_to_be_called() -> None:
+    """What an extra brings is imported where it is used, and what is missing is named there."""
+    code = f"import sys\nfor name in {[module for module, _ in COMMANDS.values()]}:\n    __import__(f'kfm.cli.{{name}}')\nprint(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    extras = {"pyarrow", "numpy", "shapely", "h3", "pyproj", "pyogrio", "psycopg", "rasterio"}
+    assert extras.isdisjoint(loaded)
 
 
 def test_no_class_is_a_room_of_its_own() -> None:

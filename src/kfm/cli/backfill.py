@@ -20,7 +20,15 @@ from kfm.cli.terminal import progress, say, show, sign
 from kfm.jobs import backfill_told
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_spans import OVER
-from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
+from kfm.model.backfill import (
+    BackfillPlan,
+    BackfillRow,
+    Bucket,
+    Estimate,
+    Status,
+    grid_of,
+    plan_from,
+)
 from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
@@ -201,8 +209,6 @@ def _plan(workspace: Workspace, world: World, args: Namespace) -> int:
 
 def _any_window(world: World, workspace: Workspace, plan: BackfillPlan) -> str:
     """A window of the plan, so that a dataset without windows is refused."""
-    from kfm.model.backfill import grid_of
-
     return grid_of(plan, workspace.require(plan.dataset)).at(0)[0]
 
 

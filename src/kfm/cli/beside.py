@@ -274,9 +274,8 @@ class _Hand:
 def _serve(
     line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int
 ) -> NoReturn:
-    # a NOOP of one dataset starts faster without them
+    # a NOOP of one dataset starts faster without it
     from kfm.connectors.child.guard import tie_to_parent
-    from kfm.jobs.base import stack_of
 
     code, wire = 1, _Wire(line)
     try:
@@ -298,6 +297,8 @@ def _serve(
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except Exception as error:
+        from kfm.jobs.base import stack_of  # rare, and heavy
+
         with contextlib.suppress(OSError):  # nobody is there any more
             wire.send(_Fell(f"it met {type(error).__name__}", stack_of(error)))
     finally:

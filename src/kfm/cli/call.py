@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from kfm.cli.commands import COMMANDS
+from kfm.cli.terminal import mask_home, program, say, say_error, sign
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.interrupts import STOPPED, TERMINATED, stop_on_signals
 from kfm.model.masking import masked
 
+# commands that open no world start faster without what it is made of
 if TYPE_CHECKING:
     from kfm.judge.boundary import Reader
     from kfm.world.world import World
@@ -105,8 +107,6 @@ class Parser(argparse.ArgumentParser):
 
 def again(args: Namespace, rest: str) -> str:
     """A next command that works from where this one was called."""
-    from kfm.cli.terminal import program
-
     where = f" -w {shlex.quote(str(args.workspace))}" if getattr(args, "workspace", None) else ""
     return f"{program()}{where} {rest}"
 
@@ -142,7 +142,6 @@ def heed_clock(world: "World", args: Namespace, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a
     person vouched for the clock.
     """
-    from kfm.cli.terminal import say, sign
     from kfm.evidence.append_times import clock_warning
 
     world.clock_ok = bool(getattr(args, "clock_ok", False))
@@ -154,7 +153,6 @@ def offer(args: Namespace, world: "World", dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes
     it now; a worker would do it by itself.
     """
-    from kfm.cli.terminal import say
     from kfm.evidence.run_end import derivation, owed
 
     for kind in owed(world, dataset_id):
@@ -326,8 +324,6 @@ def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
                 "exit_code": error.exit_code,
             }
         )
-    from kfm.cli.terminal import mask_home, say_error
-
     say_error(mask_home(error.happened), error.expected, mask_home(error.remedy), error.exit_code)
     if verbose:
         import traceback

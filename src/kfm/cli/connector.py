@@ -21,6 +21,9 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import sign
+from kfm.connectors.base import InputFile, Refused
+from kfm.connectors.operations import Read
+from kfm.judge.gates.mandatory import is_spdx
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.ids import check_dataset_id, check_id
@@ -128,7 +131,7 @@ def main(args: Namespace) -> int:
 
 # ---- check ---------------------------------------------------------------------------------------
 def _check(workspace: Workspace, args: Namespace) -> int:
-    from kfm.testing import RULES, check_connector, write_golden  # runs connector code: heavy
+    from kfm.testing import RULES, check_connector, write_golden  # with an extra: pyarrow
 
     folder = workspace.path / "scripts" / "connectors"
     names = args.dataset or sorted(
@@ -178,15 +181,14 @@ def _new(workspace: Workspace, args: Namespace) -> int:
             remedy="Name the dataset it is for.",
         )
     name = check_dataset_id(args.dataset[0])
-    if args.licence:
-        from kfm.judge.gates.mandatory import is_spdx
-
-        if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
-            raise UsageError(
-                f"{args.licence!r} is not an SPDX licence id.",
-                expected="one such as CC-BY-4.0, or none yet",
-                remedy="See spdx.org/licenses.",
-            )
+    if args.licence and (
+        not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE")
+    ):
+        raise UsageError(
+            f"{args.licence!r} is not an SPDX licence id.",
+            expected="one such as CC-BY-4.0, or none yet",
+            remedy="See spdx.org/licenses.",
+        )
     if not args.url and not args.file:
         with tempfile.TemporaryDirectory(prefix="kfm-sample-") as aside:
             args.file = Path(aside, "sample.csv")
@@ -285,7 +287,7 @@ def _created(path: Path, content: bytes | Path, hidden: bool) -> bool:
 
 
 def _accept(workspace: Workspace, name: str) -> "list[Finding]":
-    from kfm.testing import check_connector, write_golden
+    from kfm.testing import check_connector, write_golden  # with an extra: pyarrow
 
     if not (
         workspace.path / "scripts" / "connectors" / name / "fixtures" / "expected.json"
@@ -456,8 +458,7 @@ class _Table:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean
         "no value".
         """
-        from kfm.connectors.operations import Read  # heavy
-        from kfm.connectors.table.infer import Inferred
+        from kfm.connectors.table.infer import Inferred  # with an extra: pyarrow
 
         there = {c for c in self._cells[header] if c in _NULLS}
         held = [c for c in self._cells[header] if c and c not in there]
@@ -511,9 +512,7 @@ class _Listed:
     """JSON or GeoJSON somebody brings: its columns and its first records."""
 
     def __init__(self, dataset_id: str, form: str, is_all: bool, args: Namespace) -> None:
-        from kfm.connectors.base import InputFile, Refused  # heavy
-        from kfm.connectors.operations import Read
-        from kfm.connectors.release.twin import read_json
+        from kfm.connectors.release.twin import read_json  # with an extra: pyarrow
 
         if not is_all:
             raise UsageError(

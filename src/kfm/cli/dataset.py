@@ -18,6 +18,9 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
+from kfm.judge.boundary import columns_of
+from kfm.judge.permits import shown_despite
+from kfm.judge.release import check_shown
 from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import KfmError, UsageError
@@ -25,6 +28,7 @@ from kfm.model.ids import check_dataset_id
 from kfm.model.looks import shown_looks
 from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
@@ -219,9 +223,6 @@ def _schema(workspace: Workspace, args: Namespace) -> int:
     """What is official, or what the registry states where it does; written down, types are a
     person's to change.
     """
-    from kfm.judge.boundary import columns_of
-    from kfm.workspace.wiring import open_world
-
     entry = workspace.require(args.dataset_id)
     with open_world(workspace) as world:
         head = world.store.transaction(lambda tx: world.channel(entry.dataset_id).head(tx))
@@ -327,10 +328,6 @@ def _check_release(workspace: Workspace, entry: DatasetEntry) -> list[str]:
     """
     if entry.release is None:
         return []
-    from kfm.judge.permits import shown_despite
-    from kfm.judge.release import check_shown
-    from kfm.workspace.wiring import open_world
-
     with open_world(workspace) as world:
         check_shown(world, entry)
         open_looks = [

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from kfm.cli.call import Parser, again, reader_flag, reader_of
 from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
+from kfm.diff.page import html
+from kfm.diff.text import text
 from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import Opened, Reader, located
 from kfm.model.errors import MissingExtra, UsageError
@@ -173,11 +175,7 @@ def _render(diff: Diff, form: str, *, cut: bool) -> str:
     if form == "json":
         return json.dumps(to_json(diff), indent=2, ensure_ascii=False) + "\n"
     if form == "html":
-        from kfm.diff.page import html
-
         return html(diff)
-    from kfm.diff.text import text
-
     return text(
         diff,
         width=os.get_terminal_size().columns if cut else None,

@@ -17,6 +17,7 @@ from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError
+from kfm.upkeep.discover import drafts_in, find_drafts, read_draft, usable_address
 from kfm.workspace.config import entry_path, load_dataset
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -90,8 +91,6 @@ def _looked(workspace: Workspace, name: str, args: Namespace) -> list[Outcome]:
 
 
 def _catalogues(workspace: Workspace, args: Namespace) -> tuple[list[Json], list[Json], list[int]]:
-    from kfm.upkeep.discover import find_drafts
-
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
     found, omitted, codes = [], [], []
     for catalogue in workspace.config.catalogues:
@@ -125,8 +124,6 @@ def _catalogues(workspace: Workspace, args: Namespace) -> tuple[list[Json], list
 
 
 def _adopt(workspace: Workspace, args: Namespace) -> int:
-    from kfm.upkeep.discover import drafts_in, read_draft, usable_address
-
     with open_world(workspace) as world:
         entry, known = read_draft(world, args.adopt), drafts_in(world)
     if entry is None:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import mask_home, say, sign
+from kfm.drill.commands import SCENES, Killed, drill_commands
 from kfm.drill.drill import DEFAULT_POINTS, Failure, Report, drill
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
@@ -61,8 +62,6 @@ def _points(text: str) -> int | str:
 
 def _commands(args: Namespace) -> int:
     """Kill commands instead of a pipeline."""
-    from kfm.drill.commands import SCENES, Killed, drill_commands
-
     kills = _points(args.points or str(KILLS))
     if not isinstance(kills, int):
         raise UsageError(

@@ -20,6 +20,8 @@ import msgspec
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.jobcall import dataset_id_of, settings_of, store_of
 from kfm.cli.terminal import say, show, sign
+from kfm.jobs import JOB_MODULES
+from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.job_log import JobLog
 from kfm.model.canonical import Json
 from kfm.model.clock import SystemClock
@@ -30,6 +32,7 @@ from kfm.model.ledger import JobRow
 from kfm.model.window import window as parse_window
 from kfm.store.base import Store
 from kfm.store.jobs import envelope_of
+from kfm.upkeep.pools import pool_rows
 from kfm.workspace.folder import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
@@ -258,8 +261,6 @@ def _one(store: Store, workspace: Workspace, args: Namespace) -> int:
 
 
 def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
-    from kfm.jobs.base import job_type, parameters_of
-
     kind = job_type(args.what)
     dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
     entry = workspace.require(dataset_id) if dataset_id else None
@@ -314,9 +315,6 @@ def _milliseconds(text: str) -> int:
 
 
 def _types(args: Namespace) -> int:
-    from kfm.jobs import JOB_MODULES
-    from kfm.jobs.base import job_type
-
     kinds = [job_type(name) for name in JOB_MODULES]
     if args.json:
         shown = (
@@ -354,8 +352,6 @@ def _types(args: Namespace) -> int:
 
 
 def _pools(store: Store, workspace: Workspace, args: Namespace) -> int:
-    from kfm.upkeep.pools import pool_rows
-
     rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))
     if args.json:
         emit({"pools": msgspec.to_builtins(rows)})

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.run import _window
-from kfm.model.plan import Plan, order, plan_hash
+from kfm.model.plan import Plan, export, order, plan_hash
 from kfm.run.claim import check_kept
 from kfm.run.plan import look_and_plan
 from kfm.workspace.folder import open_workspace
@@ -37,8 +37,6 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    from kfm.model.plan import export
-
     workspace = open_workspace(args.workspace)
     found: list[tuple[Plan, bool]] = []
     for target in targets_of(workspace, args.dataset, win=_window(args)):

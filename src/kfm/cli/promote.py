@@ -127,7 +127,7 @@ def _difference(world: World, a: str, b: str) -> str:
     one of them cannot be read.
     """
     try:
-        from kfm.diff.tables import diff_files
+        from kfm.diff.tables import diff_files  # with an extra: pyarrow
 
         old, new = located(world, a), located(world, b)
         diff = diff_files(

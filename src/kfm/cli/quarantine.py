@@ -30,6 +30,7 @@ from kfm.evidence.quarantine import (
     decide,
     runs_with_quarantine,
 )
+from kfm.jobs.drive import run_target
 from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 from kfm.model.errors import Denied, UsageError
@@ -352,7 +353,7 @@ def _sets(
     world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]
 ) -> dict[str, str | None]:
     """The corrections, each judged by its column where the columns are known."""
-    from kfm.connectors.table.rejects import check_value
+    from kfm.connectors.table.rejects import check_value  # with an extra: pyarrow
 
     entry = world.registry(row.dataset_id)
     columns = {c.name: c for c in (entry.schema if entry and entry.schema else desk.columns(row))}
@@ -480,8 +481,6 @@ def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args
             expected="a registered one",
             remedy="kfm dataset check",
         )
-    from kfm.jobs.drive import run_target
-
     wanted, whole = desk.again(target, row.run_id)
     if wanted is None or wanted.again is None:
         if args.json:

@@ -10,6 +10,7 @@ import msgspec
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.evidence.references import dataset_of, resolve
 from kfm.model.errors import UsageError
+from kfm.model.receipt import Receipt
 from kfm.run.rollback import rollback
 from kfm.upkeep.judge_official import check_version
 from kfm.workspace.folder import open_workspace
@@ -89,8 +90,6 @@ def _named_by(args: Namespace) -> tuple[str, str]:
     """The dataset and the version that a receipt names. Whether it may be official again is asked
     as of any other.
     """
-    from kfm.model.receipt import Receipt
-
     if args.to is not None:
         raise UsageError(
             "--to and --receipt exclude one another.", expected="one of them", remedy="Drop one."

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.cli import rebuild
 from kfm.cli.call import emit, login
 from kfm.cli.jobcall import dataset_id_of, run_here, settings_of, store_of
 from kfm.cli.terminal import say, show, sign
@@ -204,8 +205,6 @@ def _again(workspace: Workspace, args: Namespace) -> int:
             remedy="Check the path.",
         ) from error
     if told.job_type == "ingest.pull_source":
-        from kfm.cli import rebuild
-
         return rebuild.main(args)
     named = [i for i in told.inputs if i.kind == "dataset" and "@" in i.id]
     inputs = tuple(

@@ -11,6 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from kfm.cli.call import Parser
+from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.config import find_workspace
 from kfm.workspace.upstreams import user_note, workspace_note
 
@@ -22,8 +23,6 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    from kfm.samples.upstream import SampleUpstream
-
     server = SampleUpstream(args.port)
     server.start()
     workspace = find_workspace((args.workspace or Path()).absolute())

@@ -22,10 +22,13 @@ import msgspec
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.fetch.url import parse_url
+from kfm.jobs import JOB_MODULES
+from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.jobs.schedule.scheduler import Scheduler, Ticked
 from kfm.model.clock import rfc3339
 from kfm.model.errors import KfmError, UsageError
+from kfm.model.window import bounds
 from kfm.workspace.config import implicit_schedule, load_schedule, planned_by, schedule_files
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
@@ -134,9 +137,6 @@ class Tables:
 
 def _check_job(table: Timetable) -> None:
     """Refuse a job that could only ever fail."""
-    from kfm.jobs import JOB_MODULES
-    from kfm.jobs.base import job_type, parameters_of
-
     kind = job_type(table.job_type)
     if kind.name in JOB_MODULES and not kind.name.startswith("maintenance."):
         raise UsageError(
@@ -258,8 +258,6 @@ def main(args: Namespace) -> int:
 def _until(text: str | None) -> dt.datetime | None:
     if text is None:
         return None
-    from kfm.model.window import bounds
-
     return dt.datetime.fromisoformat(bounds("1970-01-01", text).partition("/")[2])
 
 

@@ -26,6 +26,7 @@ from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.terminal import agreed, say
 from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Diff, to_json
+from kfm.diff.text import text
 from kfm.evidence import inbox
 from kfm.evidence.acts import Act, meant
 from kfm.judge.boundary import located
@@ -264,7 +265,7 @@ def _preview(workspace: Workspace, args: Namespace, rule: Json | None) -> Previe
         # its bytes stay: nothing finishes it
         made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)
         try:
-            from kfm.diff.tables import diff_files
+            from kfm.diff.tables import diff_files  # with an extra: pyarrow
 
             if old is not None:
                 new = located(world, args.dataset).files if made.version_id is not None else {}
@@ -313,8 +314,6 @@ def _show(args: Namespace, found: Preview) -> None:
     if diff is None:
         print(f"The rows are not shown: {found.not_shown}")
     else:
-        from kfm.diff.text import text
-
         print(
             f"{diff.removed:,} of {diff.rows_a:,} rows of {args.dataset} go, {diff.changed:,}"
             " change; nothing was withdrawn yet.\n"

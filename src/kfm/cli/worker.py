@@ -17,15 +17,20 @@ from pathlib import Path
 
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
+from kfm.cli.runjob import run_job
 from kfm.cli.terminal import say, show, sign
+from kfm.jobs import module_of
+from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
 from kfm.jobs.job_log import JobLog, Told, metrics
 from kfm.jobs.worker import Limits, Worker
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.ledger import JobRow
+from kfm.model.window import seconds
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main", "make_worker"]
 
@@ -98,8 +103,6 @@ def main(args: Namespace) -> int:
     if args.action == "run":
         return _run(workspace, args)
     if args.action == "run-job":
-        from kfm.cli.runjob import run_job
-
         return run_job(workspace, args)
     with store_of(workspace) as store:
         return _list(store, args) if args.action == "list" else _metrics(store)
@@ -107,8 +110,6 @@ def main(args: Namespace) -> int:
 
 # ---- run -----------------------------------------------------------------------------------------
 def _run(workspace: Workspace, args: Namespace) -> int:
-    from kfm.model.window import seconds
-
     with store_of(workspace) as store:
         worker = make_worker(
             workspace,
@@ -182,12 +183,9 @@ def make_worker(
 
 
 def _limits(workspace: Workspace, job: JobRow) -> Limits:
-    from kfm.jobs import module_of
-    from kfm.jobs.base import job_type as found
-
     if module_of(job.job_type) is None:
         return Limits()  # its process refuses it by name
-    kind = found(job.job_type)
+    kind = job_type(job.job_type)
     entry = (
         workspace.readable(job.dataset_id)
         if job.dataset_id and kind.name == "ingest.pull_source"
@@ -204,10 +202,6 @@ def _limits(workspace: Workspace, job: JobRow) -> Limits:
 
 def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:
     """A process that could not write its receipt gets one that says so."""
-    from kfm.jobs import module_of
-    from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
-    from kfm.workspace.wiring import open_world
-
     if module_of(job.job_type) is None:
         return
     with open_world(workspace) as world:

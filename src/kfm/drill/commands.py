@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kfm.cli import main
+from kfm.cli.init import make_workspace
 from kfm.drill import trace
 from kfm.drill.passes import ended_group, environment
 from kfm.drill.trace import Point
@@ -58,8 +60,6 @@ class Stage:
 
     def kfm(self, *args: str) -> tuple[int, str]:
         """A command in this process: (exit code, what it printed)."""
-        from kfm.cli import main
-
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(["-w", str(self.ws), *args])
@@ -254,8 +254,6 @@ def _scene(
 ) -> Iterator[Killed]:
     scene, seed = SCENES[name], Stage(folder / "seed")
     seed.folder.mkdir()
-    from kfm.cli.init import make_workspace
-
     make_workspace(seed.ws, sample=False)
     seed.entry()
     scene.before(seed)

@@ -29,6 +29,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
+from kfm.samples.kansas import HOSTS, answer
 
 __all__ = [
     "DATASETS",
@@ -742,8 +743,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _kansas(self) -> _Answer | None:
         """The invented answer of an agency, when the request was meant for one."""
-        from kfm.samples.kansas import HOSTS, answer
-
         host = (self.headers.get("Host") or "").partition(":")[0]
         if host not in HOSTS:
             return None

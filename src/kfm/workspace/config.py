@@ -29,11 +29,15 @@ from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import PLAIN, kind_of, known_kinds
 from kfm.model.limits import wrong_limits
+from kfm.model.mapping import Mapping as MappingFile
+from kfm.model.mapping import with_nulls
 from kfm.model.meant import meant, told
+from kfm.model.schedule import Schedule
 from kfm.model.window import seconds
 from kfm.workspace.secrets import looks_like_a_credential
 from kfm.zones.durable import replace_durably
 
+# the calendar is imported where there is a cadence: a NOOP without one starts faster
 if TYPE_CHECKING:
     from kfm.jobs.schedule.cadence import Timetable
 
@@ -352,7 +356,6 @@ def load_schedule(
     import difflib
 
     from kfm.jobs.schedule.cadence import resolve
-    from kfm.model.schedule import Schedule
 
     schedule = _load(path, Schedule, "a schedule, as pipelines/orchestration/README.md has it")
     entry = load_dataset(workspace, schedule.dataset) if schedule.dataset else None
@@ -386,7 +389,6 @@ def implicit_schedule(
     from dataclasses import replace
 
     from kfm.jobs.schedule.cadence import resolve
-    from kfm.model.schedule import Schedule
 
     spec = mark(entry.dataset_id) if entry.cadence == "static" else ""
     return replace(
@@ -414,9 +416,6 @@ def load_mapping(path: Path) -> Json:
     """mapping.yml of a connector, checked, as plain values; empty when there is none."""
     if not path.is_file():
         return {}
-    from kfm.model.mapping import Mapping as MappingFile
-    from kfm.model.mapping import with_nulls
-
     given = _load(path, object, "a mapping")
     plain: Json = msgspec.to_builtins(
         _convert(

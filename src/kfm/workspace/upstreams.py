@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kfm import __version__
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.connect import inner
+from kfm.fetch.polite import Manners
 from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults
 from kfm.model import canonical, ids
@@ -24,10 +25,9 @@ from kfm.store.base import Store
 from kfm.workspace.folder import Workspace
 from kfm.zones.base import hash_file
 
+# fetchers are imported where one is chosen: a NOOP asks one of them at the most
 if TYPE_CHECKING:
     from kfm.fetch.offline import Recording, ReplayFetcher
-    from kfm.fetch.polite import Manners
-
 
 __all__ = [
     "OWN_SAMPLE",
@@ -146,9 +146,7 @@ def _credentials(workspace: Workspace) -> dict[str, str]:
     }
 
 
-def _manners(workspace: Workspace, *, only_named: bool) -> "Manners":
-    from kfm.fetch.polite import Manners
-
+def _manners(workspace: Workspace, *, only_named: bool) -> Manners:
     return Manners(workspace.ledger / "hosts", workspace.config.polite, only_named=only_named)
 
 

@@ -40,6 +40,7 @@ from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
 from kfm.zones.scratch_places import aside
 
+# Back ends that a NOOP does not ask are imported where they are chosen: it starts faster.
 __all__ = ["open_world", "reindex_workspace"]
 
 Echo = Callable[[Json], None]
