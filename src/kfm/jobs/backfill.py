@@ -27,7 +27,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def run(ctx: JobContext) -> JobResult:
-    asked = ctx.parameters
+    asked = ctx.asked(Parameters)
     row = ctx.world.store.read(lambda tx: tx.backfill.get(asked.backfill_id))
     if row is None or row.dataset_id != ctx.dataset_id:
         raise UsageError(

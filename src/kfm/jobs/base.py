@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -65,6 +65,8 @@ _WANTED = (
     "zone_out",
 )
 
+P = TypeVar("P", bound=msgspec.Struct)
+
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job that wants to know nothing."""
@@ -95,12 +97,17 @@ class JobContext:
     world: World
     job: JobRow
     run_id: str
-    parameters: Any
+    parameters: msgspec.Struct
     workspace_path: Path
     correlation_id: str
     targets: Callable[..., list[Target]]  # (dataset_id, win=, trigger=) -> one target per partition
     say: Callable[..., None] = field(default=lambda event, **fields: None)
     upstream: str | None = None
+
+    def asked(self, kind: type[P]) -> P:
+        """Its parameters, which are what its type declares."""
+        assert isinstance(self.parameters, kind)
+        return self.parameters
 
     @property
     def ref(self) -> str:
@@ -168,10 +175,11 @@ def job_type(name: str) -> JobType:
     return found
 
 
-def parameters_of(kind: JobType, given: Mapping[str, object]) -> Any:
+def parameters_of(kind: JobType, given: Mapping[str, object]) -> msgspec.Struct:
     """The parameters of a job as its type declares them."""
     try:
-        return msgspec.convert(dict(given), kind.parameters, strict=False)
+        found: msgspec.Struct = msgspec.convert(dict(given), kind.parameters, strict=False)
+        return found
     except msgspec.ValidationError as error:
         wanted = ", ".join(kind.parameters.__struct_fields__) or "none"
         remedy = f"Correct --set NAME=VALUE.{meant(error, kind.parameters)}"

@@ -25,7 +25,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def run(ctx: JobContext) -> JobResult:
     """One dataset, or all of them, then the job table and the store's own file."""
-    if ctx.parameters.days < 1:
+    days = ctx.asked(Parameters).days
+    if days < 1:
         raise UsageError(
             "`days` is less than 1.",
             expected="at least one day of finished jobs",
@@ -38,7 +39,7 @@ def run(ctx: JobContext) -> JobResult:
     archived = sum(
         len([done for done in tick(world, name) if done.startswith("archive")]) for name in named
     )
-    before = rfc3339(world.clock.now() - dt.timedelta(days=ctx.parameters.days))
+    before = rfc3339(world.clock.now() - dt.timedelta(days=days))
     forgotten = world.store.transaction(lambda tx: tx.jobs.forget(before))
     if hasattr(world.store, "tidy"):
         world.store.tidy()

@@ -27,7 +27,7 @@ def run(ctx: JobContext) -> JobResult:
     longer official go.
     """
     ref, decision = readable(ctx, ctx.ref)
-    wanted = model() if ctx.parameters.embeddings else ""
+    wanted = model() if ctx.asked(Parameters).embeddings else ""
     path, note = index_path(ref), index_note(ctx.world, ref)
     made = (
         note is None

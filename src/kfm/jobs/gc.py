@@ -25,11 +25,10 @@ def run(ctx: JobContext) -> JobResult:
     """One dataset, or all of them; the receipt is written before the sweep counts as done."""
     started = rfc3339(ctx.world.clock.now())
     named = [ctx.job.dataset_id] if ctx.job.dataset_id else datasets_with_evidence(ctx.world)
-    if not ctx.parameters.apply:
+    asked = ctx.asked(Parameters)
+    if not asked.apply:
         count = sum(
-            len(item.paths)
-            for name in named
-            for item in doomed(ctx.world, name, ctx.parameters.grace)
+            len(item.paths) for name in named for item in doomed(ctx.world, name, asked.grace)
         )
         return JobResult(
             status="skipped", reason=f"{count} files could be removed; `apply` was not asked for"
@@ -37,7 +36,7 @@ def run(ctx: JobContext) -> JobResult:
     done, busy = list[Swept](), list[str]()
     for name in named:
         try:
-            done.append(sweep(ctx.world, name, ctx.run_id, ctx.parameters.grace))
+            done.append(sweep(ctx.world, name, ctx.run_id, asked.grace))
         except Fenced:
             if len(named) == 1:
                 raise

@@ -41,9 +41,9 @@ def run(ctx: JobContext) -> JobResult:
     asked = trigger_of(job.reason)
     trigger = f"manual:{asker}" if asked == "manual" and asker != "system" else asked
     every = ctx.targets(ctx.dataset_id, win=job.win, trigger=trigger)
-    mine = [t for t in every if t.partition == (job.partition or ctx.parameters.partition)] or (
-        every if not job.partition else []
-    )
+    mine = [
+        t for t in every if t.partition == (job.partition or ctx.asked(Parameters).partition)
+    ] or (every if not job.partition else [])
     if not mine:
         raise Denied(
             f"{ctx.dataset_id} has no partition {job.partition}.",

@@ -37,7 +37,7 @@ def run(ctx: JobContext) -> JobResult:
     that is read: records behind a release never are.
     """
     ref, decision = readable(ctx, ctx.ref)
-    folder = tiles_folder(ref, ctx.parameters)
+    folder = tiles_folder(ref, ctx.asked(Options))
     made, reason = _made(ctx.world, folder), "the tiles of this version are there already"
     if made is None:
         made, reason = _make(ctx, located(ctx.world, ref.label), folder)
@@ -57,7 +57,7 @@ def _made(world: World, folder: str) -> Tiles | None:
 
 
 def _make(ctx: JobContext, ref: Opened, folder: str) -> tuple[Tiles | None, str]:
-    world, options = ctx.world, ctx.parameters
+    world, options = ctx.world, ctx.asked(Options)
     entry = world.registry(ref.dataset_id)
     named = entry.location if entry is not None else None
     location = (named.latitude, named.longitude) if named is not None else None

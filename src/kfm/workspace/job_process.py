@@ -180,7 +180,7 @@ def context_of(
     world: World,
     job: JobRow,
     run_id: str,
-    parameters: object,
+    parameters: msgspec.Struct,
     upstream: str | None,
 ) -> JobContext:
     """What a job of this workspace may use."""
