@@ -539,5 +539,5 @@ class _Listed:
                 remedy="Correct the file.",
             )
         self.names = {name: name for name in rows[0]}  # every record shows them all
-        written = found.write(rows[:SAMPLE_ROWS])
+        written = found.write([*rows[:SAMPLE_ROWS]])
         self.sample = written.encode() if isinstance(written, str) else written

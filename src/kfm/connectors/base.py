@@ -5,10 +5,11 @@ command.
 import os
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.errors import Quarantined, StepFailed
 from kfm.model.isolation import Held
 from kfm.model.transform import Books, ColumnProfile, Step, TransformResult
@@ -70,14 +71,14 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     happened: str
     expected: str
     remedy: str
-    detail: dict[str, Any] = {}
+    detail: Json = {}
 
 
 class Refused(Exception):
     """Carries a refusal out of the transform; the parent turns it into `CaptureRefused`."""
 
     def __init__(
-        self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any
+        self, code: str, happened: str, *, expected: str, remedy: str, **detail: object
     ) -> None:
         happened = plain(happened)  # it may quote upstream
         super().__init__(f"{code}: {happened}")
@@ -86,7 +87,7 @@ class Refused(Exception):
         )
 
     @classmethod
-    def cut(cls, source_id: str, why: str, **detail: Any) -> "Refused":
+    def cut(cls, source_id: str, why: str, **detail: object) -> "Refused":
         """The refusal of a file that ends too early."""
         said = refusal_of_cut(source_id, why, **detail)
         return cls(
@@ -133,7 +134,7 @@ def ends_open(path: Path) -> bool:
     return bool(size) and not end.endswith((b"\n", b"\r"))
 
 
-def refusal_of_cut(source_id: str, why: str, **detail: Any) -> Refusal:
+def refusal_of_cut(source_id: str, why: str, **detail: object) -> Refusal:
     """The refusal of a file that ends too early."""
     return Refusal(
         code="truncated",

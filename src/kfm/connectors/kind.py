@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.operations import Acquire
 from kfm.connectors.read.rows import Batch, Loose, batch_of
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.meant import meant
 
@@ -33,7 +34,7 @@ class Ask:
     def __init__(
         self,
         job: Acquire,
-        ask: Callable[[dict[str, Any]], dict[str, Any]],
+        ask: Callable[[Json], Json],
         log: Callable[..., None],
     ) -> None:
         self.dataset_id, self.urls, self.options = job.dataset_id, job.urls, job.options
@@ -45,7 +46,7 @@ class Ask:
         self._names: set[str] = set()
 
     def get(
-        self, url: str, name: str, *, accept: str = "", body: Any = None, keep: bool = True
+        self, url: str, name: str, *, accept: str = "", body: object = None, keep: bool = True
     ) -> Path:
         """The whole body of `url` as a file; `body` (JSON) makes it a POST. Kept ones are the
         capture, in order of asking.
@@ -115,7 +116,7 @@ class RowReader(ABC):
             yield batch_of(self.source_id, chunk, names)
 
 
-def options_of(given: dict[str, Any], kind: type[T]) -> T:
+def options_of(given: Json, kind: type[T]) -> T:
     """The registered options as the struct of their kind; unknown ones are refused."""
     try:
         return msgspec.convert(given, kind)
@@ -145,7 +146,7 @@ def near(base: str, href: str) -> str | None:
     )
 
 
-def utc(text: Any) -> str:
+def utc(text: object) -> str:
     """A moment that a source states, as RFC 3339 in UTC; empty when it is none, or has no time
     zone.
     """

@@ -4,9 +4,13 @@ them.
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
+from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Read
+from kfm.connectors.read.rows import Reader
 from kfm.connectors.table.sanity import Sane
 from kfm.model.dataset import Column
 from kfm.model.errors import UsageError
@@ -21,15 +25,15 @@ class Loaded(NamedTuple):
     # the canonical ones, used when the registry names none; empty: inferred
     columns: Callable[[Read], tuple[Column, ...]]
     key: Callable[[Read], tuple[str, ...]]  # the business key that goes with them
-    readers: Callable[[Read], list[Any]]
-    acquire: Callable[[Any], None] | None
-    change_token: Callable[[Any], str | None] | None
+    readers: Callable[[Read], list[Reader]]
+    acquire: Callable[[Ask], None] | None
+    change_token: Callable[[Ask], str | None] | None
     sanity: Callable[[Read], tuple[Sane, ...]]  # what can be true of those columns
-    companions: Callable[[Read, Any], tuple[str, ...]] | None
+    companions: Callable[[Read, Path], tuple[str, ...]] | None
     stamp: Callable[[str], str | None] | None  # when a release was made, by its change token
 
 
-def module_of(name: str) -> Any:
+def module_of(name: str) -> ModuleType | None:
     """The code of a kind; None for a plain one, which has none."""
     if name in PLAIN:
         return None

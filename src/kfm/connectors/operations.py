@@ -4,11 +4,12 @@ The same operation over the same bytes gives the same artifact, byte for byte. T
 pipe and stored nowhere.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from kfm.connectors.base import RECORD_BYTES, InputFile
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
@@ -57,7 +58,7 @@ class Acquire(Operation, frozen=True, kw_only=True):
     """Ask for the files of a capture; there are no inputs yet."""
 
     source_kind: str = "http_file"  # which module of `kinds` asks for them
-    options: dict[str, Any] = {}  # of that kind, as registered
+    options: Json = {}  # of that kind, as registered
     urls: tuple[str, ...] = ()  # the registered addresses, filled for this window
     known_token: str | None = None  # the change token of the official version
     format: str
@@ -86,7 +87,7 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
     """Make a table of captured files: read, type and judge each record."""
 
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs
-    options: dict[str, Any] = {}  # of that kind, as registered
+    options: Json = {}  # of that kind, as registered
     # a ring of longitude and latitude: rows outside are dropped by rule
     area: tuple[tuple[float, float], ...] = ()
     # west, south, east, north of where records may lie
@@ -95,7 +96,7 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
     # part of no hash. What a record says of a
     # later time cannot be true. None: nobody recorded it.
     captured_at: str | None = None
-    mapping: dict[str, Any] = {}  # delimited: mapping.yml
+    mapping: Json = {}  # delimited: mapping.yml
     format: str
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     # JSON: dotted path to the array; "." = every top-level value is a record
@@ -184,7 +185,7 @@ class Govern(Operation, frozen=True, kw_only=True):
     location: Location | None = None
     release: Release | None = None
     # {"records": {column: value, ...}} or {"area": [w, s, e, n]}
-    suppress: tuple[dict[str, Any], ...] = ()
+    suppress: tuple[Json, ...] = ()
 
 
 class Twin(Operation, frozen=True, kw_only=True):
@@ -201,7 +202,7 @@ class Twin(Operation, frozen=True, kw_only=True):
     until: str | None = None
     location: Location | None = None
     release: Release | None = None
-    suppress: tuple[dict[str, Any], ...] = ()
+    suppress: tuple[Json, ...] = ()
     seed: int = 0
     neighbour: Literal[-1, 0, 1] = 0  # one record less, or one more
 

@@ -32,6 +32,7 @@ from kfm.connectors.read.geometry import (
 from kfm.connectors.read.members import Twice, decode_once, twice_around
 from kfm.connectors.read.rows import Loose
 from kfm.connectors.table.sanity import Sane
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
 
@@ -57,7 +58,6 @@ _SHAPES = {
 _SLACK = 0.5  # degrees by which features may stick out of what a layer says of itself
 _PLAIN = "*',()"  # not escaped in a query
 _TEXT_DATE = "%m/%d/%Y %I:%M:%S %p"
-Json = dict[str, Any]
 Ring = list[list[float]]
 
 
@@ -244,7 +244,7 @@ def _by_last_id(layer: _Layer) -> None:
     hope, the count is the proof.
     """
     last = -1
-    fewer: dict[str, Any] = {}
+    fewer: Json = {}
     while len(layer.seen) < layer.count:
         try:
             ids, _ = layer.page("part", where=layer.narrowed(f"{layer.oid}>{last}"), **fewer)
@@ -337,7 +337,7 @@ class _Page(msgspec.Struct):
     features: list[msgspec.Raw] = []
 
 
-class _Spoilt(dict[str, Any]):
+class _Spoilt(Json):
     """A feature in which a member is there twice: set aside when it is read."""
 
     def __init__(self, text: bytes, twice: Twice) -> None:

@@ -24,7 +24,7 @@ from kfm.connectors.operations import Read
 from kfm.connectors.read.archive import MAX_BYTES, unpack
 from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
 from kfm.connectors.read.geometry import Problem
-from kfm.connectors.read.rows import Loose
+from kfm.connectors.read.rows import Loose, Row
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
 
@@ -328,7 +328,7 @@ class _Reader(RowReader):
             else:
                 yield Loose(fid + 1, raw, dict(zip(self._opened.names.values(), values)) | place)
 
-    def _places(self, shapes: Any, fids: list[int]) -> list[tuple[dict[str, Any], Problem | None]]:
+    def _places(self, shapes: Any, fids: list[int]) -> list[tuple[Row, Problem | None]]:
         """The columns that say where each record is."""
         to = self._opened.to
         if shapely.has_z(shapes).any():
@@ -342,9 +342,9 @@ class _Reader(RowReader):
         lost = set(owner[np.isnan(lon)].tolist())
         moved = shapely.orient_polygons(shapely.set_coordinates(flat, np.column_stack([lon, lat])))
         texts = shapely.to_geojson(moved).tolist()
-        found: list[tuple[dict[str, Any], Problem | None]] = []
+        found: list[tuple[Row, Problem | None]] = []
         for i, text in enumerate(texts):
-            place: dict[str, Any] = {"geometry": text}
+            place: Row = {"geometry": text}
             if not to.same:
                 place["source_crs"] = to.name
                 if self._opened.is_points:
@@ -370,6 +370,6 @@ class _Reader(RowReader):
         return None
 
 
-def _text(record: dict[str, Any], wkb: bytes | None) -> str:
+def _text(record: Row, wkb: bytes | None) -> str:
     shown = msgspec.json.encode(record).decode()
     return shown if wkb is None else f'{shown[:-1]},"shape":"{len(wkb)} bytes"}}'

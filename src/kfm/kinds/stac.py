@@ -24,6 +24,7 @@ from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.text import utf8_blocks
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "readers"]
@@ -84,9 +85,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     method: Literal["POST", "GET"] = "POST"  # of the first search request
     collections: tuple[str, ...] = ()
     bbox: tuple[float, float, float, float] | None = None  # west, south, east, north
-    intersects: dict[str, Any] | None = None  # GeoJSON geometry, instead of bbox
+    intersects: Json | None = None  # GeoJSON geometry, instead of bbox
     datetime: str = ""  # when the run has no window of its own
-    query: dict[str, Any] | None = None
+    query: Json | None = None
     # items on a page; null: what the server likes
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = 100
     max_items: Positive | None = None  # stop on purpose after the page that reaches it
@@ -99,9 +100,9 @@ class _Link(msgspec.Struct):
     rel: str = ""
     href: str = ""
     method: str = "GET"
-    body: dict[str, Any] = {}
+    body: Json = {}
     merge: bool = False
-    headers: dict[str, Any] = {}
+    headers: Json = {}
 
 
 class _Document(msgspec.Struct):
@@ -167,7 +168,7 @@ class _Walk:
         else:
             self._follow(url, document)
 
-    def _get(self, url: str, body: dict[str, Any] | None = None, accept: str = "") -> _Document:
+    def _get(self, url: str, body: Json | None = None, accept: str = "") -> _Document:
         if self._count >= self._options.max_documents:
             _refuse(
                 "stac.budget",
@@ -209,7 +210,7 @@ class _Walk:
         url = urlunsplit(parts._replace(query=urlencode(fields, safe=",/:")))
         self._pages(url, self._get(url), None)
 
-    def _pages(self, url: str, page: _Document, body: dict[str, Any] | None) -> None:
+    def _pages(self, url: str, page: _Document, body: Json | None) -> None:
         """Page after page until there is no next link or nothing on a page; a circle is refused
         unless every item is there.
         """
@@ -291,7 +292,7 @@ def _field(value: Any) -> str:
     return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
 
 
-def _accept(url: str, headers: dict[str, Any]) -> str:
+def _accept(url: str, headers: Json) -> str:
     """The Accept header a next link asks for; another one cannot be sent."""
     given = {name.lower(): str(value) for name, value in headers.items()}
     if odd := set(given) - {"accept", "content-type"}:

@@ -11,7 +11,6 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import msgspec
 
@@ -21,10 +20,11 @@ from kfm.connectors.read.geojson import GEOMETRY, GeoJsonReader, JsonReader
 from kfm.connectors.read.rows import Batch, Emit, Loose, Reader, Row, Tally, batch_of
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.rejects import Fixes, corrected, picked, record_digest, types_of
+from kfm.model.canonical import Json
 
 __all__ = ["AskParent", "Context", "Emit", "Feed", "Hook", "load_connector"]
 
-AskParent = Callable[[dict[str, Any]], dict[str, Any]]
+AskParent = Callable[[Json], Json]
 
 
 class Context:
@@ -36,7 +36,7 @@ class Context:
         self.scratch = scratch
         self._emit = emit
 
-    def log(self, event: str, **fields: Any) -> None:
+    def log(self, event: str, **fields: object) -> None:
         """One event for the run's log."""
         self._emit(
             {"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)}

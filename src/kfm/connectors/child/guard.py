@@ -101,6 +101,10 @@ def without_network() -> bool:
     return True
 
 
+_Args = tuple[Any, ...]  # what an event of Python is told with
+_Place = int | str | bytes | os.PathLike[str] | None  # a file that is open, or its name
+
+
 class Reads(NamedTuple):
     """The workspace, of which nothing may be read, and what may be read all the same."""
 
@@ -108,7 +112,7 @@ class Reads(NamedTuple):
     scratch: str
     allowed: tuple[str, ...]
 
-    def refuses(self, path: Any) -> bool:
+    def refuses(self, path: str) -> bool:
         """Whether a file or folder is out of sight."""
         real = os.path.realpath(os.fsdecode(path))
         return _within(real, self.root) and not any(
@@ -147,8 +151,8 @@ def close_ways_out(scratch: Path, reads: Reads | None = None) -> None:
     sys.addaudithook(_hook(inside, reads))
 
 
-def _hook(inside: str, reads: Reads | None) -> Callable[[str, tuple[Any, ...]], None]:
-    def hook(event: str, args: tuple[Any, ...]) -> None:
+def _hook(inside: str, reads: Reads | None) -> Callable[[str, _Args], None]:
+    def hook(event: str, args: _Args) -> None:
         if event == "open":
             _check_open(inside, args)
             _check_read(reads, event, args[0])
@@ -168,7 +172,7 @@ def _hook(inside: str, reads: Reads | None) -> Callable[[str, tuple[Any, ...]], 
     return hook
 
 
-def _check_open(inside: str, args: tuple[Any, ...]) -> None:
+def _check_open(inside: str, args: _Args) -> None:
     path, mode, flags = args[0], args[1], args[2]
     if isinstance(path, int):
         return  # something already open
@@ -181,8 +185,8 @@ def _check_open(inside: str, args: tuple[Any, ...]) -> None:
         _check_change(inside, "open", path)
 
 
-def _check_read(reads: Reads | None, event: str, path: Any) -> None:
-    if reads is None or isinstance(path, int):
+def _check_read(reads: Reads | None, event: str, path: _Place) -> None:
+    if reads is None or path is None or isinstance(path, int):
         return
     name = os.fsdecode(path)
     # a folder held open would be a way to its files by names relative to it
@@ -197,7 +201,7 @@ def _check_read(reads: Reads | None, event: str, path: Any) -> None:
         )
 
 
-def _check_change(inside: str, event: str, path: Any) -> None:
+def _check_change(inside: str, event: str, path: _Place) -> None:
     if isinstance(path, int) or path is None:
         return
     real = os.path.realpath(os.fsdecode(path))

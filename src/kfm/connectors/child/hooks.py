@@ -2,17 +2,16 @@
 finished table.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformResult
 from kfm.connectors.child.code import hook_of
-from kfm.connectors.child.feed import Context, load_connector
+from kfm.connectors.child.feed import Context, Emit, load_connector
 from kfm.connectors.operations import Discover
 from kfm.connectors.read.rows import Row
 from kfm.model.connector import Capabilities
@@ -22,9 +21,7 @@ __all__ = ["discover", "judge_table"]
 _SHOWN = 100
 
 
-def discover(
-    job: Discover, context: Context, emit: Callable[[dict[str, Any]], None]
-) -> TransformResult:
+def discover(job: Discover, context: Context, emit: Emit) -> TransformResult:
     """Tell the parent what the connector's `discover(ctx)` returns. Writes nothing."""
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "discover")

@@ -19,13 +19,14 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from kfm.connectors.base import MEMORY_BYTES, Held, Refused
 from kfm.connectors.child import guard
 from kfm.connectors.operations import TransformJob, code_of
+from kfm.model.canonical import Json
 from kfm.sandbox import confine
 
 __all__ = ["main", "nursery", "script", "trial"]
@@ -51,7 +52,7 @@ class _Wire:
         os.dup2(null, 0)
         os.close(null)
         os.dup2(2, 1)
-        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Json] = queue.SimpleQueue()
 
     def order(self) -> _Order:
         """The job, the first line."""
@@ -66,12 +67,12 @@ class _Wire:
             self._answers.put(msgspec.json.decode(line))
         os._exit(1)  # nobody is left to answer to
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Json) -> None:
         """One line to the parent."""
         self._out.write(msgspec.json.encode(message) + b"\n")
         self._out.flush()
 
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message: Json) -> Json:
         """Ask the parent for a file, or for several."""
         self.send(message)
         return self._answers.get()
@@ -215,12 +216,12 @@ def _room(limit: int) -> bool:
         return True  # not Linux
 
 
-def _no_memory(order: _Order) -> dict[str, Any]:
+def _no_memory(order: _Order) -> Json:
     message = f"the memory limit of {order.memory_bytes >> 20} MiB was reached"
     return {"op": "failed", "message": message, "stack": traceback.format_exc(-8)}
 
 
-def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
+def _outcome(order: _Order, wire: _Wire) -> Json:
     job = order.job
     try:
         from kfm.connectors.child.perform import perform  # heavy, and under the memory limit

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -45,6 +45,7 @@ from kfm.connectors.operations import (
     Twin,
     code_of,
 )
+from kfm.model.canonical import Json
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, MissingExtra
 from kfm.model.kinds import kind_of
@@ -61,8 +62,8 @@ __all__ = [
 ]
 
 # {url, name, accept, body, keep} -> {path} | {error}
-Fetch = Callable[[dict[str, Any]], dict[str, Any]]
-OnEvent = Callable[[dict[str, Any]], None]
+Fetch = Callable[[Json], Json]
+OnEvent = Callable[[Json], None]
 
 # Not `-m`: the child must run this very kfm, wherever it was imported from. Its folder stands first
 # only for that one import,
@@ -86,7 +87,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal
 
 
 class _Ended(NamedTuple):
-    last: dict[str, Any] | None  # the closing message
+    last: Json | None  # the closing message
     why: str  # when there is none
     late: bool = False  # its time was up
 
@@ -355,7 +356,9 @@ _NURSERIES: dict[int, _Nursery | None] = {}
 class _Born:
     """A forked child, with what is used of a started one."""
 
-    def __init__(self, nursery: _Nursery, pid: int, stdin: Any, stdout: Any, stderr: Any) -> None:
+    def __init__(
+        self, nursery: _Nursery, pid: int, stdin: BinaryIO, stdout: BinaryIO, stderr: BinaryIO
+    ) -> None:
         self._nursery, self.pid, self.stdin, self.stdout, self.stderr = (
             nursery,
             pid,
@@ -381,7 +384,7 @@ class _Child:
         self._on_event, self._fetch = on_event, fetch
         self.tail = b""
         self.held: Held | None = None
-        self._process: Any = born or subprocess.Popen(
+        self._process: _Born | subprocess.Popen[bytes] = born or subprocess.Popen(
             [sys.executable, "-s", "-P", "-c", _BOOT, _ROOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -392,7 +395,7 @@ class _Child:
             bufsize=0,
         )
 
-    def converse(self, order: dict[str, Any], deadline: float | None) -> _Ended:
+    def converse(self, order: Json, deadline: float | None) -> _Ended:
         """Send the order, serve the child until its closing message or its end."""
         if not self._send(order):
             return _Ended(None, "")  # it ended before it took the job: its exit says how
@@ -414,7 +417,7 @@ class _Child:
             return _Ended(None, "it did not finish in time and was stopped", late=True)
         return _Ended(None, "")
 
-    def _send(self, message: dict[str, Any]) -> bool:
+    def _send(self, message: Json) -> bool:
         assert self._process.stdin is not None
         data = memoryview(msgspec.json.encode(message) + b"\n")
         with contextlib.suppress(BrokenPipeError):
@@ -423,7 +426,7 @@ class _Child:
             return True
         return False
 
-    def _messages(self, deadline: float | None) -> Iterator[dict[str, Any]]:
+    def _messages(self, deadline: float | None) -> Iterator[Json]:
         """Protocol lines until the child closes its end or the deadline passes."""
         out, err = self._process.stdout, self._process.stderr
         assert out is not None
@@ -450,14 +453,14 @@ class _Child:
                     *lines, rest = held.split(b"\n")
                     held = bytearray(rest)
                     for line in lines:
-                        yield msgspec.json.decode(line, type=dict[str, Any])
+                        yield msgspec.json.decode(line, type=Json)
 
     def _heard(self, data: bytes) -> None:
         if data:
             self.tail = (self.tail + data)[-_TAIL:]
             self._on_event({"op": "output", "text": data.decode("utf-8", "replace")})
 
-    def _drain(self, err: Any) -> None:
+    def _drain(self, err: IO[bytes]) -> None:
         """Last words: what the child wrote before it died is still in the pipe."""
         os.set_blocking(err.fileno(), False)
         with contextlib.suppress(OSError):
@@ -487,7 +490,7 @@ class _Child:
 
     def how_it_ended(self) -> str:
         """Its exit in words."""
-        status = self._process.returncode
+        status = self._process.returncode or 0
         if status < 0:
             return f"it was killed by {signal.Signals(-status).name}"
         return f"it exited with status {status} and no answer"
@@ -579,7 +582,7 @@ def _last_words(tail: bytes) -> str:
     return f"It last wrote: {lines[-1][:200]!r}. " if lines else ""
 
 
-def _said(told: Any, kind: type[T]) -> T:
+def _said(told: object, kind: type[T]) -> T:
     """What the child said, as it must be shaped; whatever else it says is a failure of its dataset
     alone.
     """
@@ -622,7 +625,7 @@ def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     )
 
 
-def _fetched(fetch: Fetch | None, message: dict[str, Any]) -> dict[str, Any]:
+def _fetched(fetch: Fetch | None, message: Json) -> Json:
     if fetch is None:
         return {"error": "this run has no fetcher"}
     try:
@@ -644,5 +647,5 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _ignore(_: dict[str, Any]) -> None:
+def _ignore(_: Json) -> None:
     pass

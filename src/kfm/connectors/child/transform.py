@@ -2,7 +2,6 @@
 
 import gc
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -96,7 +95,7 @@ def _infer(job: Read, feed: Feed, limit: int | None) -> Inferred:
     found = Inferred(job, feed.geometry, cells=feed.cells)
     seen = 0
     for rows in feed.loose():
-        values: dict[str, list[Any]] = {}
+        values: dict[str, list[object]] = {}
         for record in rows[: None if limit is None else limit - seen]:
             for name, value in (record.row or {}).items():
                 held = values.setdefault(name, [])

@@ -5,7 +5,6 @@ directories, read in the child.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urljoin
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from kfm.connectors.base import Books, Refused, TransformResult, plain
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Catalogue
+from kfm.model.canonical import Json
 
 __all__ = ["FOUND", "offers"]
 
@@ -42,7 +42,7 @@ def offers(job: Catalogue, scratch: Path, ask: Ask) -> TransformResult:
     if path.stat().st_size > _MOST_BYTES:
         raise _refused(url, f"is larger than {_MOST_BYTES >> 20} MiB")
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        document = msgspec.json.decode(path.read_bytes(), type=Json)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise _refused(url, f"is no JSON object ({error})") from error
     read = {"stac": _stac, "dcat": _dcat, "arcgis": _arcgis}[job.form]
@@ -64,20 +64,20 @@ def _refused(url: str, why: str) -> Refused:
     )
 
 
-def _joined(base: str, href: Any) -> str:
+def _joined(base: str, href: object) -> str:
     try:
         return urljoin(base, str(href))
     except ValueError:  # such as http://[
         return ""
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[Json]:
     return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
 def _offer(
-    name: str, url: str, kind: str, format: str, title: Any, more: dict[str, Any], licence: Any
-) -> dict[str, Any]:
+    name: str, url: str, kind: str, format: str, title: object, more: Json, licence: object
+) -> Json:
     text = str(licence or "").strip()
     known = next(
         (spdx for part, spdx in _SPDX.items() if part in text),
@@ -98,7 +98,7 @@ def _offer(
     }
 
 
-def _stac(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+def _stac(document: Json, url: str) -> Iterator[Json]:
     """Collections of an API, or the children its landing page links to."""
     links = [k for k in _objects(document.get("links")) if isinstance(k.get("href"), str)]
     search = next(
@@ -121,13 +121,13 @@ def _stac(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
 
 
 def _collection(
-    name: str, search: str, title: Any, description: Any, licence: Any
-) -> dict[str, Any]:
+    name: str, search: str, title: object, description: object, licence: object
+) -> Json:
     more = {"description": description, "options": {"collections": [name]}}
     return _offer(name, f"{search}#{name}", "stac", "json", title, more, licence)
 
 
-def _dcat(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+def _dcat(document: Json, url: str) -> Iterator[Json]:
     """Distributions kfm can read of the datasets of a data.json."""
     for dataset in _objects(document.get("dataset")):
         for part in _objects(dataset.get("distribution")):
@@ -148,7 +148,7 @@ def _dcat(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
                 )
 
 
-def _arcgis(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+def _arcgis(document: Json, url: str) -> Iterator[Json]:
     """Layers of a service, or the services of a directory."""
     for layer in _objects(document.get("layers")):
         if isinstance(layer.get("id"), int):

@@ -9,12 +9,12 @@ byte.
 
 import re
 import unicodedata
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Array
 from kfm.connectors.read.geometry import Problem
 from kfm.model.dataset import Column
 
@@ -30,7 +30,6 @@ _SUSPECT = bytes(
 _ESCAPES = re.compile(r"\\(?:u00(?:[01][0-9a-f]|7f)|[bf])|\\.")
 # in the words of RE2: line breaks and tabs, no-break spaces and wide ones
 _WHITE = r"[\s\x{85}\p{Z}]+"
-Array = np.ndarray[Any, Any]
 
 
 def composed(text: "pa.Array") -> "pa.Array":

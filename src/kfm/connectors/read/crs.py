@@ -4,23 +4,26 @@ metres off without saying so.
 
 import re
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 from pyproj import CRS, Transformer
 from pyproj.aoi import AreaOfInterest
 from pyproj.exceptions import CRSError, ProjError
 from pyproj.network import set_network_enabled  # type: ignore[attr-defined]
 from pyproj.transformer import TransformerGroup
 
+from kfm.connectors.arrays import Floats, Mask
 from kfm.connectors.base import Refused
 
 __all__ = ["Bounds", "ToWgs84", "fits", "to_wgs84"]
 
 set_network_enabled(False)  # a grid that is fetched on the way would make results depend on the day
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = npt.ArrayLike | Sequence[float | None]  # one, or many
 # in source coordinates: least x, least y, greatest x, greatest y
 Bounds = tuple[float, float, float, float]
 _WGS84 = CRS.from_user_input("OGC:CRS84")
@@ -46,7 +49,7 @@ class ToWgs84(NamedTuple):
     # of a projection: the part of the Earth it is meant for, also where positions beyond are taken
     home: Bounds | None = None
 
-    def __call__(self, x: Any, y: Any) -> tuple[Floats, Floats]:
+    def __call__(self, x: Numbers, y: Numbers) -> tuple[Floats, Floats]:
         """(longitude, latitude); NaN where a position cannot be in this system, or plainly is
         degrees and not its lengths.
         """
@@ -62,7 +65,7 @@ class ToWgs84(NamedTuple):
             good &= ~self.in_degrees(x, y)
         return np.where(good, lon, np.nan), np.where(good, lat, np.nan)
 
-    def in_degrees(self, x: Any, y: Any) -> Any:
+    def in_degrees(self, x: Numbers, y: Numbers) -> Mask:
         """Where numbers that should be lengths are longitude and latitude inside the very area this
         projection is meant for.
 
@@ -72,12 +75,15 @@ class ToWgs84(NamedTuple):
         return _in_degrees(self.home if self.plane is not None else None, x, y)
 
 
-def fits(crs: str | int, x: Any, y: Any) -> Any:
+def fits(crs: str | int, x: Numbers, y: Numbers) -> Mask:
     """Whether numbers can be positions in `crs` as they are: degrees where it counts in degrees,
     lengths where it counts in those.
     """
     degrees, home = _meant(crs)
-    return (np.abs(x) <= 180) & (np.abs(y) <= 90) if degrees else ~_in_degrees(home, x, y)
+    if degrees:
+        there: Mask = (np.abs(np.asarray(x)) <= 180) & (np.abs(np.asarray(y)) <= 90)
+        return there
+    return ~_in_degrees(home, x, y)
 
 
 @lru_cache(maxsize=16)
@@ -87,13 +93,13 @@ def _meant(crs: str | int) -> tuple[bool, Bounds | None]:
     return system.is_geographic, _area(system) or _home(system)
 
 
-def _in_degrees(home: Bounds | None, x: Any, y: Any) -> Any:
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    found = np.zeros(np.shape(x), np.bool_)
+def _in_degrees(home: Bounds | None, x: Numbers, y: Numbers) -> Mask:
+    xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    found = np.zeros(np.shape(xs), np.bool_)
     if home is None:
         return found
     west, south, east, north = home
-    for lon, lat in ((x, y), (y, x)):  # their axes may be swapped too
+    for lon, lat in ((xs, ys), (ys, xs)):  # their axes may be swapped too
         found |= (
             (np.abs(lon) <= 180)
             & (np.abs(lat) <= 90)
@@ -102,7 +108,8 @@ def _in_degrees(home: Bounds | None, x: Any, y: Any) -> Any:
             & (lat >= south)
             & (lat <= north)
         )
-    return found & ((x != 0) | (y != 0))
+    degrees: Mask = found & ((xs != 0) | (ys != 0))
+    return degrees
 
 
 def to_wgs84(crs: str | int, bounds: Bounds | None = None) -> ToWgs84:

@@ -5,6 +5,7 @@ at a time.
 import json
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from types import GenericAlias
 from typing import Any, Literal
 
 import msgspec
@@ -13,9 +14,10 @@ from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.read.geometry import Geometry, Problem
 from kfm.connectors.read.json_text import refuse_depth
 from kfm.connectors.read.members import Twice, count_members, decode_once
-from kfm.connectors.read.records import Decoder, Records, Slab
+from kfm.connectors.read.records import Decoder, Items, Records, Slab
 from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.read.text import utf8_blocks
+from kfm.model.canonical import Json
 
 __all__ = ["FEATURE_ID", "GEOMETRY", "GeoJsonReader", "JsonReader", "duplicate"]
 
@@ -98,7 +100,7 @@ class JsonReader:
             pass
         return ("number.nonfinite", f"the record holds {odd[0]}") if odd else ("json.value", why)
 
-    def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:
+    def _row(self, item: object, line: int, raw: Callable[[], str]) -> Loose:
         if not isinstance(item, dict):
             return Loose(
                 line, raw, None, ("json.record", f"expected an object, got {type(item).__name__}")
@@ -125,7 +127,7 @@ class JsonReader:
             line += batch.size
         self._finish(records)
 
-    def _batch(self, slab: Slab, columns: dict[str, list[Any]], size: int, line: int) -> Batch:
+    def _batch(self, slab: Slab, columns: dict[str, Items], size: int, line: int) -> Batch:
         return Batch(
             self.source_id,
             size,
@@ -198,7 +200,7 @@ class GeoJsonReader(JsonReader):
                 source_id=self.source_id,
             )
 
-    def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:
+    def _row(self, item: object, line: int, raw: Callable[[], str]) -> Loose:
         if not isinstance(item, dict) or item.get("type") != "Feature":
             return Loose(
                 line, raw, None, ("geojson.feature", 'expected an object of type "Feature"')
@@ -235,7 +237,7 @@ class GeoJsonReader(JsonReader):
         whole = _feature_of(_struct_of(properties, whole=True)[0], whole=True)
         width = len(properties) + 6  # type, id, properties, geometry and its type and coordinates
 
-        def members(features: list[Any]) -> int:
+        def members(features: Items) -> int:
             return len(features) * width - [f.id for f in features].count(None)
 
         ignored = frozenset((FEATURE_ID, self._geometry))
@@ -243,7 +245,7 @@ class GeoJsonReader(JsonReader):
         for slab in records.split(_whole_first(whole, _feature_of(shape), members)):
             if slab.items is not None:
                 rows = [f.properties or empty for f in slab.items]
-                columns: dict[str, list[Any]] = {
+                columns: dict[str, Items] = {
                     name: list(map(get, rows)) for name, get in getters.items()
                 }
                 columns[FEATURE_ID] = [f.id for f in slab.items]
@@ -256,7 +258,7 @@ class GeoJsonReader(JsonReader):
             line += batch.size
         self._finish(records)
 
-    def _warn_left_out(self, columns: dict[str, list[Any]], names: tuple[str, ...]) -> None:
+    def _warn_left_out(self, columns: dict[str, Items], names: tuple[str, ...]) -> None:
         for name in (FEATURE_ID, self._geometry):
             if name not in names and (held := columns.pop(name)).count(None) < len(held):
                 self.warnings.add(
@@ -270,20 +272,20 @@ def duplicate(twice: Twice) -> Problem:
     return "json.duplicate", f"the member {str(twice)[:80]!r} is there twice"
 
 
-_DICTS = Decoder(msgspec.json.Decoder(list[dict[str, Any]]).decode, count_members)
+_DICTS = Decoder(msgspec.json.Decoder(list[Json]).decode, count_members)
 
 
-def _whole_first(whole: Any, shape: Any, members: Callable[[list[Any]], int]) -> Decoder:
+def _whole_first(
+    whole: type[msgspec.Struct], shape: type[msgspec.Struct], members: Callable[[Items], int]
+) -> Decoder:
     """Decodes into `whole`, which lacks no member, so that their number is known; into `shape`
     where a record does lack one.
     """
-    strict, lenient = (
-        msgspec.json.Decoder(list[whole]).decode,
-        msgspec.json.Decoder(list[shape]).decode,
-    )
+    strict: Callable[[bytes], Items] = msgspec.json.Decoder(GenericAlias(list, whole)).decode
+    lenient: Callable[[bytes], Items] = msgspec.json.Decoder(GenericAlias(list, shape)).decode
     misses = 0
 
-    def decode(data: bytes) -> list[Any]:
+    def decode(data: bytes) -> Items:
         nonlocal misses
         if misses < _MISSES:
             try:
@@ -301,23 +303,30 @@ def _text_of(slab: Slab, index: int) -> Callable[[], str]:
 
 def _struct_of(
     names: tuple[str, ...], *, whole: bool = False
-) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
+) -> tuple[type[msgspec.Struct], dict[str, Callable[[msgspec.Struct], object]]]:
     """A struct with one field per column, whatever characters the name holds; a name it does not
     know fails the block.
 
     `whole`: so does a field that is not there.
     """
     fields = {f"f{i}": name for i, name in enumerate(names)}
-    typed: list[Any] = [(f, Any) if whole else (f, Any, None) for f in fields]
-    shape = msgspec.defstruct("Record", typed, rename=fields, forbid_unknown_fields=True, gc=False)
+    shape = msgspec.defstruct(
+        "Record",
+        [(f, Any) if whole else (f, Any, None) for f in fields],
+        rename=fields,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
     return shape, {name: attrgetter(f) for f, name in fields.items()}
 
 
-def _feature_of(shape: Any, *, whole: bool = False) -> Any:
+def _feature_of(shape: type[msgspec.Struct], *, whole: bool = False) -> type[msgspec.Struct]:
     """A feature; `whole`: one with properties and a geometry."""
-    rest: list[Any] = [("properties", shape | None, None), ("geometry", Geometry | None, None)]
-    if whole:
-        rest = [("properties", shape), ("geometry", Geometry)]
+    rest = (
+        [("properties", shape), ("geometry", Geometry)]
+        if whole
+        else [("properties", shape | None, None), ("geometry", Geometry | None, None)]
+    )
     id_ = ("id", str | int | float | None, None)
     return msgspec.defstruct(
         "Feature", [("type", Literal["Feature"]), id_, *rest], kw_only=True, gc=False

@@ -1,20 +1,21 @@
 """GeoJSON geometry to ISO WKB, with bounds and types; structure is checked, topology is not."""
 
 from array import array
-from collections.abc import Sequence
 from itertools import chain
 from struct import pack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from kfm.connectors.arrays import Floats, Mask, Values
 
 __all__ = ["GeoColumn", "Geometry", "Problem", "encode", "invalid_count"]
 
 Problem = tuple[str, str]  # rule, reason
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Codes = np.ndarray[Any, np.dtype[np.int16]]
+Codes = npt.NDArray[np.int16]
 Position = list[float]
 
 
@@ -76,7 +77,7 @@ class GeoColumn(NamedTuple):
     high: Floats
     codes: Codes
 
-    def kept(self, keep: Any) -> "GeoColumn":
+    def kept(self, keep: Mask) -> "GeoColumn":
         """The rows chosen by a mask."""
         return GeoColumn(self.wkb, self.low[keep], self.high[keep], self.codes[keep])
 
@@ -89,7 +90,7 @@ class GeoColumn(NamedTuple):
         }
 
 
-def encode(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColumn:
+def encode(values: Values, name: str, bad: dict[int, Problem]) -> GeoColumn:
     """Each value as WKB; what is no geometry, or lies outside the globe, goes to `bad` by its
     row.
     """
@@ -111,7 +112,7 @@ def invalid_count(column: GeoColumn, wkb: "pa.Array") -> int:
     )
 
 
-def _points(values: Sequence[Any]) -> GeoColumn | None:
+def _points(values: Values) -> GeoColumn | None:
     """The common case, a block of points of one dimension, in one sweep; None when it is not
     that.
     """
@@ -135,7 +136,7 @@ def _points(values: Sequence[Any]) -> GeoColumn | None:
     return GeoColumn(wkb, corners, corners, np.full(n, code, np.int16))
 
 
-def _mixed(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColumn:
+def _mixed(values: Values, name: str, bad: dict[int, Problem]) -> GeoColumn:
     n = len(values)
     wkb: list[bytes | None] = [None] * n
     low, high, codes = np.full((n, 3), np.nan), np.full((n, 3), np.nan), np.zeros(n, np.int16)
@@ -149,7 +150,7 @@ def _mixed(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColu
     return GeoColumn(pa.array(wkb, pa.binary()), low, high, codes)
 
 
-def _one(value: Any) -> tuple[bytes, list[float], list[float], int]:
+def _one(value: object) -> tuple[bytes, list[float], list[float], int]:
     if isinstance(value, str):
         if not value.lstrip().startswith("{"):
             return _from_wkt(value)
@@ -218,7 +219,7 @@ def _many(code: int, pieces: list[tuple[int, bytes]]) -> bytes:
     )
 
 
-def _wkb(value: Any, parts: list["array[float]"], dims: set[int], nesting: int) -> bytes:
+def _wkb(value: object, parts: list["array[float]"], dims: set[int], nesting: int) -> bytes:
     if isinstance(value, Point):
         d, body = _flat([value.coordinates], parts, dims, 1, "point")
         return _head(1, d) + body

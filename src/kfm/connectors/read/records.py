@@ -21,11 +21,15 @@ from kfm.connectors.base import MOST_COLUMNS, RECORD_BYTES, Refused, refuse_reco
 from kfm.connectors.read.json_text import KEEP, JsonText, pieces, structure
 from kfm.connectors.read.members import Twice, decode_once, is_plain
 
-__all__ = ["Decoder", "Records", "Slab"]
+__all__ = ["Decoder", "Items", "Records", "Slab"]
 
 _BOUNDARY = re.compile(rb"\}(\s*,\s*)\{")
 _TOP = ("", "")  # the path ".": every top-level value is a record
 _STEP = 8 << 20  # what is longer is one record, and looked at alone
+
+
+# records as a decoder makes them: objects, or structs of their shape
+Items = list[Any]
 
 
 class Decoder(NamedTuple):
@@ -33,14 +37,14 @@ class Decoder(NamedTuple):
     all of them, or fewer.
     """
 
-    decode: Callable[[bytes], list[Any]]  # raises what msgspec raises
-    members: Callable[[list[Any]], int]
+    decode: Callable[[bytes], Items]  # raises what msgspec raises
+    members: Callable[[Items], int]
 
 
 class Slab(NamedTuple):
     """Some consecutive records: decoded, or (where the block did not decode) as one text each."""
 
-    items: list[Any] | None
+    items: Items | None
     texts: list[bytes]
     data: bytes
 
@@ -74,7 +78,7 @@ class Records:
         # members beside the records, as text; large ones are not kept, but seen
         self.members: dict[str, bytes] = {}
 
-    def member(self, name: str) -> Any:
+    def member(self, name: str) -> object:
         """A member beside the records, decoded; None when there is none."""
         try:
             return decode_once(self.members.get(name, b"null"))
@@ -241,7 +245,7 @@ class Records:
                 return 0
             window *= 8
 
-    def _try(self, decode: Decoder, data: bytes) -> list[Any] | None:
+    def _try(self, decode: Decoder, data: bytes) -> Items | None:
         try:
             items = decode.decode(b"[" + data + b"]")
             return items if is_plain(data, lambda: decode.members(items)) else None

@@ -1,9 +1,10 @@
 """What a reader hands on: loose rows for code and inference, or whole columns for the fast way."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem
 from kfm.model.canonical import Json
 
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
 
     source_id: str
     size: int
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Values]
     line: Callable[[int], int]
     raw: Callable[[int], str]
     bad: dict[int, Problem]

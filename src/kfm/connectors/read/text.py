@@ -4,7 +4,7 @@ import codecs
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import AnyStr
 
 import pyarrow as pa
 
@@ -168,7 +168,7 @@ def _raw_blocks(
         )
 
 
-def _dos_end(text: Any, mark: Any, tail: Any) -> int:
+def _dos_end(text: AnyStr, mark: AnyStr, tail: AnyStr) -> int:
     """Where nothing follows any more but what DOS put behind a text, and ends of lines."""
     whole = len(text.rstrip(tail))
     found = text.find(mark, whole)

@@ -7,17 +7,20 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import h3.api.basic_int as h3
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import shapely
 from msgspec import UNSET, UnsetType
+from shapely.geometry.base import BaseGeometry
 
+from kfm.connectors.arrays import Floats, Mask, Shapes
 from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformResult
 from kfm.connectors.operations import Govern, Join
 from kfm.connectors.release.thresholds import Explained, Shown, in_cells, in_groups, step
@@ -25,6 +28,7 @@ from kfm.connectors.table.merge import _TYPES
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.values import ARROW
 from kfm.connectors.table.writer import arrow_schema
+from kfm.model.canonical import Json
 from kfm.model.dataset import Aggregate, Column, Location, Release
 from kfm.model.labels import explains, release_steps, unshown
 
@@ -42,8 +46,7 @@ __all__ = [
 _CELL, _GEOMETRY, _RECORDS = "h3_cell", "geometry", "records"
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _ROWS = 65_536
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Cells = npt.NDArray[np.uint64]  # H3, one for each row
 Area = Sequence[float]  # west, south, east, north; west of more than east crosses the antimeridian
 
 
@@ -68,7 +71,7 @@ def govern(job: Govern, scratch: Path) -> TransformResult:
         return msgspec.structs.replace(made, fits=rows.fits, step=rows.step)
 
 
-def _steps(job: Govern) -> tuple[dict[str, Any], ...]:
+def _steps(job: Govern) -> tuple[Json, ...]:
     suppress = ({"step": "suppress"},) if job.suppress else ()
     return (*suppress, *release_steps(job.release))
 
@@ -99,7 +102,7 @@ def write_table(
     batches: "Iterable[pa.RecordBatch]",
     *,
     books: Books,
-    steps: tuple[dict[str, Any], ...] = (),
+    steps: tuple[Json, ...] = (),
     warnings: tuple[str, ...] = (),
 ) -> TransformResult:
     """Write the batches as `scratch/<artifact>`; everything about the table is taken from what was
@@ -164,7 +167,7 @@ class _Rows:
         for at, batch in self.scan(names):
             yield batch.filter(pa.array((self.keep if these is None else these)[at]))
 
-    def withdraw(self, rules: Sequence[dict[str, Any]]) -> None:
+    def withdraw(self, rules: Sequence[Json]) -> None:
         """Drop what suppression rules name; a rule that cannot be applied stops the release."""
         understood = self._understood(rules)
         named = {name for rule in understood if isinstance(rule, dict) for name in rule}
@@ -195,9 +198,7 @@ class _Rows:
         found: Mask = np.logical_or.reduce([np.zeros(len(self.keep), np.bool_), *masks])
         return found
 
-    def withdrawn_since(
-        self, rules: Sequence[dict[str, Any]], known: Sequence[dict[str, Any]]
-    ) -> Mask:
+    def withdrawn_since(self, rules: Sequence[Json], known: Sequence[Json]) -> Mask:
         """Rows that are withdrawn, and were not by the rules that are known already."""
         new, old = (
             [m for rule, m in zip(rules, self._withdrawn) if (rule in known) is there]
@@ -205,7 +206,7 @@ class _Rows:
         )
         return self._any(new) & ~self._any(old)
 
-    def _understood(self, rules: Sequence[dict[str, Any]]) -> "list[dict[str, str | None] | Area]":
+    def _understood(self, rules: Sequence[Json]) -> "list[dict[str, str | None] | Area]":
         found: list[dict[str, str | None] | Area] = []
         for rule in rules:
             match rule:
@@ -246,7 +247,7 @@ class _Rows:
                     )
         return found
 
-    def cells(self, resolution: int) -> Any:
+    def cells(self, resolution: int) -> Cells:
         """The H3 cell of every row, 0 where there is no place."""
         if not self.where.known:
             _refuse(
@@ -283,18 +284,15 @@ def _is_area(area: Area) -> bool:
     return -90 <= south < north <= 90 and max(abs(west), abs(east)) <= 180 and west != east
 
 
-def _canonical(value: Any, kind: str) -> str | None:
+def _canonical(value: object, kind: str) -> str | None:
     """A value of a rule as `_texts` has the cells: the text Arrow gives the value the column would
     hold; None for no value.
     """
     if value is None:
         return None
-    whole = kind == "integer" and isinstance(value, float) and value.is_integer()
-    text = (
-        value
-        if isinstance(value, str)
-        else msgspec.json.encode(int(value) if whole else value, order="sorted").decode()
-    )
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
     if ARROW[kind] == pa.string():
         return folded(text)
     try:
@@ -394,24 +392,26 @@ class Where(NamedTuple):
         return hit
 
 
-def touching(shapes: Any, area: Area) -> Any:
+def touching(shapes: Shapes, area: Area) -> Mask:
     """Whether shapes have a point in an area, its edges included."""
     west, south, east, north = area
     if west <= east:
-        return shapely.intersects(shapes, shapely.box(west, south, east, north))
+        there: Mask = shapely.intersects(shapes, shapely.box(west, south, east, north))
+        return there
     return touching(shapes, (west, south, 180, north)) | touching(
         shapes, (-180, south, east, north)
     )
 
 
-def representative(shapes: Any) -> tuple[Floats, Floats]:
+def representative(shapes: Shapes) -> tuple[Floats, Floats]:
     """Latitude and longitude of a point on each shape, NaN where there is none."""
     points = shapely.point_on_surface(shapes)
     return shapely.get_y(points), shapely.get_x(points)
 
 
-def _shapes(column: "pa.Array") -> Any:
-    return shapely.from_wkb(column.to_numpy(zero_copy_only=False))
+def _shapes(column: "pa.Array") -> Shapes:
+    shapes: Shapes = shapely.from_wkb(column.to_numpy(zero_copy_only=False))
+    return shapes
 
 
 def _numbers(column: "pa.Array") -> Floats:
@@ -530,7 +530,9 @@ def _explained(
     return found.table
 
 
-def _public_table(columns: Sequence[Column], rows: _Rows, these: Mask, cells: Any) -> "pa.Table":
+def _public_table(
+    columns: Sequence[Column], rows: _Rows, these: Mask, cells: Cells | None
+) -> "pa.Table":
     """Public columns of some rows, after their cell where they are generalised."""
     names = tuple(c.name for c in columns)
     schema = arrow_schema(tuple(columns))
@@ -546,7 +548,7 @@ def _public_table(columns: Sequence[Column], rows: _Rows, these: Mask, cells: An
     return pa.table(arrays or {"": pa.nulls(int(these.sum()))})
 
 
-def _cells(release: Release, rows: _Rows) -> Any:
+def _cells(release: Release, rows: _Rows) -> Cells:
     """The cell of every row; rows without one are dropped."""
     assert release.h3_resolution is not None
     cells = rows.cells(release.h3_resolution)
@@ -591,7 +593,7 @@ def _boundary(cell: int) -> bytes:
     return bytes(shapely.to_wkb(shape, byte_order=1, output_dimension=2))
 
 
-def _cut(ring: list[tuple[float, float]]) -> Any:
+def _cut(ring: list[tuple[float, float]]) -> BaseGeometry:
     pieces: list[list[tuple[float, float]]] = [[]]
     for (x, y), (to, up) in pairwise([*ring, ring[0]]):
         pieces[-1].append((x, y))

@@ -3,10 +3,10 @@ however they are written, numbers.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import combinations, permutations, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from kfm.connectors.arrays import Floats, Mask, Whole
 from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Search
 from kfm.connectors.release.govern import Where, columns_of, folded
@@ -128,7 +129,7 @@ class _Hidden:
         self.places = Places(np.concatenate(lat), np.concatenate(lng), release.h3_resolution)
         self._sorted = np.array(sorted(self._numbers))
 
-    def _hide(self, column: str, values: Iterable[Any]) -> None:
+    def _hide(self, column: str, values: Set[object]) -> None:
         whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
         # numbers in a row are met by chance
         crowded = len(whole) > 100 and len(whole) > 0.1 * (max(whole) - min(whole) + 1)
@@ -161,7 +162,7 @@ class _Hidden:
                 if len(tight) >= _KEY and not _HEX.fullmatch(tight):
                     self._joined_up.add(tight, column)
 
-    def near(self, numbers: Any) -> Any:
+    def near(self, numbers: Floats) -> Mask:
         """Which numbers could be private values at all."""
         whole = bool(self._words) & (numbers >= 100_000)
         return whole | (numbers % 1 != 0) if len(self._sorted) else whole
@@ -229,7 +230,7 @@ class _Table:
             c for c in self._names if unshown(release, [c]) or (c in self._keys and c not in listed)
         ]
 
-    def positions(self) -> "Iterator[tuple[Any, Any]]":
+    def positions(self) -> Iterator[tuple[Floats, Floats]]:
         """Latitudes and longitudes that nobody may see: of points, of corners, of what stands for a
         shape.
         """
@@ -246,7 +247,7 @@ class _Table:
                 )
                 yield corners[:, 1], corners[:, 0]
 
-    def private(self) -> Iterator[tuple[str, set[Any]]]:
+    def private(self) -> Iterator[tuple[str, set[object]]]:
         """Columns whose values are looked for: withheld by name, keys, what looks private, what
         tells records apart.
         """
@@ -262,7 +263,7 @@ class _Table:
             sure = name in called or bool(looks_of(name))
             if column.type in ("integer", "number") and not sure:
                 continue
-            values, rows = set[Any](), 0
+            values, rows = set[object](), 0
             for batch in self._file.iter_batches(_ROWS, columns=[name]):
                 held = batch.column(0).drop_null()
                 values |= set(held.unique().to_pylist())
@@ -275,7 +276,7 @@ def _plain(text: str) -> str:
     return " ".join(folded(text).split())
 
 
-def _decimal(value: Any) -> float | None:
+def _decimal(value: object) -> float | None:
     """A number with five significant digits or more, one of them behind the point."""
     if isinstance(value, bool | int) or not isinstance(value, str | float):
         return None
@@ -297,7 +298,9 @@ class _Cell(NamedTuple):
 
 
 # columns -> number of the value by row, and what there is to each
-_Halves = dict[tuple[str, ...], tuple[Any, dict[int, _Cell]]]
+# the numbers of a row that could be halves, by where they stand
+_Row = tuple[tuple[tuple[str, ...], Token], ...]
+_Halves = dict[tuple[str, ...], tuple[Whole, dict[int, _Cell]]]
 
 
 class _Look:
@@ -320,7 +323,7 @@ class _Look:
             ]
             yield from (f for n in names for f in self._named(n))
             seen: dict[str, dict[str, None]] = {n: {} for n in names}
-            rows = set[tuple[Any, ...]]()
+            rows = set[_Row]()
             for batch in file.iter_batches(_ROWS, columns=names) if names else ():
                 found, halves = self._batch(batch, names, seen)
                 yield from found
@@ -393,9 +396,7 @@ class _Look:
                 found[name, held[at + 1][0]] = (np.arange(len(degrees)), cells)
         return found
 
-    def _across(
-        self, count: int, halves: _Halves, rows: set[tuple[Any, ...]]
-    ) -> Iterator[_Finding]:
+    def _across(self, count: int, halves: _Halves, rows: set[_Row]) -> Iterator[_Finding]:
         """Positions whose numbers stand in several columns of a row."""
         if len(halves) < 2:
             return
@@ -443,7 +444,7 @@ class _Look:
             if any(self._tile_columns({"x": x, "y": y})):
                 yield _Finding(name, "places", "tile")
 
-    def _tiles(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _tiles(self, held: Mapping[str, Floats]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Columns that name tiles do so in most rows; that a month and two counts do in one row is
         chance.
         """
@@ -467,7 +468,7 @@ class _Look:
                     return
         yield from ((columns, "tile") for columns in self._tile_columns(numbers))
 
-    def _tile_columns(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _tile_columns(self, numbers: Mapping[str, Whole]) -> Iterator[tuple[str, str]]:
         """Pairs of columns that are column and row of tiles of one zoom, which nobody has to say,
         in most rows.
         """
@@ -483,7 +484,7 @@ class _Look:
                 if hits and 2 * hits >= filled.sum():
                     yield x, y
 
-    def _boxes(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _boxes(self, held: Mapping[str, Floats]) -> Iterator[tuple[tuple[str, ...], str]]:
         """Columns that are called the sides of boxes, or are so in most rows."""
         places = self._hidden.places
         for system in places.readings if len(held) > 3 else ():
@@ -616,7 +617,7 @@ def _angle(degrees: float, minutes: float, seconds: float | None = None) -> Toke
     )
 
 
-def _spelt(value: Any) -> str:
+def _spelt(value: float) -> str:
     """A number as it is written, without its sign and without an exponent for everyday sizes."""
     if isinstance(value, int):
         return str(abs(value))
@@ -628,7 +629,7 @@ def _spelt(value: Any) -> str:
     )
 
 
-def _floats(column: "pa.Array") -> Any:
+def _floats(column: "pa.Array") -> Floats | None:
     """Numbers without their signs, also those that were written as text between others; None: the
     column holds none.
     """
@@ -646,13 +647,13 @@ def _floats(column: "pa.Array") -> Any:
     )
 
 
-def _mostly(values: Any, low: int, high: int) -> bool:
+def _mostly(values: Whole, low: int, high: int) -> bool:
     """Whether most of the values that are there lie between the two."""
     inside = ((values >= low) & (values <= high)).sum()
     return bool(inside and 2 * inside >= (values >= 0).sum())
 
 
-def _two_numbers(column: "pa.Array") -> tuple[Any, Any] | None:
+def _two_numbers(column: "pa.Array") -> tuple[Whole, Whole] | None:
     """Texts with two whole numbers each, as two columns; None: most hold something else."""
     if not pa.types.is_string(column.type):
         return None
@@ -666,7 +667,7 @@ def _two_numbers(column: "pa.Array") -> tuple[Any, Any] | None:
     return rows[:, 0], rows[:, 1]
 
 
-def _groups(value: Any, *, bounds: bool) -> Iterator[list[str]]:
+def _groups(value: object, *, bounds: bool) -> Iterator[list[str]]:
     """The plain members of every list and object, as they stand together; of a list of positions,
     all of them.
 

@@ -9,18 +9,19 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import h3.api.basic_int as h3
 import numpy as np
 import shapely
 
+from kfm.connectors.arrays import Floats, Mask, Whole
+
 __all__ = ["WIDEST", "ZOOMS", "Places", "Token", "number_tokens", "readings_of", "spoken"]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2}(?![\d.]))?|(?<!\d)\.\d+")
 _COMMA = re.compile(r"(?<![\d.,])\d{1,3},\d{2,}(?![\d,.])")  # a decimal comma
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
@@ -229,7 +230,7 @@ class Places:
         self.across = min(self.coarsest, 0.05)
         self._cells: dict[int, set[int]] = {}
         self._codes: dict[tuple[str, int], set[str]] = {}
-        self._tiles: dict[int, Any] = {}
+        self._tiles: dict[int, Whole] = {}
 
     def __len__(self) -> int:
         return len(self.lat)
@@ -268,7 +269,7 @@ class Places:
                 return reading.name
         return ""
 
-    def near(self, values: Floats) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    def near(self, values: Floats) -> Mask:
         """Which numbers could be a part of a position at all: the rest needs no second look."""
         hit = np.zeros(len(values), np.bool_)
         for system in self.readings:
@@ -336,7 +337,7 @@ class Places:
                     return True
         return False
 
-    def tiles(self, zoom: int, x: Any, y: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    def tiles(self, zoom: int, x: Whole, y: Whole) -> Mask:
         """Which columns and rows, counted from the north or from the south, are of tiles that
         positions lie in; coarser ones than the cell are none.
         """
@@ -494,7 +495,7 @@ class _Sorted:
         return any(axis.low - slack <= value <= axis.high + slack for axis in (self.y, self.x))
 
     @cached_property
-    def _tree(self) -> Any:
+    def _tree(self) -> "shapely.STRtree":
         return shapely.STRtree(shapely.points(self.reading.x, self.reading.y))
 
     def holds(self, west: float, south: float, east: float, north: float) -> bool:
@@ -521,10 +522,10 @@ class _Axis:
             np.searchsorted(self._sorted, high, "left") > np.searchsorted(self._sorted, low, "left")
         )
 
-    def among(self, low: float, high: float) -> Any:
+    def among(self, low: float, high: float) -> Whole:
         """The records whose value lies between."""
         if high < self.low or low > self.high:
-            return ()
+            return self._order[:0]
         return self._order[
             np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")
         ]
@@ -603,7 +604,7 @@ def _packed(degrees: Floats, parts: int) -> Floats:
     return packed
 
 
-def utm(lat: Floats, lng: Floats) -> tuple[Any, Floats, Floats]:
+def utm(lat: Floats, lng: Floats) -> tuple[Whole, Floats, Floats]:
     """Zone, easting and northing on WGS 84, by Krüger's series."""
     zone = np.minimum(np.floor((lng + 180) / 6), 59) + 1
     f = 1 / 298.257223563
@@ -619,7 +620,7 @@ def utm(lat: Floats, lng: Floats) -> tuple[Any, Floats, Floats]:
         north += a * np.sin(2 * j * xi) * np.cosh(2 * j * eta)
         east += a * np.cos(2 * j * xi) * np.sinh(2 * j * eta)
     return (
-        zone.astype(int),
+        zone.astype(np.int64),
         500_000 + 0.9996 * radius * east,
         0.9996 * radius * north + np.where(lat < 0, 10_000_000, 0),
     )
@@ -651,7 +652,7 @@ def _short_plus_codes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
     return (code[4:] for code in _plus_codes(lat, lng, 4 + length))
 
 
-def _tile_numbers(lat: Floats, lng: Floats, zoom: int) -> tuple[Any, Any]:
+def _tile_numbers(lat: Floats, lng: Floats, zoom: int) -> tuple[Whole, Whole]:
     """Column and row, from the north, of the tile that each position lies in."""
     sine = np.clip(np.sin(np.radians(lat)), -0.9999, 0.9999)
     found = ((lng + 180) / 360, 0.5 - np.log((1 + sine) / (1 - sine)) / (4 * np.pi))
@@ -695,6 +696,6 @@ def _mgrs(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
             )
 
 
-_ENCODE: dict[str, Any] = {
+_ENCODE: dict[str, Callable[[Floats, Floats, int], Iterator[str]]] = {
     "geohash": _geohashes, "plus": _plus_codes, "short plus": _short_plus_codes, "quadkey": _quadkeys, "locator": _locators, "MGRS": _mgrs,
 }  # fmt: skip

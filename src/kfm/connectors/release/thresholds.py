@@ -11,7 +11,7 @@ upstream calls them and however it renumbers them.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,16 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import Step
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.dataset import Release
 
 __all__ = ["Explained", "Numbers", "Shown", "band", "in_cells", "in_groups", "settled", "step"]
 
 _COLUMN, _VALUE, _TOLD, _SINCE = "column", "value", "told", "since"
 _ABOUT = b"kfm"
-Counts = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Counts = Whole
 
 
 class Numbers(NamedTuple):
@@ -43,7 +44,7 @@ class Explained(NamedTuple):
 
     # the text of each key, then column and value (null: the row itself), then told and since
     rows: "pa.Table"
-    rules: tuple[dict[str, Any], ...] = ()  # the withdrawals that were applied
+    rules: tuple[Json, ...] = ()  # the withdrawals that were applied
 
     @classmethod
     def read(cls, path: str | None, release: Release, keys: Sequence[str]) -> "Explained":
@@ -76,7 +77,7 @@ class Explained(NamedTuple):
         )
 
     def write(
-        self, path: Path, release: Release, keys: Sequence[str], rules: Sequence[dict[str, Any]]
+        self, path: Path, release: Release, keys: Sequence[str], rules: Sequence[Json]
     ) -> None:
         """Leave it for the next release; the same numbers are the same bytes, in whatever order
         records came.
@@ -97,7 +98,7 @@ class Explained(NamedTuple):
         pq.write_table(rows, path, compression="zstd")
 
 
-def _settings(release: Release) -> dict[str, Any]:
+def _settings(release: Release) -> Json:
     return {
         "h3_resolution": release.h3_resolution,
         "min_records": release.min_records,
@@ -172,7 +173,7 @@ def settled(
     return Numbers(np.where(moved, records, told), np.where(moved, records, since))
 
 
-def _place(counts: Counts, edges: Sequence[int]) -> Any:
+def _place(counts: Counts, edges: Sequence[int]) -> Whole:
     return np.searchsorted(np.asarray(edges), counts, side="right")
 
 
@@ -222,7 +223,7 @@ def in_cells(now: "pa.Table", withdrawn: "pa.Table", before: Explained, k: int) 
     own = settled(records, explained, gone, [k], k)
     was, named = (explained.told >= k) & ~is_blank, (own.told >= k) & ~is_blank
 
-    def together(counts: Any) -> Counts:
+    def together(counts: Counts) -> Counts:
         return np.bincount(rest, counts, len(first)).astype(np.int64)
 
     # What no row with attributes stands for is told together. Records that come to it because such
@@ -345,14 +346,18 @@ def _collected(
 
 
 def _kept(
-    texts: "pa.Table", first: Counts, own: Numbers, column: str | None = None, values: Any = None
+    texts: "pa.Table",
+    first: Counts,
+    own: Numbers,
+    column: str | None = None,
+    values: "pa.Array | None" = None,
 ) -> "pa.Table":
     """What the next release must know: rows by the text of their keys, with their numbers, unless
     those are zero.
     """
     there = np.flatnonzero((own.told > 0) | (own.since > 0))
     at = pa.array(first[there])
-    rows: dict[str, Any] = {
+    rows: dict[str, pa.Array] = {
         number: c.take(at) for number, c in zip(_numbers(texts.schema.names), texts.columns)
     }
     rows[_COLUMN] = pa.array([column] * len(there), pa.string())

@@ -10,12 +10,12 @@ import io
 import math
 import string
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import h3.api.basic_int as h3
 import msgspec
@@ -24,16 +24,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 from shapely.affinity import translate
+from shapely.geometry.base import BaseGeometry
 
+from kfm.connectors.arrays import Values
 from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.operations import Read, Twin
 from kfm.connectors.read.geojson import FEATURE_ID, GEOMETRY
-from kfm.connectors.read.geometry import encode
+from kfm.connectors.read.geometry import Problem, encode
 from kfm.connectors.read.members import Twice, count_members, decode_once
 from kfm.connectors.read.records import Decoder, Records
+from kfm.connectors.read.rows import Row
 from kfm.connectors.read.tabular import _delimiter
 from kfm.connectors.read.text import text_blocks, utf8_blocks
-from kfm.connectors.release.govern import Where, folded, representative, touching
+from kfm.connectors.release.govern import Area, Where, folded, representative, touching
 from kfm.connectors.table.infer import Inferred
 from kfm.connectors.table.values import cells_text, moment, type_cells, type_values
 from kfm.model.dataset import Release
@@ -41,7 +44,7 @@ from kfm.model.labels import unshown
 
 __all__ = ["read_json", "twin"]
 
-Row = dict[str, Any]
+T = TypeVar("T")
 Vector = tuple[float, float, float]
 _TRIES = 60
 _GLOBE = shapely.box(-180, -90, 180, 90)
@@ -55,8 +58,8 @@ class _File(NamedTuple):
     """
 
     name: str
-    records: list[Any]  # a Row, or what stands for a record that is none
-    write: Callable[[list[Any]], str | bytes]
+    records: list[object]  # a Row, or what stands for a record that is none
+    write: Callable[[list[object]], str | bytes]
 
 
 def twin(job: Twin, scratch: Path) -> TransformResult:
@@ -150,7 +153,7 @@ def _distinct(records: Iterator[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]
     return list(seen.values()), copies
 
 
-def _turn(items: list[Any], rng: Random) -> None:
+def _turn(items: list[T], rng: Random) -> None:
     """A random order in which nothing stays where it was."""
     for i in range(len(items) - 1, 0, -1):
         j = rng.randrange(i)
@@ -234,7 +237,7 @@ class _Twin:
             and (self._until is None or time < self._until)
         )
 
-    def _is_text(self, name: str, values: list[Any]) -> bool:
+    def _is_text(self, name: str, values: Values) -> bool:
         """Whether the transform takes a column as text, told or by its values."""
         if name in self._schema:
             return self._schema[name].type == "string"
@@ -265,7 +268,7 @@ class _Twin:
                 row[name] = repr(value) if isinstance(row[name], str) else value
 
     def _move_shapes(self, name: str, spots: "_Spots") -> None:
-        bad: dict[int, Any] = {}
+        bad: dict[int, Problem] = {}
         wkb = encode([row.get(name) or None for row in self._rows], name, bad).wkb
         at = [i for i, there in enumerate(wkb.is_valid().to_pylist()) if there and i not in bad]
         shapes = shapely.from_wkb(wkb.take(np.array(at, np.int64)).to_numpy(zero_copy_only=False))
@@ -293,11 +296,11 @@ class _Twin:
         for row, value in zip(rows, values):
             row[name] = value
 
-    def _misfits(self, name: str, values: list[Any]) -> set[int]:
+    def _misfits(self, name: str, values: Values) -> set[int]:
         """Values a row is judged by: a gap where none may be, and what is not of its column's
         type.
         """
-        column, bad = self._schema.get(name), dict[int, Any]()
+        column, bad = self._schema.get(name), dict[int, Problem]()
         if column is not None and column.type == "geometry":
             encode([v or None for v in values], name, bad)
         elif column is not None and self._job.format == "csv":
@@ -308,11 +311,11 @@ class _Twin:
         return {*bad, *(i for i, v in enumerate(values) if required and v in (None, ""))}
 
 
-def _named(row: Row, wanted: dict[str, Any]) -> bool:
+def _named(row: Row, wanted: Row) -> bool:
     return all(_same(row.get(name), value) for name, value in wanted.items())
 
 
-def _same(value: Any, wanted: Any) -> bool:
+def _same(value: object, wanted: object) -> bool:
     if value in (None, "") or wanted is None:
         return value in (None, "") and wanted is None
     return folded(str(value)) == folded(str(wanted)) or (
@@ -320,7 +323,7 @@ def _same(value: Any, wanted: Any) -> bool:
     )
 
 
-def _microseconds(value: Any) -> int | None:
+def _microseconds(value: object) -> int | None:
     """A time as the transform places it in the window: RFC 3339, a date, or epoch milliseconds."""
     if isinstance(value, str):
         text = value.strip()
@@ -378,15 +381,17 @@ def _class(letter: str) -> str:
     return ("A" if letter.isupper() else "a") if letter.isalpha() else letter
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
+    if not isinstance(value, str | int | float):
+        return None
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
-def _written(shape: Any, like: Any) -> Any:
+def _written(shape: BaseGeometry, like: object) -> object:
     """A shape in the form another was given in."""
     if isinstance(like, str):
         return shapely.to_geojson(shape) if like.lstrip().startswith("{") else shape.wkt
@@ -396,7 +401,7 @@ def _written(shape: Any, like: Any) -> Any:
 class _Spots:
     """Other points of the same cell, none of them in an area that was withdrawn."""
 
-    def __init__(self, resolution: int, rng: Random, areas: list[Any]) -> None:
+    def __init__(self, resolution: int, rng: Random, areas: Sequence[Area]) -> None:
         self._resolution, self._rng, self._areas = resolution, rng, areas
         self._fan = lru_cache(32_768)(_fan)
 
@@ -418,7 +423,7 @@ class _Spots:
                 return spot
         return None
 
-    def other_shape(self, shape: Any, lat: float, lng: float) -> Any:
+    def other_shape(self, shape: BaseGeometry, lat: float, lng: float) -> BaseGeometry:
         """The shape moved so that its point stays in its cell; one that cannot go far goes less
         far.
         """
@@ -480,25 +485,26 @@ def _read_table(job: Twin, source: InputFile) -> _File:
     """A table that was joined; its shapes as the other formats have them."""
     table = pq.read_table(source.path)
     shapes = [c.name for c in job.schema if c.type == "geometry" and c.name in table.schema.names]
-    records: list[Any] = table.to_pylist()
-    for row in records:
+    rows: list[Row] = table.to_pylist()
+    for row in rows:
         row |= {
             n: shapely.geometry.mapping(shapely.from_wkb(row[n]))
             for n in shapes
             if row[n] is not None
         }
 
-    def write(records: list[Any]) -> bytes:
+    def write(records: list[object]) -> bytes:
         back = [
             r
             | {n: shapely.to_wkb(shapely.geometry.shape(r[n])) for n in shapes if r[n] is not None}
             for r in records
+            if isinstance(r, dict)
         ]
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(back, table.schema), out)
         return out.getvalue()
 
-    return _File(Path(source.path).name, records, write)
+    return _File(Path(source.path).name, [*rows], write)
 
 
 def _read_csv(job: Twin, source: InputFile) -> _File:
@@ -517,7 +523,7 @@ def _read_csv(job: Twin, source: InputFile) -> _File:
     usual, other = ("\r\n", "\n") if "\r\n" in text else ("\n", "\n")
     mixed = "\r\n" in text and text.count("\n") > text.count("\r\n")
 
-    def write(records: list[Any]) -> str:
+    def write(records: list[object]) -> str:
         """In the form of the file, of which a run tells what is odd: its mark, and how its lines
         end.
         """
@@ -525,12 +531,16 @@ def _read_csv(job: Twin, source: InputFile) -> _File:
         lines = csv.writer(out, delimiter=delimiter, lineterminator=usual)
         lines.writerow(head)
         rest = csv.writer(out, delimiter=delimiter, lineterminator=other if mixed else usual)
-        rest.writerows(list(r.values()) if isinstance(r, dict) else r for r in records)
+        rest.writerows(
+            list(r.values()) if isinstance(r, dict) else r
+            for r in records
+            if isinstance(r, dict | list)
+        )
         return mark + out.getvalue()
 
     # a row that only repeats the header stays as it is, for it is dropped wherever it stands
     again = [n.casefold() for n in names]
-    held = [
+    held: list[object] = [
         (
             r
             if len(r) != len(names) or [c.strip().casefold() for c in r] == again
@@ -550,8 +560,8 @@ def read_json(job: Read | Twin, source: InputFile) -> _File:
     document = Records(
         blocks, source.source_id, path, only="features" if job.format == "geojson" else None
     )
-    records: list[Any] = []
-    for slab in document.split(Decoder(msgspec.json.Decoder(list[Any]).decode, count_members)):
+    records: list[object] = []
+    for slab in document.split(Decoder(msgspec.json.Decoder(list[object]).decode, count_members)):
         records += slab.items if slab.items is not None else map(_parsed, slab.texts)
     shape = (
         next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
@@ -564,7 +574,7 @@ def read_json(job: Read | Twin, source: InputFile) -> _File:
     # records: every record shows them all.
     records = [{name: r.get(name) for name in names} if isinstance(r, dict) else r for r in records]
 
-    def write(records: list[Any]) -> str:
+    def write(records: list[object]) -> str:
         numbered = all(r.get(FEATURE_ID) is not None for r in records if isinstance(r, dict))
         listed = [
             _feature(r, shape, numbered) if shape and isinstance(r, dict) else r for r in records
@@ -581,14 +591,14 @@ def read_json(job: Read | Twin, source: InputFile) -> _File:
     return _File(Path(source.path).name, records, write)
 
 
-def _parsed(text: bytes) -> Any:
+def _parsed(text: bytes) -> object:
     try:
         return decode_once(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Twice):
         return msgspec.Raw(text)
 
 
-def _flat(item: Any, shape: str | None) -> Any:
+def _flat(item: object, shape: str | None) -> object:
     """A record as the transform sees it: of a feature its id, properties and geometry."""
     if not isinstance(item, dict) or shape is None:
         return item
@@ -612,5 +622,5 @@ def _feature(row: Row, shape: str, numbered: bool) -> Row:
     }
 
 
-def _text(document: Any) -> str:
+def _text(document: object) -> str:
     return msgspec.json.encode(document).decode()

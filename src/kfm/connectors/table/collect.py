@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Collect, Merge
 from kfm.connectors.table.merge import cast, columns_after, keys_of, merge, telling, within
@@ -54,7 +54,15 @@ def collect(job: Collect, scratch: Path) -> TransformResult:
 
 
 def _merge(
-    job: Collect, inputs: tuple[InputFile, ...], scratch: Path, **changes: Any
+    job: Collect,
+    inputs: tuple[InputFile, ...],
+    scratch: Path,
+    *,
+    schema: tuple[Column, ...],
+    windows: tuple[tuple[str, str], ...] = (),
+    since: str | None = None,
+    until: str | None = None,
+    incomplete: bool = False,
 ) -> TransformResult:
     order = Merge(
         dataset_id=job.dataset_id,
@@ -63,7 +71,11 @@ def _merge(
         business_key=job.business_key,
         time_column=job.time_column,
         artifact=job.artifact,
-        **changes,
+        schema=schema,
+        windows=windows,
+        since=since,
+        until=until,
+        incomplete=incomplete,
     )
     if job.business_key:
         return merge(order, scratch)
@@ -120,12 +132,15 @@ def _one_by_one(
     for number, (part, window) in enumerate(left):
         (folder := scratch / f"step{number % 2}").mkdir(exist_ok=True)
         own = tuple(names[n] for n in pq.read_schema(part.path).names)
-        times = {
-            "since": window[0] or None,
-            "until": window[1] or None,
-            "incomplete": not window[0],
-        }
-        last = _merge(job, (held, part), folder, schema=own, **times)
+        last = _merge(
+            job,
+            (held, part),
+            folder,
+            schema=own,
+            since=window[0] or None,
+            until=window[1] or None,
+            incomplete=not window[0],
+        )
         books = _sum(books, last.books)
         held = InputFile(source_id="base", path=str(folder / job.artifact), digest="")
     Path(held.path).rename(scratch / job.artifact)
@@ -160,12 +175,12 @@ class _Collected:
         self._columns: tuple[Column, ...] = tuple(names[n] for n in order)
         self._schema = arrow_schema(self._columns)
         self._starts = np.concatenate([[0], np.cumsum(self._rows)]).astype(np.int64)
-        self._first: Any = None
-        self._last: Any = None
+        self._first: Mask | None = None
+        self._last: Whole = np.empty(0, np.int64)
         if job.business_key:
             self._first, self._last = self._places()
 
-    def _places(self) -> tuple[Any, Any]:
+    def _places(self) -> tuple[Mask, Whole]:
         """(whether a row is the first of its key, where the last row of its key stands)."""
         total = int(self._starts[-1])
         digests = np.empty((total, 2), np.uint64)
@@ -211,7 +226,7 @@ class _Collected:
                     start += table.num_rows
 
     def _chosen(
-        self, table: "pa.Table", start: int, late: "pa.Table | None", places: Any
+        self, table: "pa.Table", start: int, late: "pa.Table | None", places: Whole
     ) -> "pa.Table":
         """Of some rows those that are the first of their key, each as its last part has it."""
         if self._first is None or late is None:
@@ -223,12 +238,12 @@ class _Collected:
         at[moved] = table.num_rows + np.searchsorted(places, last[moved])
         return pa.concat_tables([table, late]).take(pa.array(at[mine])).combine_chunks()
 
-    def _late(self) -> "tuple[pa.Table | None, Any]":
+    def _late(self) -> "tuple[pa.Table | None, Whole]":
         """The rows that take an earlier one's place, and where they stand; None when no key comes
         twice.
         """
         if self._first is None or self._first.all():
-            return None, None
+            return None, np.empty(0, np.int64)
         places = np.unique(self._last[self._first & (self._last != np.arange(len(self._last)))])
         found = []
         for start, rows, part in zip(self._starts.tolist(), self._rows, self._parts):

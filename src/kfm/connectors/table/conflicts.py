@@ -3,15 +3,16 @@ each.
 """
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Array
 from kfm.connectors.loading import module_of
 from kfm.connectors.operations import Read
-from kfm.connectors.table.keys import Array, Duplicates
+from kfm.connectors.table.keys import Duplicates
 from kfm.model.dataset import Column
 
 __all__ = ["Clashes", "Place", "key_text", "rows_at", "settle", "spelt_out"]
@@ -108,8 +109,14 @@ def settle(
                 ),
             )
             stays |= {r: best for r in group if bodies[r] != bodies[best]}
-    mode: Any = "list" if job.conflicts == "refuse" else "set aside"
-    clashes = Clashes(rows, stays, texts, why=why, corrected=corrected, mode=mode)
+    clashes = Clashes(
+        rows,
+        stays,
+        texts,
+        why=why,
+        corrected=corrected,
+        mode="list" if job.conflicts == "refuse" else "set aside",
+    )
     clashes.groups = {row: group for group in groups.values() for row in group}
     return clashes
 
@@ -125,7 +132,7 @@ def _revision(job: Read, columns: tuple[Column, ...]) -> str:
     return next((name for name in wanted if name is not None and types.get(name) in _ORDERED), "")
 
 
-def _values_at(path: Path, column: str, wanted: list[int]) -> list[Any]:
+def _values_at(path: Path, column: str, wanted: list[int]) -> list[float | None]:
     """The values of some rows, times as numbers."""
     order, pieces, at = np.argsort(wanted, kind="stable"), [], 0
     rows = np.asarray(wanted, np.int64)[order]
@@ -139,7 +146,7 @@ def _values_at(path: Path, column: str, wanted: list[int]) -> list[Any]:
         array = array.view(pa.int64())
     elif pa.types.is_date32(array.type):
         array = array.view(pa.int32())
-    found: list[Any] = array.to_pylist()
+    found: list[float | None] = array.to_pylist()
     return found
 
 

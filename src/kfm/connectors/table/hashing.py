@@ -3,18 +3,18 @@ values, within this process.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Array", "mixed", "whole_numbers"]
+from kfm.connectors.arrays import Array
+
+__all__ = ["mixed", "whole_numbers"]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
 _SHIFT = np.uint64(29)
 _NONE = np.uint64(0xD6E8FEB86659FD93)  # stands for a missing value
 _LONG = 256  # bytes: longer texts are taken one by one
-Array = np.ndarray[Any, Any]
 
 
 def mixed(arrays: Sequence["pa.Array"]) -> Array:

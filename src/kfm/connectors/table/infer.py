@@ -6,13 +6,12 @@ from where a sample ended.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Values
 from kfm.connectors.operations import Read, Twin
 from kfm.connectors.read.geojson import FEATURE_ID
 from kfm.connectors.table.values import DECIMAL, IDENTIFIER, INT64, WHOLE, agrees, fast_cast
@@ -148,7 +147,7 @@ def cells_census(text: "pa.Array") -> Counter[str]:
     return found + _text_census(left)
 
 
-def values_census(values: Sequence[Any]) -> Counter[str]:
+def values_census(values: Values) -> Counter[str]:
     """The kinds of some JSON values; None says nothing."""
     found: Counter[str] = Counter()
     for kind, n in Counter(map(type, values)).items():
@@ -206,7 +205,7 @@ _PLAIN: dict[str, set[type]] = {
 }
 
 
-def disagreeing(kind: str, values: Any, *, cells: bool) -> list[int]:
+def disagreeing(kind: str, values: Values, *, cells: bool) -> list[int]:
     """Where the values are that a column of this inferred type does not hold as they are written;
     `cells`: text is read as CSV's is.
     """
@@ -253,11 +252,11 @@ def _odd_cells(kind: str, text: "pa.Array") -> list[int]:
     ]
 
 
-def _one_by_one(kind: str, values: Sequence[Any]) -> list[int]:
+def _one_by_one(kind: str, values: Values) -> list[int]:
     return [i for i, v in enumerate(values) if v is not None and not _holds(kind, v)]
 
 
-def _holds(kind: str, value: Any) -> bool:
+def _holds(kind: str, value: object) -> bool:
     if kind in ("timestamp", "date"):
         return isinstance(value, str) and agrees(kind, value)
     if kind == "integer":
@@ -278,13 +277,13 @@ class Inferred:
         self.sample: dict[str, Census] = {}  # of the values that the types were taken from
         self.counted: dict[str, Census] = {}  # of those that were written
 
-    def add(self, name: str, values: list[Any]) -> None:
+    def add(self, name: str, values: Values) -> None:
         """Take some values in."""
         census = self.sample.setdefault(name, Census())
         if self._fixed(name) is None and values:
             census.kinds += self._census(values)
 
-    def _census(self, values: Any) -> Counter[str]:
+    def _census(self, values: Values) -> Counter[str]:
         if isinstance(values, pa.Array):
             return cells_census(values)
         if not self._cells:
@@ -319,7 +318,7 @@ class Inferred:
     def odd_ones(
         self,
         column: Column,
-        values: Any,
+        values: Values,
         left_out: set[int],
         *,
         plain: bool,

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
+from kfm.connectors.arrays import Mask
 from kfm.connectors.operations import Read
 from kfm.connectors.read.characters import check_texts
 from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.read.rows import Batch
 from kfm.connectors.table.sanity import Sane, Sanity
-from kfm.connectors.table.typed import Mask
 from kfm.connectors.table.wanted import Wanted
 from kfm.model.dataset import Column
 

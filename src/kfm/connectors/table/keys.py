@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Array
 from kfm.connectors.read.characters import composed
-from kfm.connectors.table.hashing import Array, mixed, whole_numbers
+from kfm.connectors.table.hashing import mixed, whole_numbers
 
 __all__ = ["MOST", "Array", "Duplicates", "KeyFile", "buckets"]
 
@@ -219,7 +220,7 @@ class KeyFile:
         self._nominees.unlink(missing_ok=True)
 
 
-def plain(array: "pa.Array") -> list[Any]:
+def plain(array: "pa.Array") -> list[object]:
     """Values that compare and print cheaply: times as integers."""
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
@@ -228,7 +229,7 @@ def plain(array: "pa.Array") -> list[Any]:
     return list(array.to_pylist())
 
 
-def buckets(path: Path, kind: "np.dtype[Any]", of: int = 0) -> Iterator[Array]:
+def buckets(path: Path, kind: "np.dtype[np.generic]", of: int = 0) -> Iterator[Array]:
     """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group,
     whichever file `of` bytes they are in.
     """
@@ -244,7 +245,7 @@ def buckets(path: Path, kind: "np.dtype[Any]", of: int = 0) -> Iterator[Array]:
         yield np.concatenate([np.empty(0, kind), *pieces])
 
 
-def _pieces(path: Path, kind: "np.dtype[Any]") -> Iterator[Array]:
+def _pieces(path: Path, kind: "np.dtype[np.generic]") -> Iterator[Array]:
     at = 0
     while len(piece := np.fromfile(path, kind, _READ // kind.itemsize, offset=at)):
         yield piece
@@ -271,7 +272,7 @@ def _digests(batch: "pa.RecordBatch", key: tuple[str, ...], hashes: Array, rows:
     return out
 
 
-def _digest(values: tuple[Any, ...]) -> Array:
+def _digest(values: tuple[object, ...]) -> Array:
     return np.frombuffer(blake2b(repr(values).encode(), digest_size=16).digest(), np.uint64)
 
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Array
 from kfm.connectors.base import Books, TransformResult
 from kfm.connectors.operations import Measure
-from kfm.connectors.table.hashing import Array, mixed
+from kfm.connectors.table.hashing import mixed
 from kfm.connectors.table.keys import buckets
 from kfm.connectors.table.merge import tombstones_of
 from kfm.model.change import Measured

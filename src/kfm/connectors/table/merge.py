@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import Books, Refused, TransformResult
 from kfm.connectors.loading import module_of
 from kfm.connectors.operations import Collect, Measure, Merge
@@ -54,7 +54,7 @@ def merge(job: Merge, scratch: Path) -> TransformResult:
         return table.result(work.books(), warnings=work.warnings(), change=work.absence(table.rows))
 
 
-def within(times: "pa.ChunkedArray", since: str, until: str) -> Any:
+def within(times: "pa.ChunkedArray", since: str, until: str) -> Mask:
     """Which times lie inside a half-open window."""
     start, end = (pa.scalar(t, pa.string()).cast(times.type) for t in (since, until))
     inside = pc.and_(pc.greater_equal(times, start), pc.less(times, end))
@@ -214,7 +214,7 @@ class _Merge:
             )
         return tuple(said)
 
-    def _twins(self, hit: Any, where: Any) -> Any:
+    def _twins(self, hit: Mask, where: Whole) -> Mask:
         """Which rows of the base have the key of an earlier one in another spelling: they were
         official before spellings were compared.
         """
@@ -226,12 +226,12 @@ class _Merge:
         self.twins += int(twin.sum())
         return twin
 
-    def _find(self, keys: "pa.Array") -> tuple[Any, Any]:
+    def _find(self, keys: "pa.Array") -> tuple[Mask, Whole]:
         """(whether the part has a row, where)."""
         at = pc.index_in(keys, value_set=self._keys)
         return np.asarray(at.is_valid()), at.fill_null(0).to_numpy()
 
-    def _older(self, revision: str | None, state: list[str]) -> Any:
+    def _older(self, revision: str | None, state: list[str]) -> Mask:
         """Which rows of the part are older than the base's row of that key: a stale answer, which
         must not undo a newer one.
 
@@ -279,7 +279,7 @@ class _Merge:
         )
         return pc.if_else(pc.greater(held, latest), pa.scalar(None, held.type), held)
 
-    def _equal(self, table: "pa.Table", where: Any, hit: Any) -> int:
+    def _equal(self, table: "pa.Table", where: Whole, hit: Mask) -> int:
         if not hit.any():
             return 0
         mine, theirs = table.filter(pa.array(hit)), self._fresh.take(pa.array(where[hit]))
@@ -290,7 +290,7 @@ class _Merge:
             same &= np.asarray(pc.equal(a, b).fill_null(False)) | nulls
         return int(same.sum())
 
-    def _gone(self, table: "pa.Table") -> Any:
+    def _gone(self, table: "pa.Table") -> Mask:
         """Which rows of the base lie inside the window; those among them that the part lacks were
         removed upstream.
         """
@@ -315,7 +315,7 @@ class _Tombstones:
     deleted inside the time it covers.
     """
 
-    def __init__(self, job: Merge, rules: dict[str, str], fresh: "pa.Table", stale: Any) -> None:
+    def __init__(self, job: Merge, rules: dict[str, str], fresh: "pa.Table", stale: Mask) -> None:
         self._job, self._rules = job, rules
         aliases = self._aliases(fresh, stale)
         self._names, self._into = (
@@ -325,7 +325,7 @@ class _Tombstones:
         self._span = None if stale.any() else self._covered(fresh)
         self.merged = self.deleted = self.covered = 0
 
-    def _aliases(self, fresh: "pa.Table", stale: Any) -> dict[str, str]:
+    def _aliases(self, fresh: "pa.Table", stale: Mask) -> dict[str, str]:
         """Every id the rows of the part go by, and the key of the first row that says so."""
         found: dict[str, str] = {}
         if "aliases" in self._rules:
@@ -338,7 +338,7 @@ class _Tombstones:
                     found.setdefault(alias, key)
         return found
 
-    def _covered(self, fresh: "pa.Table") -> tuple[Any, Any] | None:
+    def _covered(self, fresh: "pa.Table") -> "tuple[pa.Scalar, pa.Scalar] | None":
         """First and last moment the part answers for: the window that was asked for, or what the
         source says; nothing is guessed.
         """
@@ -357,7 +357,7 @@ class _Tombstones:
         first, last = (pa.scalar(t, pa.string()).cast(times.type) for t in self._job.answered)
         return first, last
 
-    def mark(self, table: "pa.Table", free: Any) -> "pa.Table":
+    def mark(self, table: "pa.Table", free: Mask) -> "pa.Table":
         """The table with its `free` rows, those the part does not have, marked."""
         at = pc.index_in(
             table.column(self._job.business_key[0]).combine_chunks(), value_set=self._names
@@ -383,7 +383,7 @@ class _Tombstones:
             pc.if_else(pa.array(named), into, table.column(self._rules["into"]).combine_chunks()),
         )
 
-    def _inside(self, table: "pa.Table") -> Any:
+    def _inside(self, table: "pa.Table") -> Mask:
         if self._span is None:
             return np.zeros(table.num_rows, bool)
         times = table.column(self._rules["time"])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
+from kfm.connectors.arrays import Mask
 from kfm.connectors.base import LINES, Books, Refused, TransformResult, ends_open
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geometry import Problem, invalid_count
@@ -21,7 +22,7 @@ from kfm.connectors.table.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.table.rejects import Rejects, mend
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.table import Table
-from kfm.connectors.table.typed import Mask, Typing
+from kfm.connectors.table.typed import Typing
 from kfm.model.dataset import Column
 
 __all__ = ["Pass"]

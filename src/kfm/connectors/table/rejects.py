@@ -9,14 +9,16 @@ from collections.abc import Callable, Mapping, Set
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
 
+from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem, encode
 from kfm.connectors.read.rows import Batch, Loose, Row
 from kfm.connectors.table.values import cells_text, type_cells
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 
 __all__ = [
@@ -62,11 +64,11 @@ class Rejects:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.counts: Counter[str] = Counter()
-        self.examples: dict[str, list[dict[str, Any]]] = {}
+        self.examples: dict[str, list[Json]] = {}
         self._file: BinaryIO | None = None
         self._written = 0
         # the last row of a batch waits for the one after it
-        self._held: dict[str, Any] | None = None
+        self._held: Json | None = None
         # source and last record of the batch before
         self._last: tuple[str, Callable[[], str]] | None = None
         # reasons that are known only when everything was read, by what stands for them
@@ -175,7 +177,7 @@ def _known(later: dict[str, Callable[[], str]], reason: str) -> str:
     return reason if found is None else found()
 
 
-def _asked(batch: Batch, i: int) -> dict[str, Any]:
+def _asked(batch: Batch, i: int) -> Json:
     """What a correction of this row has to know: the columns of a source that connector code
     changes, and whether it holds no value at all.
     """
@@ -187,7 +189,7 @@ def _asked(batch: Batch, i: int) -> dict[str, Any]:
     return {"blank": list(batch.columns)} if empty else {}
 
 
-def _is_empty(values: Any, i: int) -> bool:
+def _is_empty(values: Values, i: int) -> bool:
     value = values[i].as_py() if isinstance(values, pa.Array) else values[i]
     return value is None or value == ""
 
@@ -241,7 +243,7 @@ def _type(kinds: set[type]) -> str:
     return next((name for name, held in _HELD.items() if kinds <= held), "json")
 
 
-def _of(batch: Batch, at: list[int], instead: Mapping[str, Any]) -> Batch:
+def _of(batch: Batch, at: list[int], instead: Row) -> Batch:
     """Some rows of a batch, which keep their lines and neighbours; `instead` takes the place of
     their values.
     """
@@ -253,7 +255,9 @@ def _of(batch: Batch, at: list[int], instead: Mapping[str, Any]) -> Batch:
             batch.raw(at[i] + 1) if at[i] + 1 < batch.size else None,
         )
 
-    columns: dict[str, Any] = {name: _taken(values, at) for name, values in batch.columns.items()}
+    columns: dict[str, Values] = {
+        name: _taken(values, at) for name, values in batch.columns.items()
+    }
     columns |= {name: [value] * len(at) for name, value in instead.items()}
     bad = {n: batch.bad[i] for n, i in enumerate(at) if i in batch.bad}
     return batch._replace(
@@ -266,7 +270,7 @@ def _of(batch: Batch, at: list[int], instead: Mapping[str, Any]) -> Batch:
     )
 
 
-def _taken(values: Any, at: list[int]) -> Any:
+def _taken(values: Values, at: list[int]) -> Values:
     return (
         values.take(pa.array(at, pa.int64()))
         if isinstance(values, pa.Array)
@@ -280,7 +284,7 @@ def _value(
     *,
     cells: bool,
     as_text: tuple[str, ...] = ("string", "timestamp", "date"),
-) -> Any:
+) -> object:
     """The text a person gave, as the reader of this source would have handed it on; what does not
     fit is judged with the row.
     """

@@ -10,13 +10,14 @@ import datetime as dt
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET
 
+from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.read.geometry import Problem
 from kfm.model.dataset import Column
 from kfm.model.limits import limit_of, stated_limits
@@ -181,12 +182,14 @@ class Sanity:
             raise ValueError("text has no order")
         return found
 
-    def _pair(self, pair: tuple[str, tuple[str, ...]] | None) -> tuple[int, Any] | None:
+    def _pair(
+        self, pair: tuple[str, tuple[str, ...]] | None
+    ) -> "tuple[int, pa.Array | None] | None":
         if pair is None or pair[0] not in self._places:
             return None
         return self._places[pair[0]], pa.array(pair[1], pa.string()) if pair[1] else None
 
-    def _problem(self, check: _Check, value: Any) -> Problem:
+    def _problem(self, check: _Check, value: float) -> Problem:
         name, unit = check.column.name, f" {check.column.unit}" if check.column.unit else ""
         if value in check.sentinels:
             return (
@@ -251,7 +254,7 @@ def _plain(array: "pa.Array") -> "pa.Array":
     return array.view(pa.int32()) if pa.types.is_date32(array.type) else array
 
 
-def _wrong(check: _Check, arrays: Sequence["pa.Array"]) -> Any:
+def _wrong(check: _Check, arrays: Sequence["pa.Array"]) -> Mask | None:
     """A mask of the rows that break a rule; None when none does."""
     array = _plain(arrays[check.at])
     if array.null_count == len(array):
@@ -284,26 +287,29 @@ def _wrong(check: _Check, arrays: Sequence["pa.Array"]) -> Any:
     return wrong if wrong.any() else None
 
 
-def _truths(mask: "pa.Array") -> Any:
-    return mask.fill_null(False).to_numpy(zero_copy_only=False)
+def _truths(mask: "pa.Array") -> Mask:
+    return np.asarray(mask.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def _in_seconds(array: "pa.Array", other: int | str, arrays: Sequence["pa.Array"]) -> Any:
+def _in_seconds(array: "pa.Array", other: int | str, arrays: Sequence["pa.Array"]) -> Mask:
     """Times of early 1970 that, as seconds, would fit the time the record was written, or that are
     no whole minute.
     """
-    times = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    early = (times > 0) & (times < _SECONDS_END)
+    times: Whole = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    early: Mask = (times > 0) & (times < _SECONDS_END)
     if isinstance(other, str):
-        return early & (times % 60_000_000 != 0)
+        wrong: Mask = early & (times % 60_000_000 != 0)
+        return wrong
     written = arrays[other]
     known = _truths(written.is_valid())
-    at = _plain(written).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    at: Whole = _plain(written).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     later = at - np.where(early, times, 0) * 1000
-    return early & (~known | (at < _SECONDS_END) | ((later >= -_DAY_US) & (later <= 400 * _DAY_US)))
+    fits = (later >= -_DAY_US) & (later <= 400 * _DAY_US)
+    late: Mask = early & (~known | (at < _SECONDS_END) | fits)
+    return late
 
 
-def _shown(check: _Check, value: Any) -> str:
+def _shown(check: _Check, value: float | None) -> str:
     if check.column.type == "timestamp" and value is not None:
         return str(np.datetime64(int(value), "us")).removesuffix(".000000") + "Z"
     if check.column.type == "date" and value is not None:

@@ -1,13 +1,12 @@
 """The columns of a batch as arrays of their types, and what is told of values that do not fit."""
 
 from collections.abc import Set
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Mask, Values
 from kfm.connectors.base import VALUE, Refused, refuse_record
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geometry import GeoColumn, Problem, encode
@@ -16,9 +15,7 @@ from kfm.connectors.table.infer import Inferred, Widen
 from kfm.connectors.table.values import ARROW, cells_text, plain_values, type_cells, type_values
 from kfm.model.dataset import Column
 
-__all__ = ["Mask", "Typing"]
-
-Mask = npt.NDArray[np.bool_]  # of the rows of a batch
+__all__ = ["Typing"]
 
 
 class _Misfits:
@@ -88,7 +85,7 @@ class Typing:
         geo: GeoColumn | None = None
         before = set(batch.bad)
         for column in self._columns:
-            values: Any = batch.columns.get(column.name)
+            values: Values | None = batch.columns.get(column.name)
             if values is None:
                 self.missing(column, batch.source_id)
                 arrays.append(pa.nulls(batch.size, ARROW[column.type]))
@@ -117,7 +114,9 @@ class Typing:
                     column, values, before, plain=known, count=count, provisional=self._provisional
                 )
             if column.type == "geometry":
-                shapes = values.to_pylist() if batch.cells else values
+                shapes = (
+                    values.to_pylist() if batch.cells and isinstance(values, pa.Array) else values
+                )
                 column_geo = encode(shapes, column.name, batch.bad)
                 geo = column_geo if column.name == self._geometry else geo
                 array = column_geo.wkb

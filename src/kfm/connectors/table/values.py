@@ -9,12 +9,12 @@ import datetime as dt
 import re
 from collections.abc import Callable, Sequence
 from types import NoneType
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem
 from kfm.connectors.read.members import Twice, decode_once
 from kfm.model.dataset import Column
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _STAMP = pa.timestamp("us", tz="UTC")
-ARROW: dict[str, Any] = {
+ARROW: "dict[str, pa.DataType]" = {
     "string": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -73,15 +73,15 @@ class _Misfit(Exception):
         self.rule = rule
 
 
-def moment(text: str) -> int:
-    """An RFC 3339 time as microseconds since 1970. Raises ValueError."""
+def moment(text: object) -> int:
+    """An RFC 3339 time, or whatever may stand for one, as microseconds since 1970. Raises ValueError."""
     try:
         return _stamp(text)
     except _Misfit as error:
         raise ValueError(str(error)) from None
 
 
-def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) -> "pa.Array":
+def type_values(column: Column, values: Values, bad: dict[int, Problem]) -> "pa.Array":
     """JSON values as an Arrow array of the column's type; misfits go to `bad` by row and become
     null.
     """
@@ -89,7 +89,7 @@ def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) 
     return array if array is not None else _slow(column, values, bad, cells=False)
 
 
-def plain_values(column: Column, values: Sequence[Any]) -> "pa.Array | None":
+def plain_values(column: Column, values: Values) -> "pa.Array | None":
     """The same all at once where each is written as its column's type is; None where one is not, or
     cannot be held.
     """
@@ -131,7 +131,7 @@ def type_cells(column: Column, text: "pa.Array", bad: dict[int, Problem]) -> "pa
     )
 
 
-def _fast_plain(kind: str, values: Sequence[Any]) -> "pa.Array | None":
+def _fast_plain(kind: str, values: Values) -> "pa.Array | None":
     try:
         return pa.array(values, ARROW[kind])
     except _ARROW_ERRORS:
@@ -154,12 +154,10 @@ def _finite(array: "pa.Array") -> bool:
     )
 
 
-def _slow(
-    column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cells: bool
-) -> "pa.Array":
+def _slow(column: Column, values: Values, bad: dict[int, Problem], *, cells: bool) -> "pa.Array":
     convert = _json_cell if cells and column.type == "json" else _CONVERT[column.type]
     blank = cells and column.type not in ("string", "json")
-    out: list[Any] = [None] * len(values)
+    out: list[object] = [None] * len(values)
     for i, value in enumerate(values):
         if value is None or (blank and value.isspace()):
             continue
@@ -171,11 +169,11 @@ def _slow(
     return pa.array(out, ARROW[column.type])
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return repr(value)[:80]
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     if isinstance(value, str):
         if not value.isascii():
             try:
@@ -190,10 +188,10 @@ def _string(value: Any) -> str:
     raise _Misfit(f"expected text, got {_shown(value)}")
 
 
-def _integer(value: Any) -> int:
-    written = isinstance(value, str) and _INTEGER.fullmatch(value.strip())
-    whole = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
-    if written or whole:
+def _integer(value: object) -> int:
+    if isinstance(value, str):
+        value = int(value) if _INTEGER.fullmatch(value.strip()) else value
+    elif isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         value = int(value)
     if type(value) is not int:
         raise _Misfit(f"expected an integer, got {_shown(value)}", _rule_of(value))
@@ -202,7 +200,7 @@ def _integer(value: Any) -> int:
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     if type(value) is int:
@@ -221,7 +219,7 @@ def _number(value: Any) -> float:
     return value
 
 
-def _rule_of(value: Any) -> str:
+def _rule_of(value: object) -> str:
     """The rule for a value that is no number: it may be one that is not finite."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "number.nonfinite"
@@ -232,7 +230,7 @@ def _rule_of(value: Any) -> str:
     )
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     word = value.strip().lower() if isinstance(value, str) else ""
@@ -241,7 +239,7 @@ def _boolean(value: Any) -> bool:
     raise _Misfit(f"expected true or false, got {_shown(value)}")
 
 
-def _stamp(value: Any) -> int:
+def _stamp(value: object) -> int:
     if type(value) is int and abs(value) < 10**15:
         # JSON sources give epoch milliseconds (USGS, ArcGIS); seconds are never seen
         return value * 1000
@@ -258,7 +256,7 @@ def _stamp(value: Any) -> int:
     )
 
 
-def _date(value: Any) -> dt.date:
+def _date(value: object) -> dt.date:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text := value.strip(), re.ASCII):
@@ -269,7 +267,7 @@ def _date(value: Any) -> dt.date:
     raise _Misfit(f"expected a date YYYY-MM-DD, got {_shown(value)}")
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     try:
         return _encode(value).decode()
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
@@ -285,7 +283,7 @@ def _json_cell(cell: str) -> str:
         raise _Misfit(f"the member {_shown(str(twice))} is there twice", "json.duplicate") from None
 
 
-_CONVERT: dict[str, Callable[[Any], Any]] = {
+_CONVERT: dict[str, Callable[[object], object]] = {
     "string": _string,
     "integer": _integer,
     "number": _number,

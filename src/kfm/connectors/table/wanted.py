@@ -3,12 +3,13 @@ a reader drops by rule.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Floats, Mask
 from kfm.connectors.base import Refused
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geometry import GeoColumn, Problem
@@ -20,7 +21,6 @@ from kfm.model.dataset import Column
 __all__ = ["Wanted"]
 
 _DAY_US = 86_400_000_000
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class _Window(NamedTuple):
@@ -106,7 +106,7 @@ class Wanted:
         for i in np.flatnonzero(swapped).tolist() if west <= east else ():
             bad.setdefault(i, _swapped("extent"))
 
-    def _coordinates(self, arrays: list["pa.Array"]) -> tuple[Any, Any] | None:
+    def _coordinates(self, arrays: list["pa.Array"]) -> tuple[Floats, Floats] | None:
         """Longitudes and latitudes, NaN where there is none; None without columns of such names."""
         where = [
             next((i for i, n in enumerate(self._names) if n.lower() in names), None)

@@ -5,18 +5,21 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import ColumnProfile, Refused
 from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.table.values import ARROW
 from kfm.model import canonical
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 
@@ -57,7 +60,7 @@ class Extent:
         """The `geo` metadata of GeoParquet 1.1; no `crs` member means longitude and latitude on WGS
         84.
         """
-        about: dict[str, Any] = {"encoding": "WKB", "geometry_types": sorted(self.types)}
+        about: Json = {"encoding": "WKB", "geometry_types": sorted(self.types)}
         if self.types:
             axes = 3 if np.isfinite(self.low[2]) else 2
             about["bbox"] = [*self.low[:axes].tolist(), *self.high[:axes].tolist()]
@@ -285,7 +288,7 @@ def _payload(batch: "pa.RecordBatch") -> int:
     return sum(_ends(c)[1] - _ends(c)[0] for c in batch.columns if _is_long(c))
 
 
-def _row_sizes(batch: "pa.RecordBatch") -> Any:
+def _row_sizes(batch: "pa.RecordBatch") -> Whole:
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if _is_long(column):
@@ -297,7 +300,7 @@ def _is_long(array: "pa.Array") -> bool:
     return bool(pa.types.is_string(array.type) or pa.types.is_binary(array.type))
 
 
-def _offsets(array: "pa.Array") -> Any:
+def _offsets(array: "pa.Array") -> npt.NDArray[np.int32]:
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
@@ -306,7 +309,9 @@ def _ends(array: "pa.Array") -> tuple[int, int]:
     return int(offsets[0]), int(offsets[-1])
 
 
-def _hash_array(into: Any, array: "pa.Array", lengths: Any) -> None:
+def _hash_array(
+    into: "hashlib._Hash", array: "pa.Array", lengths: npt.NDArray[np.int32] | None
+) -> None:
     """Nulls, lengths (of text and binary), values: nothing of how Arrow happened to lay them out,
     such as what lies under a null.
     """
@@ -314,13 +319,13 @@ def _hash_array(into: Any, array: "pa.Array", lengths: Any) -> None:
     into.update(len(array).to_bytes(8, "little") + nulls.to_bytes(8, "little"))
     valid = _valid(array) if nulls else None
     if valid is not None:
-        into.update(np.packbits(valid))
+        into.update(np.packbits(valid).data)
     if lengths is not None:
         # most arrays have nothing under a null
         if valid is not None and (lengths.astype(np.bool_) > valid).any():
             array = array.fill_null("" if pa.types.is_string(array.type) else b"")
             lengths = np.diff(_offsets(array))
-        into.update(lengths)
+        into.update(lengths.data)
         first, end = _ends(array)
         if end > first:
             into.update(memoryview(array.buffers()[2])[first:end])
@@ -334,7 +339,7 @@ def _hash_array(into: Any, array: "pa.Array", lengths: Any) -> None:
     into.update((array.fill_null(0) if nulls else array).to_numpy(zero_copy_only=False))
 
 
-def _valid(array: "pa.Array") -> Any:
+def _valid(array: "pa.Array") -> Mask:
     """Where there is a value, straight from the bits that say so."""
     bits = array.buffers()[0]
     if bits is None:  # a column of nothing but nulls has none
@@ -354,6 +359,9 @@ _TOLD = 200  # characters of a text that its profile tells
 _LONG_TEXTS = 4096  # bytes of a value, on average
 
 
+Extreme = float | str  # times as numbers
+
+
 class _Profile:
     """Nulls and extremes of one column as its row groups pass."""
 
@@ -361,8 +369,8 @@ class _Profile:
         self.column = column
         self._nulls = 0
         self._ordered = column.type not in ("geometry", "json")
-        self._low: Any = None
-        self._high: Any = None
+        self._low: Extreme | None = None
+        self._high: Extreme | None = None
 
     def add(self, array: "pa.Array", *, stated: bool = False) -> bool:
         """Take in some rows; whether their extremes are yet to be told, because they are `stated`
@@ -386,7 +394,7 @@ class _Profile:
         self.widen(ends["min"].as_py(), ends["max"].as_py())
         return False
 
-    def widen(self, low: Any, high: Any) -> None:
+    def widen(self, low: Extreme, high: Extreme) -> None:
         """Take in the extremes of some values."""
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
@@ -397,28 +405,27 @@ class _Profile:
         found = cls(parts[0].column)
         for part in parts:
             found._nulls += part._nulls
-            if part._low is not None:
+            if part._low is not None and part._high is not None:
                 found.widen(part._low, part._high)
         return found
 
     @property
-    def found(self) -> tuple[Any, ...]:
+    def found(self) -> tuple[int, Extreme | None, Extreme | None]:
         """What was seen so far, as far as it is told: long texts may have been cut before they were
         compared.
         """
-        return self._nulls, *(
-            v[:_TOLD] if isinstance(v, str) else v for v in (self._low, self._high)
-        )
+        low, high = (v[:_TOLD] if isinstance(v, str) else v for v in (self._low, self._high))
+        return self._nulls, low, high
 
     def result(self) -> ColumnProfile:
         return ColumnProfile(
             nulls=self._nulls, min=self._shown(self._low), max=self._shown(self._high)
         )
 
-    def _shown(self, value: Any) -> str | None:
+    def _shown(self, value: Extreme | None) -> str | None:
         if value is None:
             return None
-        if self.column.type in ("timestamp", "date"):
+        if self.column.type in ("timestamp", "date") and not isinstance(value, str):
             try:
                 if self.column.type == "date":
                     return str(_EPOCH.date() + dt.timedelta(days=value))

@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kfm.connectors.arrays import Array
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import Ask, NotFetched, RowReader, options_of
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geometry import Point, Problem
-from kfm.connectors.read.rows import Batch, Loose
+from kfm.connectors.read.rows import Batch, Loose, Row
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.read.text import text_blocks, utf8_blocks
 from kfm.connectors.table.sanity import Sane, limits_for
@@ -130,7 +131,6 @@ _KNOWN = re.compile(  # every element of the readme
 # the character of a flag -> its text; a blank says nothing
 _FLAGS = pa.array([chr(c) if 32 < c < 127 else None for c in range(256)], pa.string())
 _SLOTS = np.arange(_DAYS, dtype=np.int32)
-Array = np.ndarray[Any, Any]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -332,7 +332,7 @@ def _row(
     value: float,
     unit: str | None,
     flags: Sequence[str] | None,
-) -> dict[str, Any]:
+) -> Row:
     """One observation; `flags` are those of measurement, quality and source, None where the source
     does not give them.
     """
@@ -714,7 +714,7 @@ class _DailyCsvReader(RowReader):
                 if cells[element]:
                     yield record._replace(**self._observed(cells, element))
 
-    def _observed(self, cells: dict[str, str], element: str) -> dict[str, Any]:
+    def _observed(self, cells: dict[str, str], element: str) -> Row:
         """The row or the problem of one value."""
         station, day, text = cells["STATION"], cells["DATE"], cells[element]
         # measurement, quality and source flag, perhaps a time

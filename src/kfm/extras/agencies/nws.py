@@ -23,6 +23,7 @@ from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -167,7 +168,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     pages: Annotated[int, msgspec.Meta(ge=1)] = 200  # at most, for each address
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _options(given: Json) -> Options:
     options = options_of(given, Options)
     if options.state and options.state not in _STATES:
         _refuse_option(f"state is {options.state!r}", "the two letters of a state, such as KS")
@@ -361,7 +362,7 @@ class _Reader(RowReader):
 class _Alerts:
     """Alerts, seen beside each other: one that another names in its references is superseded."""
 
-    def __init__(self, options: Options, pages: list[InputFile], outlines: dict[str, Any]) -> None:
+    def __init__(self, options: Options, pages: list[InputFile], outlines: Json) -> None:
         self._options, self._outlines = options, outlines
         self._superseded: set[str] = set()
         self._updated: dict[str, int | None] = {}  # of each page: what "now" is for it
@@ -530,7 +531,7 @@ def _value(measure: _Measure, name: str, unit: str) -> float | None:
 # -- county outlines
 
 
-def _outlines(path: Path) -> dict[str, Any]:
+def _outlines(path: Path) -> Json:
     """Outlines of counties by FIPS code: a FeatureCollection, or a quantised TopoJSON with an
     object `counties`.
     """
@@ -575,11 +576,11 @@ def _mended(outline: Any) -> Any:
     )
 
 
-def _county(feature: dict[str, Any]) -> tuple[str, Any]:
+def _county(feature: Json) -> tuple[str, Any]:
     return str(feature.get("id") or feature["properties"]["GEOID"]), shape(feature["geometry"])
 
 
-def _topology(document: dict[str, Any]) -> dict[str, Any]:
+def _topology(document: Json) -> Json:
     """Arcs are steps on a grid; a ring is a chain of them, ~i being arc i backwards. Six decimals
     are a tenth of a metre.
     """

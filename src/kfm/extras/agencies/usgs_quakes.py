@@ -19,6 +19,7 @@ from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.sanity import Sane
+from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
@@ -141,7 +142,7 @@ def readers(job: Read) -> list["_Reader"]:
 class _Document(GeoJsonReader):
     """A FeatureCollection that keeps what stood beside the features."""
 
-    metadata: dict[str, Any] = {}
+    metadata: Json = {}
 
     def _finish(self, records: Records) -> None:
         super()._finish(records)
@@ -198,7 +199,7 @@ class _Feed(_Reader):
                 source_id=self.source_id,
             )
 
-    def _note(self, metadata: dict[str, Any]) -> None:
+    def _note(self, metadata: Json) -> None:
         """When the feed was made, and the time it says it answers for: that of its name, or of the
         query it repeats.
         """

@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from kfm.model.canonical import Json
 from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageError
 
 __all__ = ["Options", "Tiles", "ZoomCount", "build", "check", "has_places"]
@@ -258,7 +259,7 @@ def _plain(batch: Any) -> Any:
     return pa.RecordBatch.from_arrays([text(c) for c in batch.columns], names=batch.schema.names)
 
 
-def _present(row: dict[str, Any]) -> dict[str, Any]:
+def _present(row: Json) -> Json:
     return {name: value for name, value in row.items() if value is not None}
 
 
