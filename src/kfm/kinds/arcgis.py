@@ -80,7 +80,7 @@ class _PageFailed(Exception):
     fewer records may help.
     """
 
-    def __init__(self, rule: str, why: str, expected: str, code: Any = None) -> None:
+    def __init__(self, rule: str, why: str, expected: str, code: object = None) -> None:
         super().__init__(why)
         self.rule, self.why, self.expected, self.code = rule, why, expected, code
 
@@ -107,7 +107,7 @@ class _Layer:
         self.seen: set[int] = set()
         self._pages, self._asked_first = 0, self.size
 
-    def _query(self, name: str, *, where: str | None = None, **fields: Any) -> Json:
+    def _query(self, name: str, *, where: str | None = None, **fields: object) -> Json:
         return _document(self._get(name, where, fields))
 
     def _get(self, name: str, where: str | None, fields: Json) -> Path:
@@ -128,7 +128,7 @@ class _Layer:
         self._ask.log("page.smaller", records=self.size, why=failed.why)
 
     def page(
-        self, prefix: str, *, where: str | None = None, **fields: Any
+        self, prefix: str, *, where: str | None = None, **fields: object
     ) -> tuple[list[int], bool]:
         """(ids of one page, whether the server says there is more). Raises `_PageFailed`."""
         self._pages += 1
@@ -258,7 +258,7 @@ def _by_last_id(layer: _Layer) -> None:
         last = max(layer.seen)
 
 
-def _refuse(rule: str, why: str, expected: str, **detail: Any) -> NoReturn:
+def _refuse(rule: str, why: str, expected: str, **detail: object) -> NoReturn:
     raise Refused(
         f"arcgis.{rule}",
         f"The layer was not taken: {why}.",
@@ -345,7 +345,7 @@ class _Spoilt(Json):
         self.text, self.problem = text, duplicate(twice)
 
 
-def _once_but_for_features(text: bytes) -> Any:
+def _once_but_for_features(text: bytes) -> Json:
     """An answer with a member that is there twice. In a feature that is the feature's own fault;
     elsewhere the answer cannot be read.
     """
@@ -354,7 +354,7 @@ def _once_but_for_features(text: bytes) -> Any:
         raws = msgspec.json.decode(text, type=_Page).features
     except msgspec.ValidationError:
         raws = []
-    features: list[Any] = []
+    features: list[object] = []
     for raw in map(bytes, raws):
         try:
             features.append(decode_once(raw))
@@ -390,18 +390,18 @@ def _fields(about: Json) -> list[Json]:
     return fields
 
 
-def _dict(value: Any) -> Json:
+def _dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _attributes(feature: Any) -> Json:
+def _attributes(feature: object) -> Json:
     found = _dict(feature).get("attributes")
     if not isinstance(found, dict):
         _refuse("page", "a feature has no attributes", "features with attributes")
     return found
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: object, what: str) -> int:
     """A whole number; some servers write ids as 64579816.0."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         value = int(value)
@@ -677,7 +677,7 @@ class _PageReader(RowReader):
                 )
         return row
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _value(self, name: str, value: object) -> object:
         kind = self._types.get(name, "string")
         if isinstance(value, str) and (
             not value.strip() or (kind == "number" and value.strip().lower() == "nan")
@@ -687,7 +687,7 @@ class _PageReader(RowReader):
             return self._moment(value)
         return value
 
-    def _moment(self, value: Any) -> Any:
+    def _moment(self, value: object) -> object:
         """Milliseconds since 1970; old servers write a date in words."""
         if isinstance(value, float) and value.is_integer():
             return int(value)
@@ -704,18 +704,18 @@ class _PageReader(RowReader):
         return value
 
 
-def _text(feature: Any) -> str:
+def _text(feature: object) -> str:
     return msgspec.json.encode(feature).decode()
 
 
 # -- shapes
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _placed(geometries: list[Any], shape: _Shape) -> list[tuple[Json, Problem | None]]:
+def _placed(geometries: list[object], shape: _Shape) -> list[tuple[Json, Problem | None]]:
     """The columns that say where each feature is, all positions of a page moved at once."""
     if shape.kind is None or (shape.to is None and not shape.kept):
         return [({}, None) for _ in geometries]
@@ -780,7 +780,7 @@ def _inside(position: list[float], bounds: Bounds) -> bool:
     return bounds[0] <= position[0] <= bounds[2] and bounds[1] <= position[1] <= bounds[3]
 
 
-def _parts(geometry: Any, kind: str) -> "list[Ring] | Problem":
+def _parts(geometry: object, kind: str) -> "list[Ring] | Problem":
     """The positions of a geometry in lists of x and y; empty when there is none."""
     if geometry is None:
         return []

@@ -122,7 +122,7 @@ class _Document(msgspec.Struct):
     def linked(self, *rels: str) -> list[_Link]:
         """The links of some relations, in order."""
         try:
-            links = msgspec.convert(self.links or [], list[Any])
+            links = msgspec.convert(self.links or [], list[object])
             return msgspec.convert(
                 [link for link in links if isinstance(link, dict) and link.get("rel") in rels],
                 list[_Link],
@@ -241,7 +241,7 @@ class _Walk:
             self._seen.add(request)
             page = self._get(url, body if posted else None, _accept(url, link.headers))
 
-    def _whole(self, url: str, matched: Any, found: int) -> None:
+    def _whole(self, url: str, matched: object, found: int) -> None:
         self._ask.log("stac.circle", url=url, found=found)
         if not isinstance(matched, int) or matched > found:
             of = matched if isinstance(matched, int) else "an unknown number of"
@@ -286,7 +286,7 @@ def _identity(raw: msgspec.Raw) -> bytes:
     )
 
 
-def _field(value: Any) -> str:
+def _field(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(str(v) for v in value)
     return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
@@ -308,7 +308,7 @@ def _accept(url: str, headers: Json) -> str:
 # -- reading
 
 
-def _refuse(code: str, happened: str, expected: str, remedy: str, **detail: Any) -> NoReturn:
+def _refuse(code: str, happened: str, expected: str, remedy: str, **detail: object) -> NoReturn:
     raise Refused(code, happened, expected=expected, remedy=remedy, **detail)
 
 
@@ -379,7 +379,7 @@ def _document(source: InputFile, warnings: set[str] | None = None) -> tuple[_Doc
     return found, text
 
 
-def _check_version(version: Any, where: str) -> None:
+def _check_version(version: object, where: str) -> None:
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         _refuse(
             "stac.version",
@@ -558,7 +558,7 @@ def _proj_code(properties: Row, assets: dict[str, Row]) -> str | None:
     return code(properties) or (stated.pop() if len(stated) == 1 else None)
 
 
-def _asset(asset: Row, base: Any) -> Row:
+def _asset(asset: Row, base: object) -> Row:
     href = asset.get("href")
     if isinstance(href, str) and isinstance(base, str) and "://" not in href:
         with contextlib.suppress(ValueError):  # such as //[

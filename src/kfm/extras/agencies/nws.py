@@ -6,13 +6,15 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import msgspec
 import numpy as np
 import shapely
 from shapely.geometry import mapping, shape
+from shapely.geometry.base import BaseGeometry
 
+from kfm.connectors.arrays import Floats
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import Ask, RowReader, near, options_of, utc
 from kfm.connectors.operations import Read
@@ -282,7 +284,7 @@ class _Page(GeoJsonReader):
                 **said,
             ) from None
 
-    def member(self, name: str) -> Any:
+    def member(self, name: str) -> object:
         """What stood beside the features, once they have been read."""
         assert self._records is not None
         return self._records.member(name)
@@ -362,11 +364,13 @@ class _Reader(RowReader):
 class _Alerts:
     """Alerts, seen beside each other: one that another names in its references is superseded."""
 
-    def __init__(self, options: Options, pages: list[InputFile], outlines: Json) -> None:
+    def __init__(
+        self, options: Options, pages: list[InputFile], outlines: dict[str, BaseGeometry]
+    ) -> None:
         self._options, self._outlines = options, outlines
         self._superseded: set[str] = set()
         self._updated: dict[str, int | None] = {}  # of each page: what "now" is for it
-        self._unions: dict[tuple[str, ...], Any] = {}
+        self._unions: dict[tuple[str, ...], Json] = {}
         for source in pages:
             self._look(source)
 
@@ -412,7 +416,7 @@ class _Alerts:
         found |= {f for u in codes.ugc for f in self._options.zones.get(u, ())}
         return sorted(f for f in found if f.startswith(_STATES.get(self._options.state, "")))
 
-    def _drawn(self, counties: list[str], reader: _Reader) -> Any:
+    def _drawn(self, counties: list[str], reader: _Reader) -> Json | None:
         """The counties as one shape; nothing when an outline is missing, for a part would be taken
         for the whole.
         """
@@ -444,14 +448,14 @@ def _camel(name: str) -> str:
     return re.sub("_(.)", lambda m: m[1].upper(), name)
 
 
-def _time(text: Any) -> int | None:
+def _time(text: object) -> int | None:
     try:
         return moment(text)
     except ValueError:
         return None  # the column says so when it is typed
 
 
-def _last(address: Any) -> str | None:
+def _last(address: object) -> str | None:
     """The last part of an address; upstream names zones, stations and alerts by one."""
     return address.rsplit("/", 1)[-1] if isinstance(address, str) else None
 
@@ -531,7 +535,7 @@ def _value(measure: _Measure, name: str, unit: str) -> float | None:
 # -- county outlines
 
 
-def _outlines(path: Path) -> Json:
+def _outlines(path: Path) -> dict[str, BaseGeometry]:
     """Outlines of counties by FIPS code: a FeatureCollection, or a quantised TopoJSON with an
     object `counties`.
     """
@@ -567,7 +571,7 @@ def _outlines(path: Path) -> Json:
         ) from error
 
 
-def _mended(outline: Any) -> Any:
+def _mended(outline: BaseGeometry) -> BaseGeometry:
     """A shape that touches itself, as upstream's grid makes some, without the lines that mending
     leaves.
     """
@@ -576,11 +580,11 @@ def _mended(outline: Any) -> Any:
     )
 
 
-def _county(feature: Json) -> tuple[str, Any]:
+def _county(feature: Json) -> tuple[str, BaseGeometry]:
     return str(feature.get("id") or feature["properties"]["GEOID"]), shape(feature["geometry"])
 
 
-def _topology(document: Json) -> Json:
+def _topology(document: Json) -> dict[str, BaseGeometry]:
     """Arcs are steps on a grid; a ring is a chain of them, ~i being arc i backwards. Six decimals
     are a tenth of a metre.
     """
@@ -590,11 +594,11 @@ def _topology(document: Json) -> Json:
         for arc in document["arcs"]
     ]
 
-    def ring(arcs: list[int]) -> Any:
+    def ring(arcs: list[int]) -> Floats:
         parts = [lines[i] if i >= 0 else lines[~i][::-1] for i in arcs]
         return np.concatenate([parts[0], *(p[1:] for p in parts[1:])])
 
-    def polygon(rings: list[list[int]]) -> Any:
+    def polygon(rings: list[list[int]]) -> BaseGeometry | None:
         outer, *holes = map(ring, rings)
         # the grid may flatten an islet
         return shapely.Polygon(outer, [h for h in holes if len(h) > 3]) if len(outer) > 3 else None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,11 +25,14 @@ import rasterio
 import rasterio.shutil
 import shapely
 from pyproj import CRS, Transformer
+from rasterio.crs import CRS as RasterCrs
 from rasterio.dtypes import in_dtype_range
 from rasterio.enums import ColorInterp, MaskFlags
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio.io import DatasetReader as Dataset
 from rasterio.windows import Window
 
+from kfm.connectors.arrays import Array, Floats
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import RowReader, options_of
 from kfm.connectors.operations import Read
@@ -45,6 +48,7 @@ from kfm.extras.raster.sniff import (
     sniff,
     too_large,
 )
+from kfm.model.canonical import Json
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -288,7 +292,7 @@ class RasterReader(RowReader):
                 row = grid | self._row(src, layer, crs, name)
                 yield row, problem or _filled(row["bands"] or ())
 
-    def _row(self, src: Any, layer: Layer, crs: Any, name: str) -> Row:
+    def _row(self, src: Dataset, layer: Layer, crs: RasterCrs, name: str) -> Row:
         bands = _write(src, layer, crs, name)
         with Path(name).open("rb") as made:
             digest = hashlib.file_digest(made, "sha256").hexdigest()
@@ -315,7 +319,7 @@ class RasterReader(RowReader):
             "sha256": digest,
         }
 
-    def _crs(self, src: Any) -> Any:
+    def _crs(self, src: Dataset) -> RasterCrs:
         tags = {value.lower() for key, value in src.tags().items() if key.endswith("#units")}
         if src.crs and not src.transform.is_identity:
             return src.crs
@@ -326,7 +330,7 @@ class RasterReader(RowReader):
         stated = "EPSG:4326" if degrees else self._options.crs
         if stated and not src.transform.is_identity:
             to_wgs84(stated)  # refuses what is no reference system
-            return rasterio.crs.CRS.from_user_input(stated)
+            return RasterCrs.from_user_input(stated)
         raise Refused(
             "raster.crs",
             f"Source {self.source_id} does not say where on Earth its pixels lie.",
@@ -342,7 +346,7 @@ class RasterReader(RowReader):
 # -- what a file holds
 
 
-def _open(path: str, driver: str) -> Any:
+def _open(path: str, driver: str) -> Dataset:
     return rasterio.open(path, driver=driver, sharing=False, **_OPEN[driver])
 
 
@@ -388,7 +392,7 @@ def _netcdf_layers(path: str, options: Options) -> list[Layer]:
     return layers
 
 
-def _netcdf_layer(address: str, index: int, number: int, src: Any) -> Layer:
+def _netcdf_layer(address: str, index: int, number: int, src: Dataset) -> Layer:
     whole, tags = src.tags(), src.tags(index)
     level, valid = [], None
     for key, value in tags.items():
@@ -466,12 +470,12 @@ def _names(stem: str, layers: list[Layer]) -> list[str]:
 # -- writing
 
 
-def _dtype(src: Any, layer: Layer) -> str:
+def _dtype(src: Dataset, layer: Layer) -> str:
     """GDAL unpacks GRIB in single precision and hands it on as double."""
     return "float32" if src.driver == "GRIB" else str(src.dtypes[layer.indexes[0] - 1])
 
 
-def _check_size(src: Any, layer: Layer, where: str) -> None:
+def _check_size(src: Dataset, layer: Layer, where: str) -> None:
     held = {src.dtypes[i - 1] for i in layer.indexes}
     if len(held) != 1 or not re.fullmatch(r"u?int(8|16|32|64)|float(32|64)", min(held)):
         raise Refused(
@@ -487,7 +491,7 @@ def _check_size(src: Any, layer: Layer, where: str) -> None:
         too_large(where, f"blocks of {src.block_shapes[0]}")
 
 
-def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
+def _write(src: Dataset, layer: Layer, crs: RasterCrs, name: str) -> list[Row]:
     """Make the GeoTIFF `name` and say what each of its bands holds."""
     places = [i - 1 for i in layer.indexes]
     kind, nodata = _dtype(src, layer), src.nodatavals[places[0]]
@@ -539,7 +543,7 @@ def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
     return found
 
 
-def _windows(src: Any) -> Iterator[Window]:
+def _windows(src: Dataset) -> Iterator[Window]:
     for row, column in product(range(0, src.height, _TILE), range(0, src.width, _TILE)):
         yield Window(column, row, min(_TILE, src.width - column), min(_TILE, src.height - row))
 
@@ -588,7 +592,7 @@ def _optimise(name: str, *, smooth: bool) -> None:
 class _Tally:
     """Figures of one band, in its unit."""
 
-    def __init__(self, src: Any, index: int) -> None:
+    def __init__(self, src: Dataset, index: int) -> None:
         self._index, self._name = index, src.descriptions[index - 1]
         self._nodata, self._scale, self._offset = (
             src.nodatavals[index - 1],
@@ -597,7 +601,7 @@ class _Tally:
         )
         self._count, self._sum, self._low, self._high = 0, 0.0, np.inf, -np.inf
 
-    def add(self, band: Any, mask: Any) -> None:
+    def add(self, band: Array, mask: Array | None) -> None:
         """Take in one window; what is missing does not count."""
         good = np.isfinite(band)
         if self._nodata is not None:
@@ -640,12 +644,12 @@ class _Tally:
 # -- where it lies
 
 
-def _crs_text(crs: Any) -> str:
+def _crs_text(crs: RasterCrs) -> str:
     code = crs.to_epsg()
     return f"EPSG:{code}" if code else str(crs.to_wkt())
 
 
-def _degrees(crs: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _degrees(crs: RasterCrs, x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Longitude and latitude; on a figure of the Earth without a name (weather models, satellites)
     its own are taken for WGS 84.
     """
@@ -684,7 +688,7 @@ def _filled(bands: Sequence[Row]) -> Problem | None:
     return None
 
 
-def _misplaced(src: Any, crs: Any) -> Problem | None:
+def _misplaced(src: Dataset, crs: RasterCrs) -> Problem | None:
     """Pixels that count in other units than their reference system does: degrees on a map of
     metres, or metres on the globe.
     """
@@ -713,7 +717,7 @@ def _misplaced(src: Any, crs: Any) -> Problem | None:
     )
 
 
-def _outline(src: Any, crs: Any) -> Any:
+def _outline(src: Dataset, crs: RasterCrs) -> Json | None:
     """The footprint as GeoJSON in -180..180, cut at the antimeridian; None where it leaves the
     Earth or goes round a pole.
     """
@@ -735,4 +739,5 @@ def _outline(src: Any, crs: Any) -> Any:
         )
         for turn in (-360, 0, 360)
     ]
-    return shapely.geometry.mapping(shapely.union_all([p for p in parts if p.area]))
+    outline: Json = shapely.geometry.mapping(shapely.union_all([p for p in parts if p.area]))
+    return outline

@@ -16,12 +16,19 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
 from kfm.model.canonical import Json
 from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet
+
+    from kfm.connectors.arrays import Floats, Mask, Shapes
 
 __all__ = ["Options", "Tiles", "ZoomCount", "build", "check", "has_places"]
 
@@ -106,11 +113,11 @@ def has_places(path: Path, location: Pair | None) -> bool:
         return _places(file, location) is not None
 
 
-def _parquet(path: Path) -> Any:
+def _parquet(path: Path) -> "pyarrow.parquet.ParquetFile":
     return _library("pyarrow.parquet").ParquetFile(path)
 
 
-def _places(file: Any, location: Pair | None) -> str | Pair | None:
+def _places(file: "pyarrow.parquet.ParquetFile", location: Pair | None) -> str | Pair | None:
     """The geometry column, else the columns of a position: those the registry names, or one of each
     usual name.
     """
@@ -144,7 +151,9 @@ def _features(
                 yield lines
 
 
-def _block(batch: Any, where: str | Pair | None, number: int) -> tuple[bytes, Counts]:
+def _block(
+    batch: "pyarrow.RecordBatch", where: str | Pair | None, number: int
+) -> tuple[bytes, Counts]:
     np, shapely = _library("numpy"), _library("shapely")
     if where is None:
         return b"", Counts(batch.num_rows, 0, batch.num_rows)
@@ -169,7 +178,7 @@ def _block(batch: Any, where: str | Pair | None, number: int) -> tuple[bytes, Co
     )
 
 
-def _not_drawn(shapes: Any) -> tuple[Any, Any]:
+def _not_drawn(shapes: "Shapes") -> "tuple[Mask, Mask]":
     """Which shapes are no place, for want of one or with a coordinate that is no number; and which
     lie off the map altogether.
     """
@@ -208,7 +217,7 @@ def _guess(tables: Mapping[str, Path], location: Pair | None) -> int:
     )
 
 
-def _boxes(tables: Mapping[str, Path], location: Pair | None) -> Iterator[Any]:
+def _boxes(tables: Mapping[str, Path], location: Pair | None) -> "Iterator[Floats]":
     """West, north, east and south of every shape that is drawn, from 0 to 1 over the square of the
     map.
     """
@@ -230,26 +239,27 @@ def _boxes(tables: Mapping[str, Path], location: Pair | None) -> Iterator[Any]:
                 yield np.column_stack([(west + 180) / 360, high, (east + 180) / 360, low])
 
 
-def _shapes(batch: Any, where: str | Pair) -> Any:
+def _shapes(batch: "pyarrow.RecordBatch", where: str | Pair) -> "Shapes":
     np, pa, shapely = _library("numpy"), _library("pyarrow"), _library("shapely")
     if isinstance(where, str):
         with np.errstate(invalid="ignore"):
-            return shapely.from_wkb(batch.column(where).to_numpy(zero_copy_only=False))
+            read: Shapes = shapely.from_wkb(batch.column(where).to_numpy(zero_copy_only=False))
+            return read
     lat, lng = (
         batch.column(n).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for n in where
     )
     with np.errstate(invalid="ignore"):
         known = (np.abs(lat) <= 90) & (np.abs(lng) <= 180)
-    shapes = np.full(len(lat), None, object)
+    shapes: Shapes = np.full(len(lat), None, object)
     shapes[known] = shapely.points(lng[known], lat[known])
     return shapes
 
 
-def _plain(batch: Any) -> Any:
+def _plain(batch: "pyarrow.RecordBatch") -> "pyarrow.RecordBatch":
     """Times and days as text: a year beyond 9999 is no Python date."""
     pa, compute = _library("pyarrow"), _library("pyarrow.compute")
 
-    def text(column: Any) -> Any:
+    def text(column: "pyarrow.Array") -> "pyarrow.Array":
         if pa.types.is_timestamp(column.type):
             return compute.strftime(
                 column.cast(pa.timestamp(column.type.unit)), format="%Y-%m-%dT%H:%M:%SZ"
@@ -411,7 +421,7 @@ def _program() -> str:
     return program
 
 
-def _library(name: str) -> Any:
+def _library(name: str) -> ModuleType:
     """A library of the extra, loaded when it is needed."""
     try:
         return importlib.import_module(name)
