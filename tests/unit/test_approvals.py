@@ -309,7 +309,7 @@ def test_an_operators_word_does_not_stand_for_those_a_loosened_entry_needs(
     for name, answer in {**answers, "accepted": True, "rejected_by": None}.items():
         monkeypatch.setattr(proposal, name, lambda *args, answer=answer: answer)
     world: Any = SimpleNamespace(
-        keys=SimpleNamespace(trust=lambda: None), family=lambda dataset_id: ()
+        data=None, keys=SimpleNamespace(trust=lambda: None), family=lambda dataset_id: ()
     )
     row: Any = SimpleNamespace(dataset_id="trees", run_id="r1", pinned=1)
     assert proposal.count(world, row) == (0, wanted)

@@ -143,7 +143,7 @@ def main(args: Namespace) -> int:
         gone = (finish_erasure(world, args.dataset, WAIT_S) or 0) if args.erase else 0
         backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
         left = left_in_inbox(world, args.dataset) if args.erase else {}
-        destroyed = [path for path in brought if inbox.written(world, path) is None]
+        destroyed = [path for path in brought if inbox.written(world.root, path) is None]
         offer(args, world, args.dataset)
     if args.json:
         emit(

@@ -97,7 +97,7 @@ def planned_sources(
     found = inbox.brought(world, tx, predicate.dataset_id, inbox.scope(predicate.suppress))
     shared = inbox.others(world, tx, predicate.dataset_id, found)
     own = (path for path in found if path.startswith(f"{inbox.INBOX}/") and path not in shared)
-    return {path: at for path in own if (at := inbox.written(world, path)) is not None}
+    return {path: at for path in own if (at := inbox.written(world.root, path)) is not None}
 
 
 def drop(world: World, act: Act) -> None:

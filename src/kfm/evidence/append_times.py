@@ -6,7 +6,7 @@ import datetime as dt
 
 from kfm.channel.chain import EMPTY
 from kfm.evidence.run_files import started_at
-from kfm.model.clock import rfc3339
+from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.model.ledger import Generation
 from kfm.store.base import Tx
@@ -54,10 +54,10 @@ def _newest(tx: Tx, head: Generation) -> tuple[int, dt.datetime] | None:
     return None
 
 
-def _behind(tx: Tx, world: World, head: Generation) -> tuple[dt.timedelta, str] | None:
+def _behind(tx: Tx, clock: Clock, head: Generation) -> tuple[dt.timedelta, str] | None:
     """By how much the clock is behind the newest generation, and that in words."""
     newest = _newest(tx, head)
-    behind = newest[1] - world.clock.now() if newest is not None else dt.timedelta()
+    behind = newest[1] - clock.now() if newest is not None else dt.timedelta()
     if newest is None or behind <= NOTICED:
         return None
     days, hours, minutes = behind.days, behind.seconds // 3600, behind.seconds // 60
@@ -68,7 +68,7 @@ def _behind(tx: Tx, world: World, head: Generation) -> tuple[dt.timedelta, str] 
         if days or hours > 1
         else f"{minutes} minutes"
     )
-    now = rfc3339(world.clock.now())[:19]
+    now = rfc3339(clock.now())[:19]
     return (
         behind,
         (
@@ -82,7 +82,7 @@ def check_clock(tx: Tx, world: World, head: Generation) -> None:
     """Refuse to append a generation more than a day before the one it follows, unless a person said
     that the clock is right.
     """
-    found = _behind(tx, world, head)
+    found = _behind(tx, world.clock, head)
     if found is not None and found[0] > REFUSED and not world.clock_ok:
         raise UsageError(
             found[1],
@@ -100,6 +100,8 @@ def check_clock(tx: Tx, world: World, head: Generation) -> None:
 def clock_warning(world: World, dataset_id: str) -> str:
     """What to say to a person before a generation is appended; empty: nothing."""
     found = world.store.read(
-        lambda tx: _behind(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id))
+        lambda tx: _behind(
+            tx, world.clock, tx.index.last_generation(dataset_id) or EMPTY(dataset_id)
+        )
     )
     return "" if found is None else f"{found[1]} What is published now is dated by it."

@@ -9,6 +9,7 @@ from kfm.keys.approvals import in_time, may_speak
 from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import TrustedKey, statement
 from kfm.model import ids
+from kfm.model.clock import Clock
 from kfm.model.errors import Denied, KfmError
 from kfm.model.labels import obligations
 from kfm.world.world import World
@@ -49,14 +50,14 @@ def grants_of(world: World, dataset_id: str) -> list[tuple[Grant, str]]:
                 )
             )
             continue
-        found.append((grant, _state(world, dataset_id, grant, key)))
+        found.append((grant, _state(world.clock, dataset_id, grant, key)))
     return found
 
 
-def _state(world: World, dataset_id: str, grant: Grant, key: TrustedKey) -> str:
+def _state(clock: Clock, dataset_id: str, grant: Grant, key: TrustedKey) -> str:
     if grant.dataset_id != dataset_id or grant.steward != key.name:
         return "not valid: it speaks of another dataset or steward"
-    return "valid" if in_time(grant.expires, world.clock.now()) else "expired"
+    return "valid" if in_time(grant.expires, clock.now()) else "expired"
 
 
 def _publishing(world: World, dataset_id: str) -> list[tuple[str, str]]:
@@ -72,7 +73,7 @@ def _publishing(world: World, dataset_id: str) -> list[tuple[str, str]]:
             grant is not None
             and key is not None
             and grant.purpose == "publish"
-            and _state(world, dataset_id, grant, key) == "valid"
+            and _state(world.clock, dataset_id, grant, key) == "valid"
         ):
             found.append((path, key.keyid))
     return found

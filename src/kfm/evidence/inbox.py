@@ -18,7 +18,8 @@ from kfm.model.content import EVERYTHING, NameKey
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.store.base import Tx
-from kfm.world.world import World
+from kfm.world.world import Registry, World
+from kfm.zones.base import Zone
 
 __all__ = ["INBOX", "brought", "destroy", "others", "scope", "swept", "written"]
 
@@ -43,12 +44,12 @@ def brought(world: World, tx: Tx, dataset_id: str, partition: str | None = None)
     """The files below inbox/ or scripts/ that its registry entry names, that a run of it has read,
     or that lie in a folder of its name.
     """
-    patterns = _patterns(world, tx, dataset_id, partition)
+    patterns = _patterns(world.registry, tx, dataset_id, partition)
     found = set()
-    for path in _present(world):
+    for path in _present(world.root):
         mine = partition is None and path.startswith(f"{INBOX}/{dataset_id}/")
         if mine or any(fnmatchcase(path, pattern) for pattern in patterns):
-            found |= {path, *_behind(world, path)}
+            found |= {path, *_behind(world.root, path)}
     return sorted(found)
 
 
@@ -75,15 +76,15 @@ def others(world: World, tx: Tx, dataset_id: str, paths: Iterable[str]) -> dict[
     return found
 
 
-def written(world: World, path: str) -> int | None:
+def written(root: Zone, path: str) -> int | None:
     """When a file was written, in nanoseconds; None: it is not there."""
     try:
-        return world.root.local(INBOX).parent.joinpath(path).stat().st_mtime_ns
+        return root.local(INBOX).parent.joinpath(path).stat().st_mtime_ns
     except OSError:
         return None
 
 
-def destroy(world: World, paths: Mapping[str, int], planned: dt.datetime) -> int:
+def destroy(root: Zone, paths: Mapping[str, int], planned: dt.datetime) -> int:
     """Remove files of the inbox, durably; how many. Repeatable. One that was written after the
     plan, and not when the plan says, was brought since, and stays. What lies behind a linked folder
     is nobody's to remove: it is left, and named.
@@ -92,18 +93,18 @@ def destroy(world: World, paths: Mapping[str, int], planned: dt.datetime) -> int
     times = {
         path: at
         for path in paths
-        if path.startswith(f"{INBOX}/") and (at := written(world, path)) is not None
+        if path.startswith(f"{INBOX}/") and (at := written(root, path)) is not None
     }
     gone = [path for path, at in times.items() if at <= moment or at == paths[path]]
     try:
-        world.root.remove_all(gone)
+        root.remove_all(gone)
     except KfmError:
         return 0
     return len(gone)
 
 
-def _patterns(world: World, tx: Tx, dataset_id: str, partition: str | None) -> list[str]:
-    entry = world.registry(dataset_id)
+def _patterns(registry: Registry, tx: Tx, dataset_id: str, partition: str | None) -> list[str]:
+    entry = registry(dataset_id)
     urls = [entry.source.url, *entry.source.urls] if entry is not None else []
     if partition is not None:
         urls = [url.replace("{partition}", partition) for url in urls if "{partition}" in url]
@@ -132,17 +133,17 @@ def _escaped(path: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _present(world: World) -> Iterator[str]:
-    home = world.root.local(INBOX).parent
+def _present(root: Zone) -> Iterator[str]:
+    home = root.local(INBOX).parent
     for room in (INBOX, "scripts"):
         for file in sorted((home / room).rglob("*")) if (home / room).is_dir() else ():
             if file.is_file():
                 yield file.relative_to(home).as_posix()
 
 
-def _behind(world: World, path: str) -> Iterator[str]:
+def _behind(root: Zone, path: str) -> Iterator[str]:
     """The file that a link of the inbox leads to, where it lies there too."""
-    home = world.root.local(INBOX).parent
+    home = root.local(INBOX).parent
     target, base = (home / path).resolve(), (home / INBOX).resolve()
     if (home / path).is_symlink() and target.is_relative_to(base):
         yield (Path(INBOX) / target.relative_to(base)).as_posix()

@@ -25,9 +25,11 @@ from kfm.model.paths import (
     prov_path,
     stac_folder,
 )
+from kfm.store.base import Store
 from kfm.world.publisher.base import Publisher
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = [
     "ABOUT_PROCESSED",
@@ -69,7 +71,7 @@ def project(world: World, dataset_id: str, log: RunLog | None = None) -> None:
     for path in [
         p
         for p in world.data.names(stac_folder(dataset_id))
-        if p not in files and p not in _items(world, shown)
+        if p not in files and p not in _items(world.data, shown)
     ]:
         world.data.remove(path)  # withdrawn, or no longer spatial
     for path, content in sorted(
@@ -124,10 +126,12 @@ def shown_version(
         or world.registry(dataset_id)
         or DatasetEntry(dataset_id=dataset_id, title=dataset_id, source=Source(format="csv"))
     )
-    previous = previous_versions(world, dataset_id, str(head.version_id), known, told)
+    previous = previous_versions(
+        world.data, world.store, dataset_id, str(head.version_id), known, told
+    )
     if head.version_id is None:
         return describe(entry, None, generation=head.generation, previous=previous)
-    row = _maker(world, head)
+    row = _maker(world.store, head)
     _, records = version_listing(world.data, dataset_id, head.version_id)
     return describe(
         entry,
@@ -139,10 +143,10 @@ def shown_version(
     )
 
 
-def _maker(world: World, head: Generation) -> LedgerRow | None:
+def _maker(store: Store, head: Generation) -> LedgerRow | None:
     """The run that made the head; None when its row is lost or damaged, which is said elsewhere."""
     try:
-        found: LedgerRow | None = world.store.read(
+        found: LedgerRow | None = store.read(
             lambda tx: (
                 tx.runs.get(head.run_id)
                 if head.run_id
@@ -154,14 +158,14 @@ def _maker(world: World, head: Generation) -> LedgerRow | None:
     return found
 
 
-def _items(world: World, shown: Described, told: frozenset[str] = frozenset()) -> list[str]:
+def _items(data: Zone, shown: Described, told: frozenset[str] = frozenset()) -> list[str]:
     """The STAC items of this and every earlier version that may be shown."""
     if shown.bbox is None or shown.version_id is None:
         return []
     earlier = ((v, item_path(shown.dataset_id, v)) for v in shown.previous)
     return [
         item_path(shown.dataset_id, shown.version_id),
-        *(path for v, path in earlier if v in told or world.data.exists(path)),
+        *(path for v, path in earlier if v in told or data.exists(path)),
     ]
 
 
@@ -197,7 +201,7 @@ def catalog_files(
     """Path below data/ -> bytes of every record the head generation renders."""
     files = {dcat_path(shown.dataset_id): dcat(shown)}
     if shown.bbox is not None and shown.version_id is not None:
-        versions = [path.rsplit("/", 2)[-2] for path in _items(world, shown, told)]
+        versions = [path.rsplit("/", 2)[-2] for path in _items(world.data, shown, told)]
         files[collection_path(shown.dataset_id)] = stac_collection(shown, versions)
         files[item_path(shown.dataset_id, shown.version_id)] = stac_item(shown, versions)
     return files

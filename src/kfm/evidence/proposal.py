@@ -20,6 +20,7 @@ from kfm.keys.approvals import (
     terms_of,
     weigh,
 )
+from kfm.keys.key_folder import KeyFolder
 from kfm.keys.private_key import PersonKey, account
 from kfm.keys.trust import TrustedKey, statement
 from kfm.model import canonical, ids
@@ -28,7 +29,7 @@ from kfm.model.candidate import Candidate
 from kfm.model.canonical import Json
 from kfm.model.change import CHANGE, Measured
 from kfm.model.channel import GenerationPredicate
-from kfm.model.clock import rfc3339
+from kfm.model.clock import Clock, rfc3339
 from kfm.model.dataset import spelled
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import SAID_NO, LedgerRow
@@ -37,7 +38,8 @@ from kfm.model.proposal import Proposal
 from kfm.model.verdict import Verdict
 from kfm.model.version import ATTESTATION
 from kfm.store.base import Tx
-from kfm.world.world import World
+from kfm.world.world import Registry, World
+from kfm.zones.base import Zone
 
 __all__ = [
     "Approval",
@@ -150,20 +152,20 @@ def members(world: World, row: LedgerRow, proposal: Proposal, digest: str) -> Js
         "candidate_digest": digest,
         "policy_digest": world.policy_digest,
         "registry_digest": registry_digest(world, row.dataset_id),
-        "labels": labels_of(world, row.dataset_id),
+        "labels": labels_of(world.registry, row.dataset_id),
         "base_generation": row.pinned,
         "comparison": (
             world.stand_in(row.dataset_id, ids.digest(raw))
-            if (raw := _comparison(world, row))
+            if (raw := _comparison(world.data, row))
             else ""
         ),
         "terms": terms_digest(terms_of(world.family(row.dataset_id))),
     }
 
 
-def _comparison(world: World, row: LedgerRow) -> bytes:
+def _comparison(data: Zone, row: LedgerRow) -> bytes:
     path = proposal_path(row.dataset_id, row.run_id, "comparison.json")
-    return world.data.read(path) if world.data.exists(path) else b""
+    return data.read(path) if data.exists(path) else b""
 
 
 def comparison_of(world: World, row: LedgerRow) -> Comparison | None:
@@ -171,7 +173,7 @@ def comparison_of(world: World, row: LedgerRow) -> Comparison | None:
     speaks of these bytes.
     """
     try:
-        found = msgspec.json.decode(_comparison(world, row), type=Comparison)
+        found = msgspec.json.decode(_comparison(world.data, row), type=Comparison)
         return (
             found
             if (found.run_id, found.candidate_digest) == (row.run_id, load(world, row)[1])
@@ -213,8 +215,8 @@ def builder_of(world: World, row: LedgerRow) -> str:
         return ""
 
 
-def labels_of(world: World, dataset_id: str) -> Json:
-    entry = world.registry(dataset_id)
+def labels_of(registry: Registry, dataset_id: str) -> Json:
+    entry = registry(dataset_id)
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
 
@@ -240,11 +242,11 @@ def terms_before(world: World, dataset_id: str, base: int | None) -> tuple[Terms
     return world.channel(dataset_id).terms_before(base or 0)
 
 
-def acceptable(world: World, dataset_id: str, verdicts: Sequence[Verdict]) -> bool:
+def acceptable(registry: Registry, dataset_id: str, verdicts: Sequence[Verdict]) -> bool:
     """Whether the operator's own word suffices: nobody has to approve versions of it, and gates ask
     about nothing but the change.
     """
-    entry = world.registry(dataset_id)
+    entry = registry(dataset_id)
     asked = [r.code for v in verdicts for r in v.review]
     return (
         entry is not None
@@ -283,7 +285,7 @@ def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
     """
     _still_waits(row)
     proposal, digest = load(world, row)
-    if proposal.canary or not acceptable(world, row.dataset_id, proposal.verdicts):
+    if proposal.canary or not acceptable(world.registry, row.dataset_id, proposal.verdicts):
         return False
     expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
     said = Approval(
@@ -311,7 +313,7 @@ def accepted(world: World, row: LedgerRow) -> bool:
         proposal, digest = load(world, row)
     except KfmError:
         return False
-    if proposal.canary or not acceptable(world, row.dataset_id, proposal.verdicts):
+    if proposal.canary or not acceptable(world.registry, row.dataset_id, proposal.verdicts):
         return False
     now_true = members(world, row, proposal, digest)
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")):
@@ -353,7 +355,13 @@ def _approvals(world: World, row: LedgerRow) -> list[tuple[bytes, Judged]]:
             (
                 raw,
                 _judge(
-                    world, raw, now_true, builder, {j.keyid for _, j in found if j.valid}, speaks
+                    world.clock,
+                    world.keys,
+                    raw,
+                    now_true,
+                    builder,
+                    {j.keyid for _, j in found if j.valid},
+                    speaks,
                 ),
             )
         )
@@ -373,20 +381,21 @@ def _no_steward(key: TrustedKey, entries: Sequence[Terms]) -> str:
     )
 
 
-def rejected_by(world: World, row: LedgerRow) -> str | None:
+def rejected_by(data: Zone, keys: KeyFolder, row: LedgerRow) -> str | None:
     """Who said no to this candidate in writing, whether or not the ledger got to hear of it. A no
     that cannot be read is a no.
     """
-    for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "rejections")):
+    for path in data.names(proposal_path(row.dataset_id, row.run_id, "rejections")):
         try:
-            return world.keys.verified_by(world.data.read(path), "approver")[1].name
+            return keys.verified_by(data.read(path), "approver")[1].name
         except (KfmError, OSError):
             return "Somebody, in a rejection that no longer verifies,"
     return None
 
 
 def _judge(
-    world: World,
+    clock: Clock,
+    keys: KeyFolder,
     raw: bytes,
     now_true: Json,
     builder: str,
@@ -394,7 +403,7 @@ def _judge(
     entries: Sequence[Terms],
 ) -> Judged:
     try:
-        document, key = world.keys.verified_by(raw, "approver")
+        document, key = keys.verified_by(raw, "approver")
         approval = msgspec.convert(document["predicate"], Approval)
     except (KfmError, msgspec.ValidationError) as error:
         return Judged(name="?", keyid="", valid=False, why=getattr(error, "happened", str(error)))
@@ -425,7 +434,7 @@ def _judge(
             differs=differs,
             **common,
         )
-    if not in_time(approval.expires, world.clock.now()):
+    if not in_time(approval.expires, clock.now()):
         return Judged(valid=False, why=f"It expired at {approval.expires}.", **common)
     return Judged(valid=True, **common)
 
@@ -534,7 +543,9 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
         and accepted(world, row)
     ):
         wanted = 0
-    return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
+    return (
+        (valid, wanted) if rejected_by(world.data, world.keys, row) is None else (0, max(1, wanted))
+    )
 
 
 def suffices(world: World, row: LedgerRow) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from kfm.connectors.base import CaptureRefused, Refusal, TransformResult
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import read_run_file
-from kfm.keys.commitments import SEALED
+from kfm.keys.commitments import SEALED, Vaults
 from kfm.model import canonical, ids
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
@@ -266,21 +266,17 @@ def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
 
 
 @contextmanager
-def _opened(world: World, dataset_id: str, path: str) -> Iterator[Path | None]:
+def _opened(data: Zone, vaults: Vaults | None, dataset_id: str, path: str) -> Iterator[Path | None]:
     """A file of the quarantine, unsealed into scratch where it is sealed; None when it is not there
     or its key is not.
     """
-    if world.data.exists(path):
-        yield world.data.local(path)
-    elif (
-        world.vaults is None
-        or not world.data.exists(path + SEALED)
-        or not world.vaults.has_key(dataset_id)
-    ):
+    if data.exists(path):
+        yield data.local(path)
+    elif vaults is None or not data.exists(path + SEALED) or not vaults.has_key(dataset_id):
         yield None
     else:
-        with world.data.scratch() as scratch:
-            world.vaults.unseal(dataset_id, world.data.local(path + SEALED), scratch / "plain")
+        with data.scratch() as scratch:
+            vaults.unseal(dataset_id, data.local(path + SEALED), scratch / "plain")
             yield scratch / "plain"
 
 
@@ -336,7 +332,12 @@ class Desk:
 
     def rows(self, run_id: str) -> Iterator[Row]:
         """The records a run set aside, in order."""
-        with _opened(self.world, self.id, quarantine_path(self.id, run_id, "rows.jsonl")) as path:
+        with _opened(
+            self.world.data,
+            self.world.vaults,
+            self.id,
+            quarantine_path(self.id, run_id, "rows.jsonl"),
+        ) as path:
             for number, line in enumerate(lines_of(path) if path is not None else (), 1):
                 yield _row(line, number, run_id)
 
@@ -418,7 +419,12 @@ class Desk:
         )
 
     def _report(self, run_id: str) -> Json:
-        with _opened(self.world, self.id, quarantine_path(self.id, run_id, "report.json")) as path:
+        with _opened(
+            self.world.data,
+            self.world.vaults,
+            self.id,
+            quarantine_path(self.id, run_id, "report.json"),
+        ) as path:
             found: Json = msgspec.json.decode(path.read_bytes()) if path is not None else {}
             return found
 

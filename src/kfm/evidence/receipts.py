@@ -536,7 +536,11 @@ def run_files(
     }
     return {
         name: _once(
-            world, world.data, run_path(row.dataset_id, row.run_id, name), pretty(found), row.run_id
+            world.root,
+            world.data,
+            run_path(row.dataset_id, row.run_id, name),
+            pretty(found),
+            row.run_id,
         )
         for name, found in files.items()
     }
@@ -559,7 +563,7 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _receipt_path(_planned(world, row, records), row)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
-    return _once(world, world.root, path, pretty(receipt), row.run_id)
+    return _once(world.root, world.root, path, pretty(receipt), row.run_id)
 
 
 def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
@@ -569,7 +573,7 @@ def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
     )
 
 
-def _once(world: World, zone: Zone, path: str, content: bytes, run_id: str) -> str:
+def _once(root: Zone, zone: Zone, path: str, content: bytes, run_id: str) -> str:
     """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it
     yet, so a damaged one is set aside.
     """
@@ -581,7 +585,7 @@ def _once(world: World, zone: Zone, path: str, content: bytes, run_id: str) -> s
     except (msgspec.DecodeError, AttributeError):
         whole = False
     if not whole:
-        world.root.create(aside_path(f"{run_id}-{path.rsplit('/', 1)[-1]}"), found)
+        root.create(aside_path(f"{run_id}-{path.rsplit('/', 1)[-1]}"), found)
         zone.remove(path)
         zone.create(path, content)
         return ids.digest(content)

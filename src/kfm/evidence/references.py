@@ -9,7 +9,9 @@ from kfm.evidence.status import shown
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.ledger import Generation
+from kfm.store.base import Store
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = ["Ref", "dataset_of", "proposal_number", "resolve", "withdrawn"]
 
@@ -66,7 +68,7 @@ def resolve(world: World, text: str) -> Ref:
     if not which:
         found = rows[-1]
     elif re.fullmatch(r"v[0-9a-f]{8,32}", which):
-        found = _by_prefix(world, rows, which, text)
+        found = _by_prefix(world.store, rows, which, text)
     elif (number := _number(which)) is not None:
         found = next((g for g in rows if g.generation == number), rows[0])
         if found.generation != number:
@@ -92,7 +94,7 @@ def resolve(world: World, text: str) -> Ref:
         raise _withdrawn(text, dataset_id, str(act.generation))
     if (gone := withdrawn(rows[-1], found)) is not None:
         raise _withdrawn(text, dataset_id, gone)
-    _check_kept(world, text, dataset_id, found.version_id)
+    _check_kept(world.data, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
 
 
@@ -121,8 +123,8 @@ def _way_on(world: World, dataset_id: str) -> str:
     return f"{said} `{found.next or f'kfm status {dataset_id}'}`."
 
 
-def _check_kept(world: World, text: str, dataset_id: str, version_id: str) -> None:
-    if version_id in removed_versions(world.data, dataset_id):
+def _check_kept(data: Zone, text: str, dataset_id: str, version_id: str) -> None:
+    if version_id in removed_versions(data, dataset_id):
         raise Denied(
             f"{text} is gone: retention removed it, and a receipt of maintenance.gc lists its"
             " files.",
@@ -142,7 +144,7 @@ def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:
     )
 
 
-def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> Generation:
+def _by_prefix(store: Store, rows: list[Generation], prefix: str, text: str) -> Generation:
     fitting = {
         g.version_id: g
         for g in rows
@@ -156,7 +158,7 @@ def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> 
         )
     if not fitting:
         dataset_id = rows[0].dataset_id
-        waiting = world.store.read(lambda tx: tx.proposals.waiting())
+        waiting = store.read(lambda tx: tx.proposals.waiting())
         number = next(
             (
                 n

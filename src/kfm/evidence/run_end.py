@@ -8,7 +8,7 @@ from kfm.channel.chain import pinned_parts
 from kfm.evidence.append_times import appended_at
 from kfm.model import ids
 from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
+from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.model.job import Request, Trace
 from kfm.model.ledger import LedgerRow, head_key_of
@@ -229,7 +229,7 @@ def idempotency_state(
     )
 
 
-def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
+def close_runs(tx: Tx, clock: Clock, rows: list[LedgerRow], why: str) -> None:
     """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
     for row in rows:
         tx.runs.move(
@@ -238,5 +238,5 @@ def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
             state="SUPERSEDED",
             promo=0,
             reason=why,
-            ended_at=rfc3339(world.clock.now()),
+            ended_at=rfc3339(clock.now()),
         )

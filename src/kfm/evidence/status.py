@@ -12,7 +12,7 @@ from kfm.evidence.version_records import origin_of
 from kfm.model.job import INGEST
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
-from kfm.store.base import Tx
+from kfm.store.base import Store, Tx
 from kfm.world.world import World
 
 __all__ = ["DatasetStatus", "Shown", "dataset_status", "shown"]
@@ -99,11 +99,11 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
         return Shown(
             "denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last
         )
-    if _working(world, dataset_id):
+    if _working(world.store, dataset_id):
         return Shown("running", row=last)
     if entry is not None and entry.retired is not None:
         return Shown("retired", f"retired: {entry.retired}", row=last)
-    news = _news(world, head, rows, entry.partitions if entry is not None else ())
+    news = _news(world.store, head, rows, entry.partitions if entry is not None else ())
     if news:
         also = [f"{n.state}: {n.reason}" for n in news[1:] if n.state != news[0].state]
         first = news[0]
@@ -115,31 +115,31 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
     state = "official" if head.version_id else "none"
     return Shown(
         state,
-        next=None if state == "official" and fresh else _look_again(world, dataset_id),
+        next=None if state == "official" and fresh else _look_again(world.store, dataset_id),
         row=last,
     )
 
 
-def _look_again(world: World, dataset_id: str) -> str:
+def _look_again(store: Store, dataset_id: str) -> str:
     """The command that has upstream looked at, from where the dataset is: what is switched off does
     not run.
     """
     off = [
         s.name
-        for s in world.store.read(lambda tx: tx.switches.listing())
+        for s in store.read(lambda tx: tx.switches.listing())
         if s.name in (dataset_id, INGEST)
     ]
     return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 
 
 def _news(
-    world: World, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]
+    store: Store, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]
 ) -> list[Shown]:
     """What is said beside "official", the most pressing first: of each partition what became of its
     newest run and its newest look.
     """
-    opened: list[LedgerRow] = world.store.read(lambda tx: tx.runs.open_runs(head.dataset_id))
-    found = [s for row in reversed(opened) if (s := _open(world, head, row)) is not None]
+    opened: list[LedgerRow] = store.read(lambda tx: tx.runs.open_runs(head.dataset_id))
+    found = [s for row in reversed(opened) if (s := _open(store, head, row)) is not None]
     order = {"proposed": 0, "denied": 1, "waiting": 2, "failed": 3}
     ended: dict[str, list[LedgerRow]] = {}
     known = {"", *partitions}
@@ -153,7 +153,7 @@ def _news(
             ended.setdefault(row.partition, []).append(row)
     # what is assembled from many parts belongs to none of them
     for partition, mine in ended.items():
-        look = world.store.read(lambda tx: tx.looks.newest(head.dataset_id, partition))
+        look = store.read(lambda tx: tx.looks.newest(head.dataset_id, partition))
         found += [s for s in (_denied(head, mine, look), _failed(mine, look)) if s is not None]
     return sorted(found, key=lambda s: order[s.state])
 
@@ -162,11 +162,11 @@ def _named(row: LedgerRow, reason: str) -> str:
     return f"{row.partition}: {reason}" if row.partition else reason
 
 
-def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
+def _open(store: Store, head: Generation, row: LedgerRow) -> Shown | None:
     """A run that has not ended."""
     if row.state == "CLAIMED":
         return Shown("waiting", _named(row, "interrupted"), "kfm resume", row)
-    number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
+    number = store.read(lambda tx: tx.proposals.number(row.run_id))
     if row.promo or row.intent is not None:  # approved, or asks nobody: it was left on its way
         return Shown(
             "proposed",
@@ -176,7 +176,7 @@ def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
         )
     if row.pinned != head.generation:  # nobody can make it official any more
         said = f"proposal {number} was made on generation {row.pinned}; the next run makes it again"
-        return Shown("waiting", _named(row, said), _look_again(world, row.dataset_id), row)
+        return Shown("waiting", _named(row, said), _look_again(store, row.dataset_id), row)
     said = row.reason or f"proposal {number} waits for a person"
     return Shown(
         "proposed", _named(row, said), f"kfm review {number}" if number else "kfm review", row
@@ -215,9 +215,9 @@ def _waiting_parts(tx: Tx, dataset_id: str) -> int:
     )
 
 
-def _working(world: World, dataset_id: str) -> bool:
+def _working(store: Store, dataset_id: str) -> bool:
     """Whether a living process holds a lease of this dataset."""
-    held = world.store.read(lambda tx: tx.leases.held())
+    held = store.read(lambda tx: tx.leases.held())
     return any(
         not h.lapsed and (h.name == dataset_id or h.name.startswith(f"{dataset_id}/")) for h in held
     )

@@ -22,6 +22,7 @@ from kfm.model.journal import Stored
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import version_path
 from kfm.model.version import ATTESTATION, is_record
+from kfm.store.base import Store
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
@@ -250,7 +251,8 @@ def _prov_step(step: Json) -> Json:
 
 
 def previous_versions(
-    world: World,
+    data: Zone,
+    store: Store,
     dataset_id: str,
     version_id: str,
     known: Sequence[Generation] = (),
@@ -262,12 +264,10 @@ def previous_versions(
     `known`: the generations up to the one that is shown; all there are, when it is the newest.
     `told`: removed, and not left out.
     """
-    rows: Sequence[Generation] = known or world.store.read(
-        lambda tx: tx.index.generations(dataset_id)
-    )
+    rows: Sequence[Generation] = known or store.read(lambda tx: tx.index.generations(dataset_id))
     gone = {
         *(rows[-1].suppressed if rows else ()),
-        *(removed_versions(world.data, dataset_id) - told),
+        *(removed_versions(data, dataset_id) - told),
     }
     order = [
         str(g.version_id)

@@ -318,7 +318,7 @@ def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
     """A proposal is shown to whom the version would be shown that it is to become."""
     opened, candidate = _of_run(world, run_of(world, proposal_number(text)), text, reader)
     for path, artifact in candidate.artifacts.items():
-        if digest_of(world, artifact) != artifact["digest"]:
+        if digest_of(world.data, artifact) != artifact["digest"]:
             raise _damaged(path, text, artifact["digest"])
     return replace(
         opened,

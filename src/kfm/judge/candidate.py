@@ -29,10 +29,11 @@ from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
 from kfm.model.paths import collection_path, dcat_path, item_path, version_path
-from kfm.model.verdict import Before, Evidence, Reason, Verdict, judge_all
+from kfm.model.verdict import Before, Evidence, Gate, Reason, Verdict, judge_all
 from kfm.model.version import ATTESTATION
 from kfm.policy.base import Decision
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = [
     "asked_dataset",
@@ -104,7 +105,7 @@ def evidence_of(
         invalid_geometries=candidate.invalid_geometries,
         bbox=candidate.bbox,
         interval=candidate.interval,
-        before=None if before is None else _held(world, dataset_id, before),
+        before=None if before is None else _held(world.data, dataset_id, before),
         older=candidate.older or (),
         change=candidate.change or None,
         obligations=labels.obligations(family),
@@ -138,8 +139,8 @@ def evidence_of(
     )
 
 
-def _held(world: World, dataset_id: str, version_id: str) -> Before:
-    facts = read_facts(world.data, dataset_id, version_id)
+def _held(data: Zone, dataset_id: str, version_id: str) -> Before:
+    facts = read_facts(data, dataset_id, version_id)
     return Before(rows=facts.rows, schema=facts.schema, profile=facts.profile)
 
 
@@ -189,7 +190,7 @@ def judge(
     last = [g for g in world.gates if g.hears]
     if world.policy is None or not last:
         return list(judge_all(world.gates, evidence))
-    first = _first(world, evidence)
+    first = _first(world.gates, evidence)
     document = policy_question(candidate, evidence, first, approvals)
     decision = world.policy.decide("kfm.promotion", document)
     if heard is not None:
@@ -214,14 +215,14 @@ def judge(
     return [*first, *judge_all(last, judged)]
 
 
-def _first(world: World, evidence: Evidence) -> tuple[Verdict, ...]:
+def _first(gates: Sequence[Gate], evidence: Evidence) -> tuple[Verdict, ...]:
     """The verdicts the policy reads."""
-    return judge_all([g for g in world.gates if not g.hears], evidence)
+    return judge_all([g for g in gates if not g.hears], evidence)
 
 
 def asked_of(world: World, candidate: Candidate, evidence: Evidence) -> Json:
     """What the policy would be asked about a candidate."""
-    return policy_question(candidate, evidence, _first(world, evidence))
+    return policy_question(candidate, evidence, _first(world.gates, evidence))
 
 
 def asked_dataset(dataset_id: str, e: Evidence) -> Json:
@@ -365,6 +366,8 @@ def described_candidate(
         entry,
         version_facts(candidate),
         generation=head.generation + 1,
-        previous=previous_versions(world, candidate.dataset_id, candidate.version_id),
+        previous=previous_versions(
+            world.data, world.store, candidate.dataset_id, candidate.version_id
+        ),
         modified=modified,
     )

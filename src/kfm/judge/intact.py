@@ -24,6 +24,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.verdict import Reason
 from kfm.model.version import ATTESTATION, is_record
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = ["check_files", "check_version_folder", "inputs_changed"]
 
@@ -45,7 +46,7 @@ def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reaso
     receipts = {run_path(row.dataset_id, row.run_id, n): d for n, d in proposal.receipts.items()}
     # it waited for people: what it was made from must still be what they relied on
     if wal is not None and proposal.approvals:
-        receipts |= _capture_files(world, row, wal)
+        receipts |= _capture_files(world.data, row, wal)
     there |= {p: found for p in receipts if (found := world.named(p)) is not None}
     listed |= receipts
     changed = [p for p, d in there.items() if listed[p] != d]
@@ -84,23 +85,23 @@ def inputs_changed(world: World, row: LedgerRow) -> bool:
         )
 
 
-def _capture_files(world: World, row: LedgerRow, wal: Journal) -> dict[str, str]:
+def _capture_files(data: Zone, row: LedgerRow, wal: Journal) -> dict[str, str]:
     if is_assembly(row):
         found = {pins_path(row.dataset_id, str(row.part)): str(row.part)}
-        for part in pinned_parts(world.data, row) or ():
-            found |= _files_of_capture(world, row, part.capture_id)
+        for part in pinned_parts(data, row) or ():
+            found |= _files_of_capture(data, row, part.capture_id)
         return found
     capture = wal.payload("capture", Captured)
-    return _files_of_capture(world, row, capture.capture_id if capture is not None else None)
+    return _files_of_capture(data, row, capture.capture_id if capture is not None else None)
 
 
-def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
+def _files_of_capture(data: Zone, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
     folder = capture_folder(row.dataset_id, str(capture_id))
-    if not world.data.exists(f"{folder}/checksums.sha256"):
+    if not data.exists(f"{folder}/checksums.sha256"):
         return {f"{folder}/checksums.sha256": ""}
     return {
         f"{folder}/{n}": d
-        for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()
+        for n, d in parse_checksums(data.read(f"{folder}/checksums.sha256")).items()
     }
 
 

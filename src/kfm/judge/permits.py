@@ -89,7 +89,7 @@ def reconsider(world: World, dataset_id: str) -> int:
             for r in tx.runs.open_runs(dataset_id)
             if r.state == "PROPOSED" and r.intent is None and not r.promo
         ]
-        close_runs(tx, world, rows, "a person decided what it waited for; it is judged again")
+        close_runs(tx, world.clock, rows, "a person decided what it waited for; it is judged again")
         for row in rows:
             if not is_assembly(row):
                 tx.jobs.put(dataset_id, row.partition, row.win)

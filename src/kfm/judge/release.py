@@ -25,7 +25,7 @@ from kfm.model.ledger import Generation
 from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
-from kfm.zones.base import hash_file, room
+from kfm.zones.base import Zone, hash_file, room
 
 __all__ = [
     "Released",
@@ -120,11 +120,11 @@ def is_withheld(artifact: Json) -> bool:
     return str(artifact["from"]).endswith(SEALED) and "at_rest" not in artifact
 
 
-def digest_of(world: World, artifact: Json) -> str | None:
+def digest_of(data: Zone, artifact: Json) -> str | None:
     """The digest of an artifact as it lies there now, None when it is missing; of one that is
     sealed at rest what it was released as.
     """
-    stored = world.data.stat(artifact["from"])
+    stored = data.stat(artifact["from"])
     if stored is None:
         return None
     return str(artifact["digest"]) if stored.digest == artifact.get("at_rest") else stored.digest

@@ -36,7 +36,7 @@ def judge_candidate(
     """
     found: dict[str, str | None] = {}
     for path, artifact in candidate.artifacts.items():
-        found[path] = digest_of(world, artifact)
+        found[path] = digest_of(world.data, artifact)
         if found[path] != artifact["digest"]:
             raise IntegrityError(
                 f"{artifact['from']} is {'damaged' if found[path] is not None else 'missing'}.",

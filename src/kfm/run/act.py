@@ -17,6 +17,7 @@ from kfm.model.ledger import Generation
 from kfm.model.paths import version_folder
 from kfm.store.base import Tx
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = ["Choice", "append_act", "check_whole", "void"]
 
@@ -93,9 +94,9 @@ def _head(tx: Tx, world: World, channel: Channel) -> Generation:
     return head
 
 
-def check_whole(world: World, dataset_id: str, found: Generation) -> None:
+def check_whole(data: Zone, dataset_id: str, found: Generation) -> None:
     folder, whole = version_folder(dataset_id, found.version_id), Verified()
-    verify_in_zone(world.data, folder, whole)
+    verify_in_zone(data, folder, whole)
     if whole.problems:
         raise IntegrityError(
             f"{whole.problems[0]['where']}: {whole.problems[0]['what']}.",

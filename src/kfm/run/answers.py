@@ -7,6 +7,7 @@ import msgspec
 from kfm.fetch.base import Budget, Fetched
 from kfm.fetch.url import canonical_url
 from kfm.model import canonical, ids
+from kfm.model.clock import Clock
 from kfm.model.media_types import type_oddity
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
@@ -32,8 +33,8 @@ def canonical_url_of(template: str) -> str:
 class Limits:
     """What the files of one capture may take together: bytes, and time."""
 
-    def __init__(self, world: World, target: Target) -> None:
-        self.budget, self._clock = Budget(target.entry.source.capture_limit), world.clock
+    def __init__(self, clock: Clock, target: Target) -> None:
+        self.budget, self._clock = Budget(target.entry.source.capture_limit), clock
         self._until = self._clock.boot_ns() + target.entry.source.step_limit * 10**9
 
     @property

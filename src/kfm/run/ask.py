@@ -158,7 +158,7 @@ class _Desk:
         self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
-        self._limits = Limits(world, target)
+        self._limits = Limits(world.clock, target)
         # why the last request failed, in our own words and with our own exit code
         self.trouble: KfmError | None = None
 

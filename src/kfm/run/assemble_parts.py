@@ -128,7 +128,7 @@ def _set_aside(work: Work, backfill: str, bad: Sequence[Damaged]) -> None:
             for r in tx.runs.open_runs(name)
             if is_assembly(r) and r.backfill == backfill and r.intent is None
         ]
-        close_runs(tx, world, [*rows.values(), *mine], "a part is missing or damaged")
+        close_runs(tx, world.clock, [*rows.values(), *mine], "a part is missing or damaged")
 
     world.store.transaction(close)  # the lease is ours, so the bytes are
     for part in bad:

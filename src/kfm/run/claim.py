@@ -13,7 +13,7 @@ from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs
 from kfm.model import canonical, ids
-from kfm.model.clock import rfc3339
+from kfm.model.clock import Clock, rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.journal import Capturing, Planned
@@ -128,7 +128,7 @@ def claim(
     if not forced and not captured.replayed:
         noop = is_noop(tx, world, target, captured, head, mine)
         if noop is not None:
-            return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
+            return _ack_noop(tx, world.clock, target, token, captured, head, mine, noop, run_id)
     if captured.unchanged or plan is None:
         return LookAgain(forced)
     check_clock(tx, world, head)
@@ -142,7 +142,7 @@ def claim(
         return LookAgain(forced)
     close_runs(
         tx,
-        world,
+        world.clock,
         mine,
         "another input, spec or base came first" if not forced else "closed by --force",
     )
@@ -215,7 +215,7 @@ def _resumable(
 
 def _ack_noop(
     tx: Tx,
-    world: World,
+    clock: Clock,
     target: Target,
     token: Token,
     captured: Captured,
@@ -224,9 +224,9 @@ def _ack_noop(
     noop: Noop,
     run_id: str,
 ) -> Noop:
-    now = rfc3339(world.clock.now())
+    now = rfc3339(clock.now())
     stale = [r for r in mine if r.run_id not in noop.stays]
-    close_runs(tx, world, stale, "upstream went back to what is official")
+    close_runs(tx, clock, stale, "upstream went back to what is official")
     tx.looks.put_noop(
         NoopRow(
             run_id=run_id,
@@ -286,7 +286,7 @@ def _new_run(
     # people know the proposal by its number: what takes its place goes on under it
     if place is not None:
         tx.proposals.hand_on(place.run_id, run_id)
-    row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
+    row = new_row(tx, world.clock, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
@@ -345,7 +345,7 @@ def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> 
 
 def new_row(
     tx: Tx,
-    world: World,
+    clock: Clock,
     target: Target,
     captured: Captured,
     toolchain: str,
@@ -383,7 +383,7 @@ def new_row(
         win=target.win,
         state="CLAIMED",
         key=captured.key,
-        timestamp=rfc3339(world.clock.now()),
+        timestamp=rfc3339(clock.now()),
         source_metadata=after_stamp(captured.sources, official_stamp(tx, target, head)),
         pipeline_version=target.pipeline_version,
         updater_id=target.updater_id,
@@ -427,4 +427,4 @@ def failed_row(
         unchanged=False,
         full=False,
     )
-    return new_row(tx, world, target, blank, "", world.new_run_id(), head, forced)
+    return new_row(tx, world.clock, target, blank, "", world.new_run_id(), head, forced)

@@ -12,6 +12,7 @@ from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs
 from kfm.model import canonical, ids
+from kfm.model.clock import Clock
 from kfm.model.journal import AssemblyPlanned, Pinned
 from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.paths import pins_path, receipt_path
@@ -77,7 +78,7 @@ def claim_parts(
     # inside the transaction, after the look for open intents
     head = world.channel(target.dataset_id).head(tx)
     staged = tx.runs.staged_ids(target.dataset_id, asked.backfill)
-    if not {r.run_id for r in rows} <= staged or _leave_out(tx, world, asked, head, mine):
+    if not {r.run_id for r in rows} <= staged or _leave_out(tx, world.clock, asked, head, mine):
         return LookAgain()
     same = [
         r
@@ -92,7 +93,7 @@ def claim_parts(
         return _nothing(tx, world, waiting)
     before = denied_before(tx, target, captured.input_hash, head) if not forced else None
     if before is not None:
-        close_runs(tx, world, mine, "its parts were denied before")
+        close_runs(tx, world.clock, mine, "its parts were denied before")
         tx.leases.release(token)
         return Noop("denied", f"already denied: {before.reason}", f"run {before.run_id}", 3)
     for row in same:
@@ -104,9 +105,9 @@ def claim_parts(
             wal = journal_of(world, row, token, tx.journals.get(row.wal_id))
             return Claimed(row, wal, head, forced, resumed=True)
     check_clock(tx, world, head)
-    close_runs(tx, world, mine, "other parts or another base came first")
+    close_runs(tx, world.clock, mine, "other parts or another base came first")
     row = msgspec.structs.replace(
-        new_row(tx, world, target, captured, toolchain, run_id, head, forced),
+        new_row(tx, world.clock, target, captured, toolchain, run_id, head, forced),
         backfill=asked.backfill,
         part=asked.pins,
         pinned=head.generation,
@@ -121,7 +122,7 @@ def claim_parts(
 
 
 def _leave_out(
-    tx: Tx, world: World, asked: Assembling, head: Generation, mine: Sequence[LedgerRow]
+    tx: Tx, clock: Clock, asked: Assembling, head: Generation, mine: Sequence[LedgerRow]
 ) -> bool:
     """Close the parts whose content was rolled back or withdrawn meanwhile, or is older than what
     is official; and their assembly.
@@ -133,12 +134,12 @@ def _leave_out(
         out = kept_out(head, row.place, row.mark)
         if out is not None and not (row.forced and out.how == "held"):
             gone.append(row)
-    close_runs(tx, world, gone, "what it holds was rolled back or withdrawn")
+    close_runs(tx, clock, gone, "what it holds was rolled back or withdrawn")
     first = min((r.base_generation for r in asked.rows), default=0)
     later = tx.backfill.later(asked.target.dataset_id, asked.backfill, first)
     old = [r for r in asked.rows if r not in gone and any(_overtakes(run, r) for run in later)]
-    close_runs(tx, world, old, "a later run of a window that overlaps its own is official")
-    close_runs(tx, world, list(mine) if gone or old else [], "one of its parts was closed")
+    close_runs(tx, clock, old, "a later run of a window that overlaps its own is official")
+    close_runs(tx, clock, list(mine) if gone or old else [], "one of its parts was closed")
     return bool(gone or old)
 
 

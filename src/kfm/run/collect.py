@@ -20,8 +20,7 @@ from kfm.model.staged import Pins
 from kfm.run.staged_parts import AGAIN, table_path
 from kfm.run.tables import Parts, base_table
 from kfm.run.work import Reached, Work
-from kfm.world.world import World
-from kfm.zones.base import room
+from kfm.zones.base import Zone, room
 
 __all__ = ["collect"]
 
@@ -33,7 +32,7 @@ def collect(
     its partition.
     """
     world, target = work.world, work.target
-    done = _kept_part(world, wal)
+    done = _kept_part(world.data, wal)
     if done is None:
         done = _collected(work, wal, pins, parts)
         yield Reached.PARTS_COLLECTED
@@ -41,26 +40,26 @@ def collect(
         wal.intend("EXECUTE", "assemble")
         yield Reached.PART_DONE
     render_raw(world.data, target.dataset_id, world.publish(work.log).update_metadata)
-    own = {target.artifact: done.stored} if done.stored else _own(world, pins)
+    own = {target.artifact: done.stored} if done.stored else _own(world.data, pins)
     return Parts(wal, head, own, done.result, placed=True)
 
 
-def _kept_part(world: World, wal: Journal) -> PartDone | None:
+def _kept_part(data: Zone, wal: Journal) -> PartDone | None:
     """What an earlier attempt collected, if its bytes are still what the journal says."""
     done = wal.payload("transform", PartDone)
     if done is None or not done.stored:
         return done
-    return done if world.data.holds(done.stored["from"], done.stored["digest"]) else None
+    return done if data.holds(done.stored["from"], done.stored["digest"]) else None
 
 
-def _own(world: World, pins: Pins) -> Stored:
+def _own(data: Zone, pins: Pins) -> Stored:
     """Each part in the place of its partition; of several windows of one the last counts."""
     own: Stored = {
         p.artifact: {"digest": p.part, "rows": p.rows, "from": table_path(pins.dataset_id, p)}
         for p in pins.parts
     }
     for table in own.values():
-        table["size"] = world.data.require(table["from"], table["digest"], AGAIN).size
+        table["size"] = data.require(table["from"], table["digest"], AGAIN).size
     return own
 
 

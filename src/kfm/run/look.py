@@ -14,7 +14,7 @@ from kfm.fetch.url import expand_url, host_of
 from kfm.keys.commitments import SEALED, Veil
 from kfm.model import ids
 from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
+from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import Denied, IntegrityError, StepFailed
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
 from kfm.model.paths import capture_folder
@@ -97,7 +97,7 @@ def look(
                 ),
                 key,
             )
-        if key.etag and not untrusted and not _recheck_due(world, target, key):
+        if key.etag and not untrusted and not _recheck_due(world.clock, target, key):
             etags = _uncovered(world, target, msgspec.json.decode(key.etag))
     captured = (
         _asked(world, target, log, scratch, key, etags)
@@ -227,7 +227,7 @@ def _fetched(
     """A capture of the registered addresses."""
     answers: list[Fetched] = []
     files: dict[str, Path] = {}
-    limits = Limits(world, target)
+    limits = Limits(world.clock, target)
     for number, source in enumerate(target.sources):
         name = f"{source['source_id']}.{target.entry.source.format}"
         etag = etags[number] if number < len(etags) else None
@@ -339,9 +339,9 @@ def _fetch(
     return answer
 
 
-def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
+def _recheck_due(clock: Clock, target: Target, key: HeadKey) -> bool:
     every = seconds(target.entry.source.recheck)
-    age = (world.clock.now() - dt.datetime.fromisoformat(key.full_check_at)).total_seconds()
+    age = (clock.now() - dt.datetime.fromisoformat(key.full_check_at)).total_seconds()
     return not 0 <= age < every  # a clock that went back is no reason to trust a validator longer
 
 

@@ -25,8 +25,7 @@ from kfm.run.look import Captured
 from kfm.run.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.work import Reached, Work
 from kfm.world.publisher.base import Publisher
-from kfm.world.world import World
-from kfm.zones.base import hash_file, room
+from kfm.zones.base import Zone, hash_file, room
 
 __all__ = ["make_part", "part_fields"]
 
@@ -195,7 +194,7 @@ def _store_capture(work: Work, captured: Captured, scratch: Path) -> None:
         work.target.dataset_id, captured.capture_id, files, sources
     ).items():
         _written(
-            work.world,
+            work.world.data,
             path,
             publisher.write_file(path, content),
             expected.get(path.rpartition("/")[2]),
@@ -229,7 +228,9 @@ def _transform_job(work: Work, captured: Captured, base: str | None) -> Read | J
     return (
         job
         if lifted or isinstance(job, Join)
-        else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
+        else msgspec.structs.replace(
+            job, known_words=known_words(work.world.data, work.target, base)
+        )
     )
 
 
@@ -242,7 +243,7 @@ def _store_part(
     digest = hash_file(made).digest
     path = f"{part_folder(target.dataset_id, digest)}/{made.name}"
     work.make_room(path, digest)
-    _written(world, path, publisher.write_file(path, made), digest)
+    _written(world.data, path, publisher.write_file(path, made), digest)
     companions = _store_companions(work, result, out, publisher)
     if result.quarantine is not None:
         keep_rows(world, target, wal.run.run_id, out / result.quarantine)
@@ -305,14 +306,14 @@ def _store_companions(
         stored = hash_file(out / name)
         path = f"{part_folder(work.target.dataset_id, stored.digest)}/{name}"
         work.make_room(path, stored.digest)
-        _written(work.world, path, publisher.write_file(path, out / name), stored.digest)
+        _written(work.world.data, path, publisher.write_file(path, out / name), stored.digest)
         found[name] = {"digest": stored.digest, "size": stored.size, "from": path}
     return found
 
 
-def _written(world: World, path: str, got: str, expected: str | None = None) -> None:
+def _written(data: Zone, path: str, got: str, expected: str | None = None) -> None:
     """Read after write: a sink that loses or changes bytes is caught before DONE."""
-    if (expected is not None and got != expected) or not world.data.exists(path):
+    if (expected is not None and got != expected) or not data.exists(path):
         raise IntegrityError(
             f"{path} is not there after it was written.",
             expected=expected or got,

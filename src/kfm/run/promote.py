@@ -720,7 +720,7 @@ class _Promote:
                     "remedy": f"kfm canary compare {self.row.dataset_id}",
                 }
             )
-        no = rejected_by(self.world, self.row)
+        no = rejected_by(self.world.data, self.world.keys, self.row)
         reasons += (
             [
                 {

@@ -288,7 +288,7 @@ def _following(
     following = f"kfm review {proposal}"
     if work.target.canary:
         following = f"kfm canary compare {dataset_id}"
-    elif acceptable(work.world, dataset_id, verdicts):
+    elif acceptable(work.world.registry, dataset_id, verdicts):
         following = (
             f"kfm diff {dataset_id} proposal/{proposal}, then kfm run {dataset_id}"
             " --accept-change --reason …"

@@ -7,7 +7,9 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import Generation
 from kfm.run.act import Choice, append_act, check_whole
+from kfm.store.base import Store
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = ["rollback"]
 
@@ -26,19 +28,20 @@ def rollback(
         world,
         dataset_id,
         "rollback",
-        lambda head: _rollback_to(world, dataset_id, head, version_id, check),
+        lambda head: _rollback_to(world.data, world.store, dataset_id, head, version_id, check),
         reason,
     )
 
 
 def _rollback_to(
-    world: World,
+    data: Zone,
+    store: Store,
     dataset_id: str,
     head: Generation,
     version_id: str | None,
     check: Callable[[Generation], None] | None,
 ) -> Choice:
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    rows: list[Generation] = store.read(lambda tx: tx.index.generations(dataset_id))
     others = [
         g
         for g in rows
@@ -83,7 +86,7 @@ def _rollback_to(
             expected="a version that may be shown",
             remedy="Choose another.",
         )
-    check_whole(world, dataset_id, found)
+    check_whole(data, dataset_id, found)
     if check is not None:
         check(found)
     return str(found.version_id), str(found.version_digest), []

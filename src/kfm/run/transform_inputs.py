@@ -14,6 +14,7 @@ from kfm.model.dataset import Column
 from kfm.model.paths import version_path
 from kfm.world.target import Target
 from kfm.world.world import World
+from kfm.zones.base import Zone
 
 __all__ = ["known_columns", "known_words", "read_job", "transform_job"]
 
@@ -103,13 +104,13 @@ def known_columns(world: World, target: Target, base: str | None) -> tuple[Colum
     return facts.schema
 
 
-def known_words(world: World, target: Target, base: str | None) -> dict[str, int]:
+def known_words(data: Zone, target: Target, base: str | None) -> dict[str, int]:
     """How many words each document has in the version a run stands on."""
     path = version_path(target.dataset_id, base, f"{target.artifact.rpartition('.')[0]}.ndjson")
-    if target.entry.source.kind != "documents" or base is None or not world.data.exists(path):
+    if target.entry.source.kind != "documents" or base is None or not data.exists(path):
         return {}
     found: dict[str, int] = {}
-    for row in map(_Counted.decode, world.data.read(path).splitlines()):
+    for row in map(_Counted.decode, data.read(path).splitlines()):
         found[row.document_id] = found.get(row.document_id, 0) + row.words
     return found
 

@@ -195,7 +195,7 @@ def _lift_to(
     before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(
         dataset_id
     )
-    check_whole(world, dataset_id, before)
+    check_whole(world.data, dataset_id, before)
     if check is not None:
         check(before)
     return before.version_id, before.version_digest, []

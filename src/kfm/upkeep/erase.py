@@ -283,7 +283,8 @@ def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Ac
             count += len(folder)
     world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)
     count += sum(
-        inbox.destroy(world, act.inbox or {}, dt.datetime.fromisoformat(act.at)) for act in acts
+        inbox.destroy(world.root, act.inbox or {}, dt.datetime.fromisoformat(act.at))
+        for act in acts
     )
     world.store.vacuum()
     render_raw(world.data, dataset_id, world.publisher.update_metadata)
@@ -492,7 +493,7 @@ def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
         paths = world.store.read(lambda tx: inbox.brought(world, tx, dataset_id, of))
         shared = world.store.read(lambda tx: inbox.others(world, tx, dataset_id, paths))
         for path in paths:
-            at = (inbox.written(world, path) or 0) / 1e9
+            at = (inbox.written(world.root, path) or 0) / 1e9
             if not over or at <= over or at > now:  # a time to come says nothing
                 why = (
                     f"generation {generation.generation} of {dataset_id} erased what it was the"

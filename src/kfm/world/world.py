@@ -29,8 +29,9 @@ from kfm.world.run_log import Marks, RunLog
 from kfm.world.target import family_of
 from kfm.zones.base import Zone
 
-__all__ = ["AlreadyStaged", "Facts", "PartsGone", "World"]
+__all__ = ["AlreadyStaged", "Facts", "PartsGone", "Registry", "Transform", "World"]
 
+Registry = Callable[[str], DatasetEntry | None]
 Transform = Callable[[TransformJob, Path, Callable[[Json], None] | None], TransformResult]
 Acquire = Callable[
     [
@@ -98,7 +99,7 @@ class World:
     publisher: Publisher
     gates: Sequence[Gate]
     policy_digest: str
-    registry: Callable[[str], DatasetEntry | None]
+    registry: Registry
     lease_seconds: float = 15.0
     holder: str = "kfm"
     vaults: Vaults | None = None  # None: nothing here is private
