@@ -33,7 +33,11 @@ def _levels(rooms: dict[str, set[str]]) -> dict[str, int]:
     for _ in rooms:
         for name, others in rooms.items():
             mutual = {o for o in others if name in rooms[o]}
-            level[name] = max([level[name], *(level[o] + 1 for o in others - mutual)]) if others - mutual else level[name]
+            level[name] = (
+                max([level[name], *(level[o] + 1 for o in others - mutual)])
+                if others - mutual
+                else level[name]
+            )
     return level
 
 
@@ -46,7 +50,10 @@ def _needed(rooms: dict[str, set[str]]) -> dict[str, set[str]]:
             below(other, seen)
         return seen
 
-    return {name: {o for o in others if not any(o in below(via, set()) for via in others - {o})} for name, others in rooms.items()}
+    return {
+        name: {o for o in others if not any(o in below(via, set()) for via in others - {o})}
+        for name, others in rooms.items()
+    }
 
 
 def drawn() -> str:
@@ -81,8 +88,12 @@ def drawn() -> str:
                 'fill="none" stroke="#b4bdc4" stroke-width="1.3" marker-end="url(#a)"/>'
             )
     for name, (x, y) in sorted(at.items()):
-        lines.append(f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HIGH}" rx="7" fill="#fff" stroke="#3f5563"/>')
-        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 25:g}" text-anchor="middle" font-size="15" fill="#14222b">{name}/</text>')
+        lines.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HIGH}" rx="7" fill="#fff" stroke="#3f5563"/>'
+        )
+        lines.append(
+            f'<text x="{x + WIDTH / 2:g}" y="{y + 25:g}" text-anchor="middle" font-size="15" fill="#14222b">{name}/</text>'
+        )
     return "\n".join([*lines, "</svg>", ""])
 
 

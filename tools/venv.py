@@ -15,7 +15,9 @@ LARGE = 10.0  # megabytes; smaller packages get no line of their own
 
 
 def say(text, began=None):
-    print(f"  {text}" + ("" if began is None else f"  {time.monotonic() - began:.1f} s"), flush=True)
+    print(
+        f"  {text}" + ("" if began is None else f"  {time.monotonic() - began:.1f} s"), flush=True
+    )
 
 
 def give_up(text):
@@ -25,7 +27,14 @@ def give_up(text):
 
 def size(folder):
     """Megabytes of the files below a folder."""
-    return sum(os.lstat(os.path.join(where, name)).st_size for where, _, names in os.walk(folder) for name in names) / 1e6
+    return (
+        sum(
+            os.lstat(os.path.join(where, name)).st_size
+            for where, _, names in os.walk(folder)
+            for name in names
+        )
+        / 1e6
+    )
 
 
 def megabytes(text):
@@ -35,7 +44,13 @@ def megabytes(text):
 
 def make(folder, python):
     """The environment itself; one that was left half made is made again."""
-    if os.path.exists(python) and subprocess.call([python, *PIP, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+    if (
+        os.path.exists(python)
+        and subprocess.call(
+            [python, *PIP, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        == 0
+    ):
         return
     began = time.monotonic()
     if subprocess.call([sys.executable, "-m", "venv", "--clear", folder]):
@@ -49,16 +64,31 @@ def install(folder, python, lock):
     """Every package of the lock, each checked against its digests."""
     began, fetched, count, said = time.monotonic(), 0.0, 0, []
     command = [python, *PIP, "install", "--progress-bar", "off", "--require-hashes", "-r", lock]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as pip:
         for line in pip.stdout:
             said = [*said[-19:], line]
             words = line.split()
-            if words[:1] in (["Downloading"], ["Using"]) and re.search(r"\([\d.]+ [a-zA-Z]+\)", line):
-                held, name = megabytes(line), next(w for w in words if w.endswith((".whl", ".tar.gz")) or "://" in w).rpartition("/")[2]
+            if words[:1] in (["Downloading"], ["Using"]) and re.search(
+                r"\([\d.]+ [a-zA-Z]+\)", line
+            ):
+                held, name = (
+                    megabytes(line),
+                    next(
+                        w for w in words if w.endswith((".whl", ".tar.gz")) or "://" in w
+                    ).rpartition("/")[2],
+                )
                 count += 1
                 fetched += held if words[0] == "Downloading" else 0.0
                 if held >= LARGE:
-                    say(f"{'fetched' if words[0] == 'Downloading' else 'kept by pip'} {'-'.join(name.split('-')[:2])}, {held:.0f} MB")
+                    say(
+                        f"{'fetched' if words[0] == 'Downloading' else 'kept by pip'} {'-'.join(name.split('-')[:2])}, {held:.0f} MB"
+                    )
             elif words[:1] == ["Installing"] and count:
                 say(f"{count} packages are here, {fetched:.0f} MB fetched; installing them", began)
     if pip.returncode:
@@ -83,7 +113,10 @@ def main():
         make(folder, python)
         install(folder, python, lock)
         last = time.monotonic()
-        if subprocess.call([python, *PIP, "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", "."], stdin=subprocess.DEVNULL):
+        if subprocess.call(
+            [python, *PIP, "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", "."],
+            stdin=subprocess.DEVNULL,
+        ):
             give_up("kfm itself could not be installed; pip says why above.")
         say("kfm itself installed", last)
     print(f"set-up for {purpose} done in {time.monotonic() - began:.1f} s\n", flush=True)
