@@ -301,9 +301,8 @@ def _time(part: PartDone | None, registry: Json, win: str) -> list[Json]:
         [profile.min, profile.max] if profile is not None and profile.min and profile.max else None
     )
     extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
-    ends = [_at(str(text)) for text in told or ()]
-    known = told is not None and None not in ends
-    whole = known and ends[0] <= ends[1]  # type: ignore[operator]
+    ends = [moment for text in told or () if (moment := _at(str(text))) is not None]
+    whole = len(ends) == 2 and ends[0] <= ends[1]
     inside = whole and _between(ends, extent.get("start"), extent.get("end"), last=True)
     return [
         _check(
@@ -330,15 +329,13 @@ def _at(text: str) -> dt.datetime | None:
 
 
 def _between(
-    ends: Sequence[dt.datetime | None], since: str | None, until: str | None, *, last: bool
+    ends: Sequence[dt.datetime], since: str | None, until: str | None, *, last: bool
 ) -> bool:
     """Whether a span lies between two moments, either of which may be missing; `last`: the second
     belongs to it.
     """
     first, end = (_at(text) if text else None for text in (since, until))
     begins, stops = ends
-    assert begins is not None
-    assert stops is not None
     return (first is None or begins >= first) and (
         end is None or stops < end or (last and stops == end)
     )

@@ -4,7 +4,7 @@ it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -99,11 +99,11 @@ def suppress_rules(
     return tuple(found)
 
 
-def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch: Path) -> Path:
+def open_table(world: World, dataset_id: str, stored: Json, scratch: Path) -> Path:
     """A stored table as a plain file, unsealed into `scratch` where it is sealed; one that was
     changed is not used.
     """
-    world.data.require(stored["from"], stored.get("at_rest", stored["digest"]))
+    world.data.require(stored["from"], stored["at_rest" if "at_rest" in stored else "digest"])
     path = world.data.local(stored["from"])
     if not path.name.endswith(SEALED):
         return path
