@@ -215,7 +215,7 @@ def builder_of(world: World, row: LedgerRow) -> str:
         return ""
 
 
-def labels_of(registry: Registry, dataset_id: str) -> Json:
+def labels_of(registry: Registry, dataset_id: str) -> dict[str, str | None]:
     entry = registry(dataset_id)
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 

@@ -25,7 +25,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
     policy_digest: str
     registry_digest: str
-    labels: Json
+    labels: dict[str, str | None]
     base_generation: int
     expires: str
     name: str
