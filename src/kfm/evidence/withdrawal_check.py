@@ -4,7 +4,9 @@ it, row by row.
 
 from typing import NamedTuple
 
-from kfm.evidence.version_records import read_facts
+import msgspec
+
+from kfm.model import canonical
 from kfm.model.errors import KfmError
 from kfm.model.paths import version_path
 from kfm.zones.base import Zone
@@ -19,13 +21,33 @@ class Compared(NamedTuple):
     not_compared: str = ""  # why nobody can tell
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Step(msgspec.Struct, frozen=True):
+    step: str = ""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What is compared of version.json: one that lacks the rest is looked at all the same."""
+
+    schema: tuple[_Named, ...]
+    steps: tuple[_Step, ...] = ()
+
+
+def _facts(zone: Zone, dataset_id: str, version_id: str) -> _Facts:
+    raw = zone.read(version_path(dataset_id, version_id, "version.json"))
+    return msgspec.convert(canonical.loads(raw), _Facts)
+
+
 def taken_away(zone: Zone, dataset_id: str, before: str, left: str, path: str) -> Compared:
     """Whether every row of a table that a withdrawal left was in that table before, as it is."""
     try:
         from kfm.diff.tables import diff_files
 
-        old, new = (read_facts(zone, dataset_id, version) for version in (before, left))
-        if any(step.get("step") != "suppress" for step in new.steps):
+        old, new = (_facts(zone, dataset_id, version) for version in (before, left))
+        if any(step.step != "suppress" for step in new.steps):
             return Compared(
                 not_compared="its rows stand for groups of records, and change with them"
             )
