@@ -117,7 +117,7 @@ def main(args: Namespace) -> int:
     with open_world(
         workspace, upstream=args.upstream, echo=progress(args) if args.inline else None
     ) as world:
-        heed_clock(world, args)
+        heed_clock(world, args.clock_ok)
         if args.action == "plan":
             return _plan(workspace, world, args)
         if args.action == "start":

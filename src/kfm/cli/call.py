@@ -107,8 +107,12 @@ class Parser(argparse.ArgumentParser):
 
 def again(args: Namespace, rest: str) -> str:
     """A next command that works from where this one was called."""
-    where = f" -w {shlex.quote(str(args.workspace))}" if getattr(args, "workspace", None) else ""
-    return f"{program()}{where} {rest}"
+    return _again(getattr(args, "workspace", None), rest)
+
+
+def _again(where: Path | None, rest: str) -> str:
+    named = f" -w {shlex.quote(str(where))}" if where else ""
+    return f"{program()}{named} {rest}"
 
 
 def clock_flag(parser: Parser) -> None:
@@ -138,18 +142,18 @@ def reader_of(args: Namespace) -> "Reader":
     return Reader(name) if name else NOBODY
 
 
-def heed_clock(world: "World", args: Namespace, *dataset_ids: str) -> None:
+def heed_clock(world: "World", clock_ok: bool, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a
     person vouched for the clock.
     """
     from kfm.evidence.append_times import clock_warning
 
-    world.clock_ok = bool(getattr(args, "clock_ok", False))
+    world.clock_ok = clock_ok
     for warning in filter(None, (clock_warning(world, name) for name in dataset_ids)):
         say(f"{sign('LATE', sys.stderr)} {warning}")
 
 
-def offer(args: Namespace, world: "World", dataset_id: str) -> None:
+def offer(where: Path | None, world: "World", dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes
     it now; a worker would do it by itself.
     """
@@ -158,7 +162,7 @@ def offer(args: Namespace, world: "World", dataset_id: str) -> None:
     for kind in owed(world, dataset_id):
         say(
             f"      {kind} was not run, no worker is there:"
-            f" {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}"
+            f" {_again(where, derivation(kind, dataset_id).removeprefix('kfm '))}"
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from kfm.cli.beside import cores
 from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
-from kfm.cli.run import run_datasets
+from kfm.cli.run import Wanted, run_datasets
 from kfm.cli.terminal import program, sign
 from kfm.upkeep.verify import verify_workspace
 from kfm.workspace.folder import open_workspace
@@ -28,7 +28,6 @@ def configure(parser: Parser) -> None:
         metavar="DIR",
         help="the workspace to make or use; default: ./demo",
     )
-    parser.set_defaults(upstream=None, dry_run=False, force=False, reason="", spec=None)
 
 
 # what these two are there to show
@@ -50,11 +49,13 @@ def main(args: Namespace) -> int:
             " machine\n",
             flush=True,
         )
-    first = run_datasets(workspace, names, args, "", 60.0, at_once=cores())
+    wanted = Wanted(where=args.workspace, as_json=quiet, verbose=args.verbose)
+    first = run_datasets(workspace, names, wanted, at_once=cores())
     if not quiet:
         print("\nThen everything again, to show that nothing changes:\n", flush=True)
     again_at = time.monotonic()
-    again = run_datasets(workspace, names, _silent(args), "", 60.0, at_once=cores())
+    silent = msgspec.structs.replace(wanted, as_json=True)
+    again = run_datasets(workspace, names, silent, at_once=cores())
     unchanged = sum(o.state == "NOOP" for o in again)
     took = time.monotonic() - again_at
     with open_world(workspace) as world:
@@ -67,8 +68,8 @@ def main(args: Namespace) -> int:
     if quiet:
         emit(
             {
-                "first": [msgspec.to_builtins(o) for o in first],
-                "again": [msgspec.to_builtins(o) for o in again],
+                "first": first,
+                "again": again,
                 "problems": found.problems,
             }
         )
@@ -88,11 +89,3 @@ def main(args: Namespace) -> int:
     print(f"        {kfm} -w {folder} explain deny ks_wells")
     print(f"        {kfm} -w {folder} bundle ks_earthquakes -o quakes.zip")
     return code
-
-
-def _silent(args: Namespace) -> Namespace:
-    import copy
-
-    quiet = copy.copy(args)
-    quiet.json = True
-    return quiet

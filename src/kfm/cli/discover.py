@@ -6,14 +6,13 @@ data/work/_discovered; `--adopt ID` registers one, and it is published only when
 and every gate allow it. The same finding twice is one draft.
 """
 
-import argparse
 import time
 from argparse import Namespace
 
 import msgspec
 
 from kfm.cli.call import Parser, again, emit, upstream_flag
-from kfm.cli.run import run_dataset, still_kept, tell
+from kfm.cli.run import Wanted, run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.model.canonical import Json
 from kfm.model.errors import KfmError, UsageError
@@ -41,7 +40,6 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--catalogues", action="store_true", help="look at the catalogues only")
     parser.add_argument("--adopt", metavar="ID", help="register the draft of this dataset")
     upstream_flag(parser)
-    parser.set_defaults(dry_run=False, spec=None, propose_only=True, force=False, reason="")
 
 
 def main(args: Namespace) -> int:
@@ -60,7 +58,7 @@ def main(args: Namespace) -> int:
     if args.json:
         emit(
             {
-                "datasets": [msgspec.to_builtins(o) for o in outcomes],
+                "datasets": outcomes,
                 "drafts": drafts,
                 "left_out": left_out,
             }
@@ -75,9 +73,14 @@ def main(args: Namespace) -> int:
 def _looked(workspace: Workspace, name: str, args: Namespace) -> list[Outcome]:
     """Propose one dataset; a finding is told without the exit code that a run would end with."""
     began = time.monotonic()
-    outcomes = run_dataset(
-        workspace, name, argparse.Namespace(**{**vars(args), "json": True}), "", 60.0
+    wanted = Wanted(
+        where=args.workspace,
+        as_json=True,
+        verbose=args.verbose,
+        upstream=args.upstream,
+        propose_only=True,
     )
+    outcomes = run_dataset(workspace, name, wanted)
     for outcome in outcomes if not args.json else ():
         told = (
             msgspec.structs.replace(outcome, exit_code=0)

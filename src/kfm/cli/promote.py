@@ -46,14 +46,14 @@ def main(args: Namespace) -> int:
                 expected="a proposal that waits",
                 remedy="`kfm review` lists them.",
             )
-        heed_clock(world, args, row.dataset_id)
+        heed_clock(world, args.clock_ok, row.dataset_id)
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
             outcome = msgspec.structs.replace(
                 outcome, reasons=(*outcome.reasons, *_changed(world, row))
             )
         if outcome.state == "COMMITTED":
-            offer(args, world, row.dataset_id)
+            offer(args.workspace, world, row.dataset_id)
     refused = any(reason["code"] == SAID_NO for reason in outcome.reasons)
     waits = outcome.state == "PROPOSED" and outcome.exit_code == WAITS and not refused
     if (

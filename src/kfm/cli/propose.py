@@ -4,10 +4,8 @@ promote N` can finish.
 
 from argparse import Namespace
 
-import msgspec
-
 from kfm.cli.call import Parser, clock_flag, emit, upstream_flag
-from kfm.cli.run import run_dataset
+from kfm.cli.run import Wanted, run_dataset
 from kfm.model.errors import UsageError
 from kfm.workspace.folder import open_workspace
 
@@ -22,7 +20,6 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument("--reason", default="", help="why it is forced; recorded")
     clock_flag(parser)
-    parser.set_defaults(dry_run=False, spec=None, propose_only=True)
 
 
 def main(args: Namespace) -> int:
@@ -33,7 +30,17 @@ def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     for name in args.dataset:
         workspace.require(name)
-    outcomes = [o for name in args.dataset for o in run_dataset(workspace, name, args, "", 60.0)]
+    wanted = Wanted(
+        where=args.workspace,
+        as_json=args.json,
+        verbose=args.verbose,
+        upstream=args.upstream,
+        force=args.force,
+        reason=args.reason,
+        propose_only=True,
+        clock_ok=args.clock_ok,
+    )
+    outcomes = [o for name in args.dataset for o in run_dataset(workspace, name, wanted)]
     if args.json:
-        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+        emit({"runs": outcomes})
     return max(o.exit_code for o in outcomes)

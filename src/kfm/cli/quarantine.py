@@ -104,7 +104,7 @@ def main(args: Namespace) -> int:
                 remedy="`kfm quarantine list` shows them.",
             )
         if args.action == "replay":
-            heed_clock(world, args, row.dataset_id)
+            heed_clock(world, args.clock_ok, row.dataset_id)
             return _replay(workspace, world, desk, row, args)
         return {"show": _show, "fix": _fix, "accept": _accept}[args.action](
             world, desk, row, item, args

@@ -101,7 +101,9 @@ def main(args: Namespace) -> int:
             rows = [r for r in rows if r.run_id == wanted.run_id]
         # for a person, not for a machine
         waiting = [r for r in rows if r.state == "PROPOSED" and not r.promo and r.intent is None]
-        heed_clock(world, args, *dict.fromkeys(r.dataset_id for r in rows if r not in waiting))
+        heed_clock(
+            world, args.clock_ok, *dict.fromkeys(r.dataset_id for r in rows if r not in waiting)
+        )
         for row in (r for r in rows if r not in waiting):
             now = world.store.read(lambda tx: tx.runs.get(row.run_id))
             if now is None or now.ended_at is not None:
@@ -112,7 +114,7 @@ def main(args: Namespace) -> int:
             if not args.json:
                 tell(outcomes[-1], time.monotonic() - began)
         for name in dict.fromkeys(o.dataset_id for o in outcomes if o.state == "COMMITTED"):
-            offer(args, world, name)
+            offer(args.workspace, world, name)
     if args.json:
         emit(
             {

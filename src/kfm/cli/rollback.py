@@ -54,7 +54,7 @@ def main(args: Namespace) -> int:
         )
     workspace.require(args.dataset)
     with open_world(workspace) as world:
-        heed_clock(world, args, args.dataset)
+        heed_clock(world, args.clock_ok, args.dataset)
         text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
         if text is not None and dataset_of(text) != args.dataset:
             raise UsageError(
@@ -70,7 +70,7 @@ def main(args: Namespace) -> int:
             args.reason.strip(),
             lambda found: check_version(world, args.dataset, found),
         )
-        offer(args, world, args.dataset)
+        offer(args.workspace, world, args.dataset)
     if args.json:
         emit(
             {

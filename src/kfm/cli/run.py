@@ -20,7 +20,7 @@ from kfm.cli.call import (
     understood,
     upstream_flag,
 )
-from kfm.cli.terminal import Progress, progress, say, show, sign
+from kfm.cli.terminal import Progress, say, show, sign
 from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import promote_run, run_target
 from kfm.model.change import told
@@ -36,7 +36,28 @@ from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["configure", "main", "run_dataset", "run_datasets", "still_kept", "tell"]
+__all__ = ["Wanted", "configure", "main", "run_dataset", "run_datasets", "still_kept", "tell"]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a run, beside the dataset, and how it is told."""
+
+    where: Path | None = None  # the workspace, as it was named
+    as_json: bool = False
+    verbose: bool = False
+    win: str = ""
+    wait_s: float = 60.0
+    upstream: str | None = None
+    spec: Path | None = None
+    dry_run: bool = False
+    force: bool = False
+    accept_change: bool = False
+    reason: str = ""
+    propose_only: bool = False
+    clock_ok: bool = False
+
+    def progress(self) -> Progress:
+        return Progress(self.verbose, self.as_json)
 
 
 def configure(parser: Parser) -> None:
@@ -110,7 +131,7 @@ def main(args: Namespace) -> int:
         )
     for flag, given in (
         ("--force", args.force),
-        ("--accept-change", getattr(args, "accept_change", False)),
+        ("--accept-change", args.accept_change),
     ):
         if given and not args.reason.strip():
             raise UsageError(
@@ -118,7 +139,7 @@ def main(args: Namespace) -> int:
                 expected='--reason "…"',
                 remedy="Say why; it is recorded.",
             )
-    if args.all and getattr(args, "accept_change", False):
+    if args.all and args.accept_change:
         raise UsageError(
             "--accept-change is said of one dataset at a time.",
             expected="DATASET",
@@ -130,7 +151,20 @@ def main(args: Namespace) -> int:
             expected="1 or more",
             remedy="1 works one after the other.",
         )
-    win, wait = _window(args), float(seconds(args.wait))
+    wanted = Wanted(
+        where=args.workspace,
+        as_json=args.json,
+        verbose=args.verbose,
+        win=_window(args),
+        wait_s=float(seconds(args.wait)),
+        upstream=args.upstream,
+        spec=args.spec,
+        dry_run=args.dry_run,
+        force=args.force,
+        accept_change=args.accept_change,
+        reason=args.reason,
+        clock_ok=args.clock_ok,
+    )
     if not args.all:
         for name in names:
             workspace.require(name)  # a typing mistake is found before anything runs
@@ -138,10 +172,10 @@ def main(args: Namespace) -> int:
     if args.all:
         names = still_kept(workspace, names)
     outcomes = run_datasets(
-        workspace, names, args, win, wait, at_once=at_once, go_on=args.all or at_once > 1
+        workspace, names, wanted, at_once=at_once, go_on=args.all or at_once > 1
     )
     if args.json:
-        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+        emit({"runs": outcomes})
     return max((o.exit_code for o in outcomes), default=0)
 
 
@@ -161,9 +195,7 @@ def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
 def run_datasets(
     workspace: Workspace,
     names: list[str],
-    args: Namespace,
-    win: str,
-    wait: float,
+    wanted: Wanted,
     *,
     at_once: int,
     go_on: bool = True,
@@ -176,7 +208,7 @@ def run_datasets(
 
     def work(name: str, shown: Progress) -> list[Outcome]:
         try:
-            return run_dataset(workspace, name, args, win, wait, shown)
+            return run_dataset(workspace, name, wanted, shown)
         except Exception as error:
             if not go_on or isinstance(error, BrokenPipeError):
                 raise
@@ -192,10 +224,10 @@ def run_datasets(
     def keep(name: str, happened: str, stack: str, shown: bool = True) -> None:
         from kfm.jobs.job_log import JobLog  # a NOOP starts faster without it
 
-        if not args.dry_run:
+        if not wanted.dry_run:
             log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
             log.fell(INGEST, name, happened, stack)
-        if shown and not args.json:
+        if shown and not wanted.as_json:
             say(stack.rstrip())
 
     def failed(name: str, reason: str, remedy: str, exit_code: int) -> list[Outcome]:
@@ -207,7 +239,7 @@ def run_datasets(
             exit_code=exit_code,
             remedy=remedy,
         )
-        if not args.json:
+        if not wanted.as_json:
             tell(outcome, 0.0)
         return [outcome]
 
@@ -221,40 +253,37 @@ def run_datasets(
         entry = workspace.readable(name)
         return entry.source.datasets if entry is not None else ()
 
-    found = side_by_side(inputs_first(names, made_from), work, lost, at_once, progress(args))
+    found = side_by_side(inputs_first(names, made_from), work, lost, at_once, wanted.progress())
     return [outcome for name in names for outcome in found[name]]
 
 
 def run_dataset(
     workspace: Workspace,
     name: str,
-    args: Namespace,
-    win: str,
-    wait: float,
+    wanted: Wanted,
     shown: Progress | None = None,
 ) -> list[Outcome]:
     """Every partition of one dataset, told as it ends."""
-    shown, found = shown or progress(args), []
+    shown, found = shown or wanted.progress(), []
     for target in targets_of(
-        workspace, name, win=win, spec_file=args.spec, trigger=f"manual:{login()}"
+        workspace, name, win=wanted.win, spec_file=wanted.spec, trigger=f"manual:{login()}"
     ):
         began = time.monotonic()
         try:
             with open_world(
                 workspace,
-                upstream=args.upstream,
-                dry_run=name if args.dry_run else None,
+                upstream=wanted.upstream,
+                dry_run=name if wanted.dry_run else None,
                 echo=shown,
             ) as world:
-                world.propose_only = getattr(args, "propose_only", False)
-                heed_clock(world, args, name)
-                accepts = getattr(args, "accept_change", False)
-                seen = _waiting(world, target) if accepts else None
+                world.propose_only = wanted.propose_only
+                heed_clock(world, wanted.clock_ok, name)
+                seen = _waiting(world, target) if wanted.accept_change else None
                 outcome = run_target(
-                    world, target, forced=args.force, reason=args.reason, wait_s=wait
+                    world, target, forced=wanted.force, reason=wanted.reason, wait_s=wanted.wait_s
                 )
-                if outcome.exit_code == 7 and accepts:
-                    outcome = _accepted(world, target, outcome, seen, args.reason, wait)
+                if outcome.exit_code == 7 and wanted.accept_change:
+                    outcome = _accepted(world, target, outcome, seen, wanted.reason, wanted.wait_s)
                 outcome = _noted(world, outcome)
         except BrokenPipeError:
             raise  # whoever listened to us went away
@@ -268,22 +297,22 @@ def run_dataset(
                 exit_code=failure.exit_code,
                 remedy=failure.remedy,
                 partition=target.partition,
-                window=win,
+                window=wanted.win,
             )
         shown.clear()
-        outcome = msgspec.structs.replace(outcome, dry_run=args.dry_run)
+        outcome = msgspec.structs.replace(outcome, dry_run=wanted.dry_run)
         found.append(outcome)
-        if not args.json:
-            tell(outcome, time.monotonic() - began, args.dry_run)
+        if not wanted.as_json:
+            tell(outcome, time.monotonic() - began, wanted.dry_run)
     entry = workspace.readable(name)
     if (
         entry is not None
         and entry.derive
-        and not args.dry_run
+        and not wanted.dry_run
         and any(o.state == "COMMITTED" for o in found)
     ):
         with open_world(workspace) as world:
-            offer(args, world, name)
+            offer(wanted.where, world, name)
     return found
 
 

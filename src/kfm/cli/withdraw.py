@@ -128,7 +128,7 @@ def main(args: Namespace) -> int:
             say("Nothing was withdrawn.")
             return 1
     with open_world(workspace) as world:
-        heed_clock(world, args, args.dataset)
+        heed_clock(world, args.clock_ok, args.dataset)
         begun = _begun(world, args, rule) if args.erase else None
         brought = (
             world.store.read(lambda tx: inbox.brought(world, tx, args.dataset))
@@ -144,7 +144,7 @@ def main(args: Namespace) -> int:
         backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
         left = left_in_inbox(world, args.dataset) if args.erase else {}
         destroyed = [path for path in brought if inbox.written(world.root, path) is None]
-        offer(args, world, args.dataset)
+        offer(args.workspace, world, args.dataset)
     if args.json:
         emit(
             {
@@ -342,7 +342,7 @@ def _undo(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
     with open_world(workspace) as world:
-        heed_clock(world, args, args.dataset)
+        heed_clock(world, args.clock_ok, args.dataset)
         world.store.transaction(lambda tx: world.channel(args.dataset).head(tx))
         signer = signer_of(world, workspace, args.key)
         number = args.undo
@@ -354,7 +354,7 @@ def _undo(args: Namespace) -> int:
             args.reason.strip(),
             lambda found: check_version(world, args.dataset, found, number),
         )
-        offer(args, world, args.dataset)
+        offer(args.workspace, world, args.dataset)
     if args.json:
         facts = {"generation": made.generation, "version_id": made.version_id, "by": signer.name}
         emit({"status": "lifted", "dataset_id": args.dataset, **facts})
