@@ -18,9 +18,10 @@ from kfm.cli.init import make_workspace
 from kfm.evidence.acts import Act
 from kfm.evidence.projection import tick
 from kfm.evidence.receipts import pretty
+from kfm.model.errors import Fenced
 from kfm.model.paths import PLACES, place_of
 from kfm.samples.upstream import SampleUpstream
-from kfm.upkeep.erase import Erasure, _erasable, left_behind
+from kfm.upkeep.erase import Erasure, _erasable, finish_erasure, left_behind
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
@@ -239,6 +240,36 @@ def test_no_run_begins_while_an_erasure_is_owed_and_one_that_holds_the_dataset_i
     )
     with sqlite3.connect(two / "ledger" / "idempotency.sqlite") as db:
         assert db.execute("select count(*) from journal").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("name", ["sweep", "remove_all"])
+def test_an_eraser_that_slept_through_its_lease_destroys_nothing_more(
+    kfm: Kfm, two: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Frozen before the store forgets, or while it destroys one folder: what lies there by then may
+    be somebody else's.
+    """
+    with monkeypatch.context() as patch:
+        die_at("star", 1, patch)
+        with pytest.raises(Killed):
+            kfm(*ORDER)
+    taken, real = list[set[str]](), getattr(LocalZone, name)
+
+    def slept(self: LocalZone, *args: Any) -> Any:
+        found = real(self, *args)
+        if not taken:
+            with sqlite3.connect(two / "ledger" / "idempotency.sqlite") as db:
+                db.execute("update lease set token = token + 1")
+            taken.append(set(tree(two / "data")))
+        return found
+
+    with open_world(open_workspace(two)) as world:
+        monkeypatch.setattr(LocalZone, name, slept)
+        with pytest.raises(Fenced):
+            finish_erasure(world, QUAKES)
+        assert [set(tree(two / "data"))] == taken
+        rows = world.store.read(lambda tx: tx.runs.recent(QUAKES, 9))
+        assert all(row.key for row in rows) == (name == "sweep"), "nor does the store forget"
 
 
 def test_every_file_lies_in_a_place_of_the_table(two: Path) -> None:
