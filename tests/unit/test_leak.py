@@ -209,6 +209,12 @@ SPELT: dict[str, Any] = {
     "box, DMS": "38\u00b029'10\"N 98\u00b017'30\"W 38\u00b033'20\"N 98\u00b012'20\"W",
     "box by name": '{"west": -98.2831, "south": 38.4812, "east": -98.2203, "north": 38.5441}',
     "box in micro-degrees": "-98283112 38481234 -98220345 38544156",
+    "DMS, another ring": "38\u00ba30\u203245.6\u2033N 98\u00ba15\u20327.0\u2033W",
+    "Kansas South, feet": "1383315.6 1984620.3",
+    "Kansas South, metres": "421635.4, 604913.5",
+    "Albers": "x=-194496.3 y=1722592.3",
+    "UTM, next zone": "41978 4275791",
+    "UTM, NAD27": "565251 4262755",
     "other digits": "\uff13\uff18.\uff15\uff11\uff12\uff16\uff17\uff11 \uff19\uff18.\uff12\uff15\uff11\uff19\uff13\uff14",
 }
 

@@ -580,7 +580,11 @@ class _Look:
             findings += [
                 ("places", how) for t in tokens if (how := places.alone(t, degrees=self._strict))
             ]
-            near = places.near(np.array([t.value for t in tokens])) if tokens else ()
+            near = (
+                places.near(np.array([t.value for t in tokens]), strict=self._strict)
+                if tokens
+                else ()
+            )
             close = [t for t, hit in zip(tokens, near) if hit]
             if len(close) > 3 and (box := places.boxed(close)):
                 findings.append(("places", f"a box in {box}"))

@@ -10,7 +10,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from kfm.connectors.arrays import Floats, Mask, Whole
 
 __all__ = ["WIDEST", "ZOOMS", "Places", "Token", "number_tokens", "readings_of", "spoken"]
 
+Moved = Callable[[Floats, Floats], tuple[Floats, Floats]]  # into another system
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2}(?![\d.]))?|(?<!\d)\.\d+")
 _COMMA = re.compile(r"(?<![\d.,])\d{1,3},\d{2,}(?![\d,.])")  # a decimal comma
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
@@ -47,6 +49,11 @@ _CODE = "23456789CFGHJMPQRVWX"
 _BANDS = "CDEFGHJKLMNPQRSTUVWX"
 # other scripts have decimal points of their own
 _SEPARATORS = {0x066B: ".", 0x066C: ",", 0x00B7: "."}
+_RINGS = {0x00BA: "\u00b0", 0x02DA: "\u00b0"}  # what people type for a sign of degrees
+# systems that are in use where the positions lie; others differ from one of these by a metre
+_USUAL = re.compile(r"(NAD27|NAD83|WGS 84|ETRS89|GDA94|SIRGAS 2000) / (?!UTM grid|Equi7|World)")
+_SYSTEMS = 40  # of those that are looked for
+_LARGE = 100_000  # of a place in metres or feet one number is larger
 _TRIES = 1_000  # records two numbers may both belong to
 ZOOMS = 24  # the finest tiles that anybody numbers
 _NUMBERS = 400  # of one text that are looked at as tiles and boxes
@@ -83,7 +90,7 @@ def spoken(text: str, depth: int = _DEPTH) -> Iterator[str]:
     WKB.
     """
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).translate(_SEPARATORS)
+        text = unicodedata.normalize("NFKC", text.translate(_RINGS)).translate(_SEPARATORS)
         text = "".join(
             str(d) if (d := unicodedata.decimal(c, -1)) >= 0 else c
             for c in text
@@ -231,16 +238,25 @@ class Places:
         self._cells: dict[int, set[int]] = {}
         self._codes: dict[tuple[str, int], set[str]] = {}
         self._tiles: dict[int, Whole] = {}
+        self._large = False
 
     def __len__(self) -> int:
         return len(self.lat)
 
-    @cached_property
+    @property
     def readings(self) -> "list[_Sorted]":
         """The positions as numbers, in every system that is looked for."""
+        return self._readings + (self._maps if self._large else [])
+
+    @cached_property
+    def _readings(self) -> "list[_Sorted]":
         return (
             [_Sorted(reading) for reading in readings_of(self.lat, self.lng)] if len(self) else []
         )
+
+    @cached_property
+    def _maps(self) -> "list[_Sorted]":
+        return [_Sorted(reading) for reading in _projected(self.lat, self.lng)]
 
     # -- numbers
 
@@ -269,8 +285,12 @@ class Places:
                 return reading.name
         return ""
 
-    def near(self, values: Floats) -> Mask:
-        """Which numbers could be a part of a position at all: the rest needs no second look."""
+    def near(self, values: Floats, *, strict: bool = False) -> Mask:
+        """Which numbers could be a part of a position at all: the rest needs no second look. The
+        systems of maps cost time, and are looked for once there are numbers as large as theirs.
+        """
+        with np.errstate(invalid="ignore"):
+            self._large |= bool(len(self) and not strict and (values >= _LARGE).any())
         hit = np.zeros(len(values), np.bool_)
         for system in self.readings:
             slack = (
@@ -593,6 +613,44 @@ def readings_of(lat: Floats, lng: Floats) -> list[_Reading]:
     return found
 
 
+def _projected(lat: Floats, lng: Floats) -> list[_Reading]:
+    """Positions as metres and feet in the systems of the maps of where they lie, without signs: no
+    number of them is telling alone.
+    """
+    west, south, east, north = (
+        math.floor(lng.min()), math.floor(lat.min()), math.ceil(lng.max()), math.ceil(lat.max()),
+    )  # fmt: skip
+    found = list[_Reading]()
+    for zone in (-1, 1):  # a map that reaches into the next zone keeps to its own
+        _, x, y = utm(lat, lng, zone)
+        found.append(_Reading("UTM metres of the next zone", y, np.abs(x), 111_000.0, 99))
+    for name, transform in _systems(west, south, east, north):
+        x, y = transform(lng, lat)
+        if np.isfinite(x).all() and np.isfinite(y).all():
+            # without its grids NAD27 is some metres off
+            degree = 1_500_000.0 if name.startswith("NAD27") else 111_000.0
+            found.append(_Reading(name, np.abs(y), np.abs(x), degree, 99))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _systems(west: int, south: int, east: int, north: int) -> list[tuple[str, Moved]]:
+    from pyproj import Transformer
+    from pyproj.aoi import AreaOfInterest
+    from pyproj.database import query_crs_info
+    from pyproj.enums import PJType
+    from pyproj.exceptions import ProjError
+
+    area = AreaOfInterest(west, south, east, north)
+    listed = query_crs_info("EPSG", PJType.PROJECTED_CRS, area_of_interest=area)
+    found = list[tuple[str, Moved]]()
+    for info in [i for i in listed if _USUAL.match(i.name)][:_SYSTEMS]:
+        with suppress(ProjError):  # of a name that stands for many systems
+            one = Transformer.from_crs(4326, int(info.code), always_xy=True)
+            found.append((info.name, one.transform))
+    return found
+
+
 def _packed(degrees: Floats, parts: int) -> Floats:
     """30.5125 degrees as 3030.75, or as 303045."""
     whole = np.floor(degrees)
@@ -604,9 +662,11 @@ def _packed(degrees: Floats, parts: int) -> Floats:
     return packed
 
 
-def utm(lat: Floats, lng: Floats) -> tuple[Whole, Floats, Floats]:
-    """Zone, easting and northing on WGS 84, by Krüger's series."""
-    zone = np.minimum(np.floor((lng + 180) / 6), 59) + 1
+def utm(lat: Floats, lng: Floats, away: int = 0) -> tuple[Whole, Floats, Floats]:
+    """Zone, easting and northing on WGS 84, by Krüger's series; `away`: in a zone so far to the
+    east.
+    """
+    zone = np.minimum(np.floor((lng + 180) / 6), 59) + 1 + away
     f = 1 / 298.257223563
     n = f / (2 - f)
     radius = 6378137.0 / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
