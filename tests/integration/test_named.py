@@ -238,3 +238,19 @@ def test_a_file_that_was_shown_or_announced_is_missed_when_it_is_gone_and_made_a
     assert kfm("verify").code == 3, "what is missing is not damage"
     kfm("doctor", "--fix")
     assert kfm("verify").code == 0 and all(path.is_file() for path in shown)
+
+
+def test_what_was_published_is_looked_at_also_when_its_entry_or_all_of_it_is_gone(
+    kfm: Kfm, ws: Path
+) -> None:
+    assert kfm("run", QUAKES).code == 0
+    registry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    registry.unlink()
+    assert kfm("verify", "--json").json["versions"] == 1 and kfm("verify").code == 0
+    (table,) = (ws / "data" / "processed" / QUAKES).rglob("*.parquet")
+    table.unlink()
+    assert kfm("verify").code == 6
+    for folder in (ws / "data").glob(f"*/{QUAKES}"):
+        shutil.rmtree(folder)
+    shutil.rmtree(ws / "data" / "catalog")
+    assert kfm("verify").code == 6, "the store knows its generation"

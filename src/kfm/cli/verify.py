@@ -26,9 +26,11 @@ from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
 from kfm.model.origin import told
 from kfm.upkeep.bundle import BundleReport, verify_bundle
+from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.verify import verify_dataset, verify_receipts
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 from kfm.zones.durable import replace_durably
 
 __all__ = ["configure", "main"]
@@ -258,7 +260,7 @@ def main(args: Namespace) -> int:
     workspace = _workspace(args, what)
     with open_world(workspace) as world:
         what = what.removeprefix("kfm://dataset/")
-        for name in [what.split("@")[0]] if what else workspace.registered():
+        for name in [what.split("@")[0]] if what else _every(workspace, world):
             if what:
                 workspace.require(name)
             verify_dataset(
@@ -276,6 +278,14 @@ def main(args: Namespace) -> int:
         {"verdict": verdict, "root": trust.fingerprint if trust is not None else None},
         code,
     )
+
+
+def _every(workspace: Workspace, world: World) -> list[str]:
+    """Whoever removes a registry entry does not remove what it published, nor who removes that what
+    the store knows.
+    """
+    known = world.store.read(lambda tx: tx.index.datasets())
+    return sorted({*workspace.registered(), *datasets_with_evidence(world), *known})
 
 
 def _may_be_reference(what: str) -> bool:

@@ -47,6 +47,10 @@ class IndexView(View):
     def generations(self, dataset_id: str) -> list[Generation]:
         return [self._generation(r) for r in self._all("generation_list", dataset_id=dataset_id)]
 
+    def datasets(self) -> list[str]:
+        """Every dataset of which something was official."""
+        return [str(row["dataset_id"]) for row in self._all("generation_datasets")]
+
     def put_generation(self, row: Generation) -> None:
         values = msgspec.structs.asdict(row)
         for name in ("contents", "held", "suppressed"):

@@ -72,6 +72,8 @@ select * from generation where dataset_id = :dataset_id and version_id = :versio
 select * from generation where dataset_id = :dataset_id and run_id = :run_id order by generation limit 1
 -- name: generation_list
 select * from generation where dataset_id = :dataset_id order by generation
+-- name: generation_datasets
+select distinct dataset_id from generation order by dataset_id
 -- name: outbox_put
 insert into outbox (run_id, dataset_id, generation, payload, state) values (:run_id, :dataset_id, :generation, :payload, 'waiting')
 on conflict (run_id, generation) do nothing
