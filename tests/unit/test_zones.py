@@ -86,11 +86,16 @@ def test_nothing_is_made_behind_a_link(zone: LocalZone, tmp_path: Path, inside: 
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["folder", "link to nowhere"])
+@pytest.mark.parametrize("kind", ["folder", "link to nowhere", "pipe"])
 def test_what_is_no_file_is_named_and_not_taken_for_one(zone: LocalZone, kind: str) -> None:
     zone.create("a/1", b"one")
     place = zone.root / "a" / "2"
-    place.mkdir() if kind == "folder" else place.symlink_to("nothing")
+    if kind == "pipe":
+        os.mkfifo(place)
+        with pytest.raises(IntegrityError, match=r"a/2 is no file"):
+            zone.read("a/2")  # and not waited for
+    else:
+        place.mkdir() if kind == "folder" else place.symlink_to("nothing")
     for ask in (lambda: zone.exists("a/2"), lambda: zone.create("a/2", b"two")):
         with pytest.raises(IntegrityError, match=r"a/2 is no file"):
             ask()

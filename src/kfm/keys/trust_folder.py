@@ -46,7 +46,10 @@ class TrustFolder:
     def _root_files(self) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._folder / "root") as entries:
-                return [e for e in entries if re.fullmatch(r"[0-9]{4}\.json", e.name)]
+                # what is no file, a pipe say, is a version that is missing
+                return [
+                    e for e in entries if re.fullmatch(r"[0-9]{4}\.json", e.name) and e.is_file()
+                ]
         except FileNotFoundError:
             return []
 

@@ -328,7 +328,12 @@ class LocalZone(Zone):
 
     # ---- reading ---------------------------------------------------------------------------------
     def read(self, path: str) -> bytes:
-        return self.local(path).read_bytes()
+        # a pipe in the place of a file would be waited for until somebody writes into it
+        fd = os.open(self.local(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise _no_file(path)
+            return file.read()
 
     def exists(self, path: str) -> bool:
         target = self.local(path)
