@@ -263,6 +263,9 @@ def test_the_environment_is_scrubbed(with_code, scratch, monkeypatch):
         "PYTHONHASHSEED",
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
+        "ARROW_DEFAULT_MEMORY_POOL",
+        "MALLOC_MMAP_THRESHOLD_",
+        "MALLOC_TRIM_THRESHOLD_",
         "LC_CTYPE",
     }
     assert (row["cwd"], row["tz"]) == (str(scratch), "UTC")
