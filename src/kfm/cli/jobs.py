@@ -282,7 +282,7 @@ def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
             expected="a plain name; -1000000 to 1000000",
             remedy="Correct it.",
         )
-    args.window = parse_window(args.window, SystemClock().now()) if args.window else ""
+    window = parse_window(args.window, SystemClock().now()) if args.window else ""
     at = _milliseconds(args.not_before) if args.not_before else 0
     request = Request(
         job_type=kind.name,
@@ -290,7 +290,7 @@ def _put(store: Store, workspace: Workspace, args: Namespace) -> int:
         requested_by=login(),
         dataset_id=dataset_id,
         partition=args.partition,
-        win=args.window,
+        win=window,
         pool=args.pool or (entry.pool if entry else ""),
         priority=args.priority,
         not_before=at,

@@ -44,71 +44,73 @@ def main(args: Namespace) -> int:
             remedy="Say why; it is signed into the channel.",
         )
     workspace = open_workspace(args.workspace)
+    dataset_id: str | None = args.dataset
+    to: str | None = args.to
     if args.receipt is not None:
-        args.dataset, args.to = _named_by(args)
-    if args.dataset is None:
+        dataset_id, to = _named_by(args.receipt, dataset_id, to)
+    if dataset_id is None:
         raise UsageError(
             "No dataset is named.",
             expected="DATASET, or --receipt FILE",
             remedy="`kfm dataset list` shows what there is.",
         )
-    workspace.require(args.dataset)
+    workspace.require(dataset_id)
     with open_world(workspace) as world:
-        heed_clock(world, args.clock_ok, args.dataset)
-        text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
-        if text is not None and dataset_of(text) != args.dataset:
+        heed_clock(world, args.clock_ok, dataset_id)
+        text = to if to is None or "@" in to else f"{dataset_id}@{to}"
+        if text is not None and dataset_of(text) != dataset_id:
             raise UsageError(
-                f"{args.to} is no version of {args.dataset}.",
-                expected=f"{args.dataset}@…",
+                f"{to} is no version of {dataset_id}.",
+                expected=f"{dataset_id}@…",
                 remedy="Correct --to.",
             )
         version = resolve(world, text).version_id if text else None
         made = rollback(
             world,
-            args.dataset,
+            dataset_id,
             version,
             args.reason.strip(),
-            lambda found: check_version(world, args.dataset, found),
+            lambda found: check_version(world, dataset_id, found),
         )
-        offer(args.workspace, world, args.dataset)
+        offer(args.workspace, world, dataset_id)
     if args.json:
         emit(
             {
                 "status": "rolled_back",
-                "dataset_id": args.dataset,
+                "dataset_id": dataset_id,
                 "version_id": made.version_id,
                 "generation": made.generation,
             }
         )
         return 0
-    print(f"{args.dataset} is {str(made.version_id)[:9]}… again, generation {made.generation}")
-    print(f"\nNext  kfm get {args.dataset}")
+    print(f"{dataset_id} is {str(made.version_id)[:9]}… again, generation {made.generation}")
+    print(f"\nNext  kfm get {dataset_id}")
     return 0
 
 
-def _named_by(args: Namespace) -> tuple[str, str]:
+def _named_by(file: Path, dataset_id: str | None, to: str | None) -> tuple[str, str]:
     """The dataset and the version that a receipt names. Whether it may be official again is asked
     as of any other.
     """
-    if args.to is not None:
+    if to is not None:
         raise UsageError(
             "--to and --receipt exclude one another.", expected="one of them", remedy="Drop one."
         )
     try:
-        receipt = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
+        receipt = msgspec.json.decode(file.read_bytes(), type=Receipt)
     except OSError as error:
         raise UsageError(
-            f"{args.receipt} cannot be read: {error.strerror}.",
+            f"{file} cannot be read: {error.strerror}.",
             expected="a receipt",
             remedy="Check the path.",
         ) from error
     except msgspec.DecodeError as error:
         raise UsageError(
-            f"{args.receipt} is no receipt: {error}.",
+            f"{file} is no receipt: {error}.",
             expected="receipts/…/RUN.json",
             remedy="Check the path.",
         ) from error
-    dataset = args.dataset or receipt.dataset_id
+    dataset = dataset_id or receipt.dataset_id
     prefix = f"kfm://dataset/{dataset}@"
     named = {
         o.id.removeprefix(prefix).partition("/")[0]

@@ -61,12 +61,14 @@ def run_job(workspace: Workspace, args: Namespace) -> int:
         max_attempts=kind.max_attempts,
     )
     parameters_of(kind, request.parameters)
-    ended = _worked(workspace, request, args)
+    ended = _worked(workspace, request, args.upstream, follow=not args.no_follow)
     return _tell(workspace, ended, args)
 
 
-def _worked(workspace: Workspace, request: Request, args: Namespace) -> list[tuple[JobRow, Ended]]:
-    """The job and, unless it is left to others, what it put into the queue."""
+def _worked(
+    workspace: Workspace, request: Request, upstream: str | None, *, follow: bool
+) -> list[tuple[JobRow, Ended]]:
+    """The job and, with `follow`, what it put into the queue."""
     done: list[tuple[JobRow, Ended]] = []
     with store_of(workspace) as store:
         name = f"worker/run-job-{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -83,12 +85,12 @@ def _worked(workspace: Workspace, request: Request, args: Namespace) -> list[tup
         heart.add(token)
         try:
             job = _take(store, token, request)
-            done.append((job, _one(store, token, workspace, job, args.upstream)))
-            while not args.no_follow and done[-1][1].status in ("succeeded", "skipped"):
+            done.append((job, _one(store, token, workspace, job, upstream)))
+            while follow and done[-1][1].status in ("succeeded", "skipped"):
                 follows = store.transaction(lambda tx: _next(tx, token, request.dataset_id, job))
                 if follows is None:
                     break
-                done.append((follows, _one(store, token, workspace, follows, args.upstream)))
+                done.append((follows, _one(store, token, workspace, follows, upstream)))
         finally:
             heart.stop()
             store.transaction(lambda tx: tx.leases.release(token))
@@ -222,8 +224,7 @@ def _again(workspace: Workspace, args: Namespace) -> int:
         event=str(ids.new_run_id()),
         requested_by="system",
     )
-    args.no_follow = True
-    job, ended = _worked(workspace, request, args)[0]
+    job, ended = _worked(workspace, request, args.upstream, follow=False)[0]
     if ended.status == "failed":
         return _tell(workspace, [(job, ended)], args)
     made = msgspec.json.decode((workspace.path / ended.receipt).read_bytes(), type=Receipt)

@@ -54,19 +54,15 @@ def configure(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     workspace = open_workspace(args.workspace)
     every = workspace.registered()
-    args.dataset = [name.removeprefix("kfm://dataset/") for name in args.dataset]
-    for name in args.dataset:
+    only = [name.removeprefix("kfm://dataset/") for name in args.dataset]
+    for name in only:
         if name not in every:
             workspace.require(name)  # a typing mistake gets the nearest name
-    names = args.dataset or every
+    names = only or every
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
-        needs = attention(world, [row for row, _ in found], only=args.dataset)
-        pools = (
-            world.store.read(lambda tx: pool_rows(tx, world.store.now_ms()))
-            if not args.dataset
-            else []
-        )
+        needs = attention(world, [row for row, _ in found], only=only)
+        pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms())) if not only else []
         late = {
             name: freshness(world, name) for name in names if workspace.readable(name) is not None
         }
