@@ -344,7 +344,7 @@ def test_a_rollback_survives_a_resumed_promote(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run stands before ★ when the operator goes back; resumed, it finds its number taken."""
-    from kfm.jobs.drive import drive
+    from kfm.jobs.stepping import drive
     from kfm.run.promote import promote
     from kfm.run.update import update
 

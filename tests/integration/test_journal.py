@@ -282,12 +282,12 @@ def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
 def test_what_another_process_promoted_is_told_as_what_became_of_it(
     world: World, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = kfm.jobs.drive._promote_pending
+    real = kfm.jobs.drive.promote_pending
 
     def by_another(world: World, target: Target, patience: Callable[[], None]) -> None:
         with open_world(open_workspace(ws)) as other:
             real(other, target, patience)
 
-    monkeypatch.setattr(kfm.jobs.drive, "_promote_pending", by_another)
+    monkeypatch.setattr(kfm.jobs.drive, "promote_pending", by_another)
     outcome = run_target(world, targets_of(open_workspace(ws), QUAKES)[0])
     assert (outcome.state, outcome.generation, outcome.remedy) == ("COMMITTED", 1, "")

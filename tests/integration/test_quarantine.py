@@ -13,7 +13,8 @@ import pytest
 
 from kfm.cli import main
 from kfm.evidence.quarantine import Desk
-from kfm.jobs.drive import drive, run_target
+from kfm.jobs.drive import run_target
+from kfm.jobs.stepping import drive
 from kfm.model.ledger import LedgerRow
 from kfm.run.rollback import rollback
 from kfm.run.update import update

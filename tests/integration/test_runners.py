@@ -19,7 +19,7 @@ import pytest
 
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
-from kfm.jobs.drive import Stopped, drive
+from kfm.jobs.stepping import Stopped, drive
 from kfm.model.errors import UsageError
 from kfm.model.schemas import documents
 from kfm.run.promote import promote

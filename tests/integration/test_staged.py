@@ -24,7 +24,8 @@ from kfm.cli.init import make_workspace
 from kfm.connectors.base import ConnectorFailed, InputFile
 from kfm.connectors.child.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.connectors.operations import Read
-from kfm.jobs.drive import drive, run_target
+from kfm.jobs.drive import run_target
+from kfm.jobs.stepping import drive
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow

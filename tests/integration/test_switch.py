@@ -15,7 +15,7 @@ from kfm.cli.init import make_workspace
 from kfm.cli.worker import make_worker
 from kfm.jobs import backfill_batch
 from kfm.jobs import backfill_windows as backfill
-from kfm.jobs.drive import drive
+from kfm.jobs.stepping import drive
 from kfm.model.errors import Denied
 from kfm.run.update import update
 from kfm.workspace.folder import open_workspace

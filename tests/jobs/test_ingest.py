@@ -38,7 +38,7 @@ def run_job(workers: Workers) -> dict[str, Any]:
 
 def leave_proposed(workers: Workers) -> None:
     """A run that was killed between PROPOSED and the generation; it asks nobody."""
-    from kfm.jobs.drive import drive
+    from kfm.jobs.stepping import drive
     from kfm.run.update import update
     from kfm.workspace.folder import open_workspace
     from kfm.workspace.targets import targets_of

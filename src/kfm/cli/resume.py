@@ -12,7 +12,7 @@ from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
 from kfm.evidence.acts import set_aside, settle
-from kfm.jobs.drive import resume_run
+from kfm.jobs.resume import resume_run
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds

@@ -22,7 +22,8 @@ from kfm.cli.call import (
 )
 from kfm.cli.terminal import Progress, say, show, sign
 from kfm.evidence.run_files import read_run_file
-from kfm.jobs.drive import promote_run, run_target
+from kfm.jobs.drive import run_target
+from kfm.jobs.promotion import promote_run
 from kfm.model.change import told
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError, UsageError

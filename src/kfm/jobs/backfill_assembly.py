@@ -3,7 +3,9 @@
 from kfm.jobs.backfill_batch import WAIT_S, Targets, bases_of
 from kfm.jobs.backfill_spans import OVER, begun
 from kfm.jobs.backfill_told import audit, summarise
-from kfm.jobs.drive import _Patience, _promote_pending, _tidy, drive
+from kfm.jobs.promotion import promote_pending
+from kfm.jobs.stepping import Patience, drive
+from kfm.jobs.tidy import tidy
 from kfm.model.backfill import BackfillRow
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
@@ -26,9 +28,9 @@ def assemble(
         return row, None
     bases, _ = bases_of(row, row.read_plan(), targets)
     target = next(iter(bases.values()))
-    patience = _Patience(WAIT_S, row.dataset_id)
+    patience = Patience(WAIT_S, row.dataset_id)
     # an earlier attempt got that far
-    while (before := _promote_pending(world, target, patience)) is not None:
+    while (before := promote_pending(world, target, patience)) is not None:
         _check(before)
     outcome: Outcome | None = None
     while run_ids := world.store.transaction(lambda tx: _ready(tx, row)):
@@ -38,11 +40,11 @@ def assemble(
         if isinstance(outcome, PartsGone):
             continue
         if outcome is not None and not outcome.exit_code:
-            outcome = _promote_pending(world, target, patience) or outcome
+            outcome = promote_pending(world, target, patience) or outcome
         _check(outcome)
         break
     found = _conclude(world, row, outcome)
-    _tidy(world, row.dataset_id)
+    tidy(world, row.dataset_id)
     return found, outcome
 
 

@@ -10,7 +10,8 @@ import msgspec
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of
 from kfm.jobs.backfill_told import audit
-from kfm.jobs.drive import _check_room, _Patience, drive, run_target
+from kfm.jobs.drive import check_room, run_target
+from kfm.jobs.stepping import Patience, drive
 from kfm.model.backfill import BackfillPlan, BackfillRow, Grid, PartRow, grid_of
 from kfm.model.errors import Denied, Fenced, UsageError
 from kfm.model.job import INGEST, Request
@@ -79,7 +80,7 @@ def work_batch(
         world = replace(world, fetcher=_Slow(world.fetcher, most / plan.rate.per_second))
     bases, grid = bases_of(row, plan, targets)
     done = world.store.read(lambda tx: tx.backfill.done_in(backfill_id, first, first + amount))
-    _check_room(world)
+    check_room(world)
     world.store.read(lambda tx: check_switch(tx, row.dataset_id, INGEST, JOB_TYPE))
     for n in range(first, min(first + amount, row.total)):
         if n in done:
@@ -193,7 +194,7 @@ def _staged(world: World, row: BackfillRow, target: Target, wait_s: float) -> Ou
         pool=PARTS_POOL,
         reason=mark_of(row),
     )
-    patience = _Patience(wait_s, target.partition_lease)
+    patience = Patience(wait_s, target.partition_lease)
     while True:
         rows = world.store.read(lambda tx: tx.runs.staged(name, partition, win))
         kept = next((r for r in rows if r.backfill == row.backfill_id), None)

@@ -1,87 +1,27 @@
 """Work a job in this process: put it, take it, go on until nothing of it is left."""
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import msgspec
 
-from kfm.channel.chain import EMPTY, pinned_parts, projected_generation
-from kfm.evidence.acts import erasing, meant
-from kfm.evidence.append_times import check_clock
-from kfm.evidence.run_files import pack_noops
-from kfm.model.errors import Fenced, KfmError, StepFailed
+from kfm.evidence.acts import erasing
+from kfm.jobs.promotion import promote_pending
+from kfm.jobs.stepping import Patience, Stopped, drive, held
+from kfm.jobs.tidy import tidy
+from kfm.model.errors import KfmError, StepFailed
 from kfm.model.job import INGEST
 from kfm.model.ledger import LedgerRow
-from kfm.model.paths import gc_folder
-from kfm.model.staged import is_assembly
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
-from kfm.run.work import MustSettle, Reached, Steps
-from kfm.store.base import Tx
+from kfm.run.work import Reached
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.scratch_places import sweep_aside
 
-__all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
+__all__ = ["check_room", "run_target", "stop_run"]
 
-POLL_S = 0.02
 DISK_FLOOR = 1 << 20
-
-
-def _held(target_lease: str) -> Fenced:
-    return Fenced(
-        f"Another run holds {target_lease}.",
-        expected="the lease to be free",
-        remedy="Wait for it, or pass a longer --wait; `kfm status` shows it.",
-    )
-
-
-class Stopped(SystemExit):
-    """A driver leaves a run where it is: its leases are released, and it can be resumed."""
-
-    def __init__(self, at: Reached | MustSettle | None = None) -> None:
-        super().__init__(None if at is None else str(at))
-        self.at = at
-
-
-def drive(
-    steps: Steps,
-    patience: Callable[[], None],
-    until: Collection[Reached] = (),
-    *,
-    settles: bool = True,
-) -> Outcome | None:
-    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting
-    has gone on too long.
-
-    Raises `Stopped` between two operations, when one of `until` has just been done, or where
-    another run would be settled and `settles` is not.
-    """
-    try:
-        while True:
-            done = next(steps)
-            if done in until or (isinstance(done, MustSettle) and not settles):
-                steps.throw(Stopped(done))
-            if done is not Reached.WAIT:
-                continue
-            try:
-                patience()
-            except Fenced as error:
-                steps.throw(error)
-    except StopIteration as end:
-        found: Outcome | None = end.value
-    return found
-
-
-class _Patience:
-    def __init__(self, seconds: float, lease: str) -> None:
-        self._until, self._lease = time.monotonic() + seconds, lease
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._until:
-            raise _held(self._lease)
-        time.sleep(POLL_S)
 
 
 def run_target(
@@ -98,10 +38,10 @@ def run_target(
     worker has its job already.
     """
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
-        raise _held(target.partition_lease)
+        raise held(target.partition_lease)
     if replay is None:  # what was fetched before it was retired is judged, and denied
         check_kept(target.entry)
-    _check_room(world)
+    check_room(world)
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, INGEST))
     if erasing(world, target.dataset_id):
         from kfm.upkeep.erase import finish_erasure  # rare, and a NOOP starts faster without it
@@ -131,10 +71,10 @@ def run_target(
     # an interrupted run has its job still: no need to ask twice
     if job is None or job.state == "ended" or not (taken or replay):
         put(forced)
-    patience = _Patience(wait_s, target.partition_lease)
+    patience = Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:
-        step = (None if world.propose_only else _promote_pending(world, target, patience)) or drive(
+        step = (None if world.propose_only else promote_pending(world, target, patience)) or drive(
             update(world, target, replay), patience
         )
         if step is not None:
@@ -162,7 +102,7 @@ def run_target(
             put(False)
         patience()
     try:
-        _tidy(world, target.dataset_id)
+        tidy(world, target.dataset_id)
     except (KfmError, OSError):
         pass  # the outcome stands; the next run or `kfm doctor --fix` tidies up
     return last
@@ -214,7 +154,7 @@ def stop_run(
     """
     if replay is None:
         check_kept(target.entry)
-    _check_room(world)
+    check_room(world)
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, INGEST))
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
     if replay is None or job is None or job.state == "ended":
@@ -223,7 +163,7 @@ def stop_run(
                 target.dataset_id, target.partition, target.win, forced=0, reason=""
             )
         )
-    patience = _Patience(wait_s, target.partition_lease)
+    patience = Patience(wait_s, target.partition_lease)
     while True:
         try:
             found = drive(update(world, target, replay), patience, until, settles=False)
@@ -236,7 +176,7 @@ def stop_run(
         patience()  # another run holds the lease
 
 
-def _check_room(world: World) -> None:
+def check_room(world: World) -> None:
     """Below the floor a run could not even say why it failed."""
     free = world.root.free()
     if free is not None and free < DISK_FLOOR:
@@ -245,57 +185,6 @@ def _check_room(world: World) -> None:
             expected=f"at least {DISK_FLOOR:,} to begin with",
             remedy="Free some space, then run again: the official version is unchanged.",
         )
-
-
-def _promote_pending(world: World, target: Target, patience: Callable[[], None]) -> Outcome | None:
-    if not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
-        return None
-    from kfm.run.promote import promote  # a NOOP never gets here, and starts faster for it
-
-    try:
-        _check_clock(world, target.dataset_id)
-        return drive(promote(world, target.dataset_id), patience)
-    except KfmError as error:
-        if isinstance(error, Fenced):
-            raise
-        left = world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))
-        return Outcome(
-            dataset_id=target.dataset_id,
-            run_id=left[0].run_id if left else "",
-            state="FAILED",
-            reason=error.happened,
-            exit_code=error.exit_code,
-            remedy=error.remedy,
-        )
-
-
-def _check_clock(world: World, dataset_id: str) -> None:
-    """What waits to be made official may have waited while the clock was set back."""
-    world.store.read(
-        lambda tx: check_clock(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id))
-    )
-
-
-def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
-    """Finish one proposal, whatever else waits; the outcome is what became of it."""
-    world.store.read(lambda tx: check_switch(tx, row.dataset_id, INGEST))
-    _check_clock(world, row.dataset_id)
-    from kfm.run.promote import promote
-
-    found = drive(
-        promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id)
-    )
-    if found is None:
-        raise Fenced(
-            f"Proposal of run {row.run_id} was ended by another.",
-            expected="it to wait",
-            remedy="`kfm review` lists those that do.",
-        )
-    try:
-        _tidy(world, row.dataset_id)
-    except (KfmError, OSError):
-        pass  # the outcome stands
-    return found
 
 
 def _mend(world: World, dataset_id: str) -> None:
@@ -310,81 +199,3 @@ def _mend(world: World, dataset_id: str) -> None:
             damaged_run=run_id,
             kept="ledger/quarantine",
         )
-
-
-def _tidy(world: World, dataset_id: str) -> None:
-    """Leave nothing for later that can be done now."""
-    if _unfinished_business(world, dataset_id):
-        from kfm.evidence.projection import tick
-
-        tick(world, dataset_id)
-    pack_noops(world, dataset_id)
-    if world.store.read(lambda tx: tx.leases.sweep(False)):  # locks of dead processes
-        world.store.transaction(lambda tx: tx.leases.sweep(True), durable=False)
-
-
-def _unfinished_business(world: World, dataset_id: str) -> bool:
-    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting
-    release, an act of a person.
-    """
-    channel = world.channel(dataset_id)
-
-    def look(tx: Tx) -> bool:
-        head = tx.index.last_generation(dataset_id)
-        number = head.generation if head is not None else 0
-        stale = number > 0 and projected_generation(world.data, dataset_id) != number
-        waiting = any(row.dataset_id == dataset_id for row in tx.outbox.waiting())
-        more = (
-            world.data.exists(channel.path(number + 1))
-            or bool(meant(world.data, dataset_id))
-            or _swept_half(world, dataset_id)
-        )
-        return stale or waiting or more or bool(tx.runs.unarchived(dataset_id))
-
-    found: bool = world.store.read(look)
-    return found
-
-
-def _swept_half(world: World, dataset_id: str) -> bool:
-    """Whether a sweep was killed: what is shown may still name what it removed."""
-    plans = set(world.data.names(gc_folder(dataset_id)))
-    return any(
-        path.endswith(".json") and f"{path.removesuffix('.json')}.done" not in plans
-        for path in plans
-    )
-
-
-def _assemble_again(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
-    from kfm.run.assemble_parts import assemble_staged  # backfills only
-
-    parts = pinned_parts(world.data, row) or ()
-    steps = assemble_staged(world, target, row.backfill, [p.run_id for p in parts])
-    found = drive(steps, _Patience(wait_s, row.dataset_id))
-    assert found is not None
-    made = (
-        world.store.read(lambda tx: tx.runs.get(found.run_id))
-        if found.state == "PROPOSED" and not found.exit_code
-        else None
-    )
-    return promote_run(world, made, wait_s) if made is not None else found
-
-
-def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
-    """Go on with an unfinished run from its own capture, or from the parts it pinned, without
-    asking upstream.
-    """
-    if is_assembly(row):
-        return (
-            promote_run(world, row, wait_s)
-            if row.state == "PROPOSED"
-            else _assemble_again(world, target, row, wait_s)
-        )
-    if row.state == "PROPOSED" and target.entry.retired is not None:
-        return promote_run(world, row, wait_s)
-    return run_target(
-        world,
-        target,
-        wait_s=wait_s,
-        replay=row if row.state == "CLAIMED" else None,
-        forced=bool(row.forced),
-    )

@@ -3,7 +3,7 @@ left it to a worker.
 """
 
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
-from kfm.jobs.drive import promote_run
+from kfm.jobs.promotion import promote_run
 from kfm.model.errors import Fenced
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.store.job_rows import PROMOTE

@@ -31,7 +31,9 @@ from kfm.evidence.receipts import pretty
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
 from kfm.jobs.backfill_windows import resume, start, work_here
-from kfm.jobs.drive import Stopped, promote_run, run_target, stop_run
+from kfm.jobs.drive import run_target, stop_run
+from kfm.jobs.promotion import promote_run
+from kfm.jobs.stepping import Stopped
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import ids
 from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
