@@ -47,7 +47,7 @@ bench: everything
 	$(BIN)/python -m benchmarks
 
 drill: everything
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m drill
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m drill --no-fold-skipped
 	KFM_SEEDS=12 $(BIN)/python -m pytest -n 2 tests/model/test_engine_model.py
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo

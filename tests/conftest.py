@@ -44,9 +44,7 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
         "test_damaged_seals_are_noticed": 1,
     },
     "test_drill.py": {
-        "test_a_run_killed_at_a_system_call_resumes_to_the_same_bytes": 0,
         "test_a_step_that_is_only_unsafe_when_resumed_is_named": 0,
-        "test_a_power_cut_loses_nothing_that_was_promised": 0,
     },
     "test_recordings.py": {"test_replay_without_http_gives_the_same_version": 0},
     "test_policy_conformance.py": {"test_we_pass_what_the_bare_engine_passes": 0},
@@ -70,7 +68,9 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Some cases of each slow family in every run, all of them in the drill."""
+    """Some cases of each slow family in every run, all of them in the drill, and there alone what
+    needs a tool that only root can install.
+    """
     config.stash[COLLECTED] = {item.nodeid.split("[")[0] for item in items}
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
@@ -78,7 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = _EVERY_RUN.get(item.path.name, {})
         most = kept.get(name, kept.get(""))
         seen[item.path.name, name] += 1
-        if most is not None and seen[item.path.name, name] > most:
+        often = most is None or seen[item.path.name, name] <= most
+        if not often or item.get_closest_marker("needs_strace"):
             item.add_marker(pytest.mark.drill)
 
 

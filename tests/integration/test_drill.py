@@ -285,6 +285,7 @@ def test_the_result_is_plain_json(kfm: Kfm) -> None:
     said = kfm("drill", "no_such_dataset", "--json")
     assert said.code == 2
     assert json.loads(said.out)["exit_code"] == 2
+    assert kfm("drill", "--command", "nothing-like-it").code == 2 == kfm("drill").code
 
 
 @pytest.mark.needs_strace
@@ -293,10 +294,8 @@ def test_an_erasure_killed_at_a_system_call_is_finished(kfm: Kfm) -> None:
     said = kfm("drill", "--command", "withdraw-erase", "--points", "2", "--json")
     assert (said.code, said.json["failures"]) == (0, [])
     assert said.json["killed"] == said.json["commands"]["withdraw-erase"]["killed"] == 2
-    assert kfm("drill", "--command", "nothing-like-it").code == 2 == kfm("drill").code
 
 
-@pytest.mark.drill
 @pytest.mark.needs_strace
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("name", SCENES)
