@@ -17,7 +17,7 @@ from kfm.judge.gates import mandatory as kernel
 from kfm.model.clock import SystemClock
 from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision
-from kfm.run import promote, propose
+from kfm.run import name, propose, publish
 from kfm.samples.upstream import SampleUpstream
 from kfm.store.leases import LeaseView
 from kfm.upkeep.bundle import bundle, verify_bundle
@@ -49,7 +49,7 @@ def _unattested(patch: pytest.MonkeyPatch) -> None:
     real = records.provenance
     patch.setattr(records, "provenance", lambda subjects, **more: real({}, **more))
     patch.setattr(verdicts, "attested", lambda *_: ([], "signed"))
-    patch.setattr(promote, "check_version_folder", lambda *_: None)
+    patch.setattr(publish, "check_version_folder", lambda *_: None)
 
 
 def _unapproved(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ CHECKS: dict[str, tuple[Patch, str]] = {
         "the policy was asked",
     ),
     "the second judgement": (
-        lambda patch: patch.setattr(promote, "judge_candidate", lambda *_: []),
+        lambda patch: patch.setattr(name, "judge_candidate", lambda *_: []),
         "the gate integrity",
     ),
     "the attestation": (_unattested, "The attestation does not hold"),

@@ -50,10 +50,10 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "run/promote.py",
-                "                made = self._star()\n",
+                "                made = self._star(sealed)\n",
                 "                early = b'{\"kfm:generation\":%d}' % self.row.intent\n"
                 '                self.world.publisher.update_metadata(f"catalog/dcat/{self.row.dataset_id}.json", early)\n'
-                "                made = self._star()\n",
+                "                made = self._star(sealed)\n",
             )
         ],
     ),
@@ -97,14 +97,14 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a, faults",
         [
             (
-                "run/promote.py",
-                "        wal.commit(rows)\n",
-                "        wal.commit(lambda tx, page: None)\n        self.late = lambda tx: rows(tx, wal.page())\n",
+                "run/publish.py",
+                "    wal.commit(rows)\n",
+                "    wal.commit(lambda tx, page: None)\n    world.late = lambda tx: rows(tx, wal.page())\n",
             ),
             (
                 "run/promote.py",
                 "                yield Reached.OFFICIAL\n",
-                "                yield Reached.OFFICIAL\n                self.world.store.transaction(self.late)\n",
+                "                yield Reached.OFFICIAL\n                self.world.store.transaction(self.world.late)\n",
             ),
         ],
     ),
@@ -148,14 +148,15 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a, faults",
         [
             (
-                "run/promote.py",
-                "        self.receipts_digest = seal(self.world, row, wal.records)\n",
-                '        self.receipts_digest = "sha256:" + "0" * 64\n',
+                "run/publish.py",
+                "    receipts = seal(world, row, wal.records)\n",
+                '    receipts = "sha256:" + "0" * 64\n',
             ),
             (
                 "run/promote.py",
                 "                yield Reached.OFFICIAL\n",
-                "                yield Reached.OFFICIAL\n                seal(self.world, self.row, self.wal.records)\n",
+                "                yield Reached.OFFICIAL\n                from kfm.evidence.receipts import seal\n\n"
+                "                seal(self.world, self.row, self.wal.records)\n",
             ),
         ],
     ),

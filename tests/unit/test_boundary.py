@@ -96,7 +96,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "run/plan.py",
             "run/withheld.py",
             "judge/derive.py",
-            "run/promote.py",
+            "run/publish.py",
             "judge/release.py",
             "run/tables.py",
             "run/transform_inputs.py",

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.model.explore import DATASET, PARTS, Explorer, Files
 
-from kfm.model.errors import StepFailed
+from kfm.model.errors import Fenced, StepFailed
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.look import Captured
 from kfm.run.noop import is_noop
+from kfm.run.promote import promote
 from kfm.run.rollback import rollback
 from kfm.run.update import update
 from kfm.run.work import Reached, Steps
@@ -126,3 +127,14 @@ def _captured(input_hash: str) -> Captured:
     return Captured(
         sources=(), files={}, input_hash=input_hash, key="", etag="", unchanged=False, full=False
     )
+
+
+def test_who_gives_up_waiting_for_a_promotion_is_told_so(toy: Explorer) -> None:
+    world = toy.open_world()
+    said = ended(update(world, toy.target(P0)))
+    assert said.state == "PROPOSED"
+    assert toy.eye.store.transaction(lambda tx: tx.leases.take(DATASET, "other", 10)) is not None
+    steps = promote(world, DATASET, said.run_id, wait=True)
+    assert next(steps) is Reached.WAIT
+    with pytest.raises(Fenced, match="held"):
+        steps.throw(Fenced("It is held.", expected="it to be free", remedy="Wait."))

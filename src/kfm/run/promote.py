@@ -3,66 +3,42 @@
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Generator
 
-import msgspec
-
-from kfm.catalog.lineage import cypher, edges, labels_told, openlineage, record_of
-from kfm.channel.chain import EMPTY, Channel
-from kfm.evidence.captures import checksums
+from kfm.channel.chain import Channel
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
-from kfm.evidence.proposal import (
-    approvals_of,
-    count,
-    load,
-    record_approvals,
-    registry_digest,
-    rejected_by,
-    uncompared,
-)
-from kfm.evidence.receipts import finish, promotion_of, seal, without_values
-from kfm.evidence.run_end import close_log, end_parts, follow_up, idempotency_state
-from kfm.judge.intact import check_files, check_version_folder, inputs_changed
-from kfm.judge.release import keep_precise, new_columns, open_table
-from kfm.judge.verdicts import judge_candidate
-from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate
-from kfm.model.change import told
+from kfm.evidence.receipts import finish
+from kfm.evidence.run_end import end_parts, follow_up
+from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.model.interrupts import finishing
-from kfm.model.journal import (
-    Appending,
-    Assembled,
-    LineageKept,
-    LineageMeant,
-    PartDone,
-    Pinned,
-    Planned,
-    VersionKept,
-    VersionNamed,
-)
-from kfm.model.ledger import SAID_NO, LedgerRow, Token, head_key_of
-from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
-from kfm.model.receipt import PolicyAsked, Promotion
+from kfm.model.journal import Appending, Planned
+from kfm.model.ledger import LedgerRow, Token, head_key_of
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
-from kfm.model.verdict import Reason, Verdict, denied
-from kfm.model.version import is_record
-from kfm.policy.base import Decision
+from kfm.model.verdict import denied
 from kfm.run.act import void
-from kfm.run.noop import approved
+from kfm.run.name import (
+    AlreadyOurs,
+    Ended,
+    MustVoid,
+    Named,
+    TakenByAnother,
+    ask_again,
+    judge_again,
+    name_next,
+    why_denied,
+)
+from kfm.run.promoted import freshness, latency, outcome_of, tell
+from kfm.run.publish import Sealed, publish
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome, table_rows
 from kfm.world.world import World
 
-__all__ = ["ask_again", "promote"]
+__all__ = ["promote"]
 
 
 def promote(
@@ -82,17 +58,18 @@ def promote(
         yield Reached.PROMOTE_TAKEN
         return (yield from work.steps())
     except Fenced as error:
+        if not work.tokens:
+            raise  # whoever waits for another has had enough of it
         work.release()
-        return work.outcome("FENCED", str(error), exit_code=5)
+        return outcome_of(world, work.wal, "FENCED", str(error), exit_code=5)
     except (KeyboardInterrupt, SystemExit):
         work.release()
         raise
     except (KfmError, OSError) as error:
         work.release(str(error))  # PROPOSED with its promote job stays
         if work.made:
-            return work.outcome(
-                "COMMITTED", "official; the next run tidies up", generation=work.row.intent
-            )
+            why = "official; the next run tidies up"
+            return outcome_of(world, work.wal, "COMMITTED", why, generation=work.row.intent)
         work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
         if isinstance(error, KfmError):
             raise
@@ -126,35 +103,7 @@ def _take(
     return token, row
 
 
-@dataclass(frozen=True)
-class Ended:
-    """There is nothing to make official, or not now."""
-
-
-@dataclass(frozen=True)
-class MustVoid:
-    """It is denied after it had named a generation, which a frozen holder may still write: its
-    number must be taken.
-    """
-
-
-@dataclass(frozen=True)
-class TakenByAnother:
-    """Somebody else made the generation it had named."""
-
-
-@dataclass(frozen=True)
-class AlreadyOurs:
-    """★ has happened: what is left is to say so."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """The one generation this run may create is in its row."""
-
-
-# of the transaction that names a generation
-Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named
+_VOIDED = "approval.void or registry.changed"
 
 
 class _Promote:
@@ -168,10 +117,6 @@ class _Promote:
         self.channel: Channel = world.channel(dataset_id)
         self.log = world.log(dataset_id)
         self.made = False  # ★ has happened
-        self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
-        self.policy_digest: str | None = None
-        self.inputs_changed = False
-        self.asked: list[Decision] = []  # what the policy decided when it was judged again
 
     def take(self, run_id: str | None) -> bool | None:
         """Take the lease and open the journal. False: another holds it; None: there is nothing to
@@ -210,64 +155,34 @@ class _Promote:
         with contextlib.suppress(KfmError):
             self.world.store.transaction(give)
 
-    def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
-        row = self.row
-        judged, private = (
-            self.wal.payload("assemble", Assembled),
-            self.world.is_private(row.dataset_id),
-        )
-        rows = judged.rows if judged is not None else {}
-        added, warnings = (
-            (judged.added or (), judged.warnings or ()) if judged is not None else ((), ())
-        )
-        return Outcome(
-            dataset_id=row.dataset_id,
-            run_id=row.run_id,
-            state=state,
-            reason=reason,
-            version_id=row.version_id,
-            rows=table_rows(rows, row.partition),
-            rows_read=0 if private else row.rows_read,  # of a private input no count is told
-            rows_written=sum(rows.values()) if private else row.rows_written,
-            quarantined=0 if private else self._quarantined(),
-            partition=row.partition,
-            window=row.win,
-            change=told(judged.change) if judged is not None and judged.change else "",
-            warnings=new_columns(added) if private else warnings,
-            **more,
-        )
-
-    def _quarantined(self) -> int:
-        part = self.wal.payload("transform", PartDone)
-        return part.books.quarantined if part is not None else 0
-
     def steps(self) -> Steps:
         # without it the evidence cannot be read, which is no reason to deny the run
         self.world.require_key(self.row.dataset_id)
         try:
-            verdicts, candidate = self._judge()
+            judged = judge_again(self.world, self.wal, self.log)
         except IntegrityError as error:
             yield from self._abandon(error)
-            return self._told(damaged=error)
+            return tell(self.world, self.wal, self.log, damaged=error)
         yield Reached.JUDGED_AGAIN
-        answer = self._intend(verdicts)
+        answer = name_next(self.world, self.wal, judged)
         yield Reached.DECIDED
         match answer:
             case Ended():
-                return self._told(verdicts)
+                return tell(self.world, self.wal, self.log, judged.verdicts)
             case MustVoid():
-                no = denied(verdicts)
+                no = bool(denied(judged.verdicts))
                 self._void("denied on resume" if no else "approval or registry changed on resume")
                 yield Reached.VOID
-                self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed")
+                why = why_denied(self.world, self.row, judged) if no else _VOIDED
+                self._done("REJECTED", why)
                 yield Reached.REJECTED
-                return self._told(verdicts)
+                return tell(self.world, self.wal, self.log, judged.verdicts)
             case TakenByAnother():
                 return (yield from self._overtaken())
             case Named():
-                assert candidate is not None  # nothing is named without one
-                yield from self._publish(candidate)
-                made = self._star()
+                assert judged.candidate is not None  # nothing is named without one
+                sealed = yield from publish(self.world, self.wal, self.log, judged.candidate)
+                made = self._star(sealed)
                 yield Reached.OFFICIAL
                 if not made:
                     return (yield from self._overtaken())
@@ -283,12 +198,12 @@ class _Promote:
         yield Reached.ARCHIVED
         with self.world.ended():
             deliver(self.world, self.row.dataset_id, self.log)
-        return self._told()
+        return tell(self.world, self.wal, self.log)
 
     def _overtaken(self) -> Steps:
         self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
         yield Reached.SUPERSEDED
-        return self._told()
+        return tell(self.world, self.wal, self.log)
 
     def _abandon(self, error: IntegrityError) -> Generator[Reached, None, None]:
         """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A
@@ -301,253 +216,8 @@ class _Promote:
         self._done("SUPERSEDED", error.happened)
         yield Reached.SUPERSEDED
 
-    # ---- before ★ --------------------------------------------------------------------------------
-    def _judge(self) -> tuple[list[Verdict], Candidate | None]:
-        """On current policy and labels, and on the bytes as they are now."""
-        missing = check_files(self.world, self.row, self.wal)
-        if missing:
-            return [Verdict(gate="integrity", reasons=tuple(missing))], None
-        path = proposal_path(self.row.dataset_id, self.row.run_id, "candidate.json")
-        try:
-            candidate = msgspec.convert(canonical.loads(self.world.kept(path)), Candidate)
-        except (OSError, KfmError, msgspec.ValidationError) as error:
-            raise IntegrityError(
-                f"{path} is damaged or missing.",
-                expected="what was proposed",
-                remedy="Run the dataset again.",
-            ) from error
-        full = ids.version_digest(
-            candidate.digests, candidate.transform_hash, candidate.updater_version
-        )
-        if full != self.row.version_digest:
-            raise IntegrityError(
-                f"The candidate of run {self.row.run_id} was changed after it was proposed.",
-                expected=str(self.row.version_digest),
-                remedy="Run the dataset again with --force.",
-            )
-        head = self.world.store.read(
-            lambda tx: tx.index.last_generation(self.row.dataset_id)
-        ) or EMPTY(self.row.dataset_id)
-        proposal, _ = load(self.world, self.row)
-        self.registry_digest, self.policy_digest = proposal.registry_digest, proposal.policy_digest
-        valid, wanted = count(self.world, self.row)
-        self.inputs_changed = inputs_changed(self.world, self.row)
-        found = judge_candidate(
-            self.world,
-            self.row,
-            candidate,
-            proposal.files,
-            proposal.leak,
-            head,
-            (wanted, valid),
-            self.log,
-            self.asked,
-        )
-        return found, candidate
-
-    def _intend(self, verdicts: Sequence[Verdict]) -> Answer:
-        """Name the one generation this run may create: right after the one its candidate was
-        assembled on.
-        """
-        world, now = self.world, rfc3339(self.world.clock.now())
-        no = denied(verdicts)
-
-        def intend(tx: Tx, page: Page) -> Answer:
-            row = tx.runs.get(self.row.run_id)
-            if row is None or row.state != "PROPOSED":
-                # another process closed it: what is told is what became of it
-                page.run = row or page.run
-                tx.leases.release(self.token)
-                return Ended()
-            page.run, head = row, self.channel.head(tx)
-            if row.intent is not None and head.generation >= row.intent:
-                taken = tx.index.generation(row.dataset_id, row.intent)
-                return (
-                    AlreadyOurs()
-                    if taken is not None and taken.run_id == row.run_id
-                    else TakenByAnother()
-                )
-            changed = self.inputs_changed or self.registry_digest not in (
-                None,
-                registry_digest(world, row.dataset_id),
-            )
-            if row.intent is not None and (no or changed or not approved(world, row)):
-                return MustVoid()  # a frozen holder may still write it
-            if changed:
-                return self._end(
-                    tx,
-                    page,
-                    "SUPERSEDED",
-                    "the registry entry or an input changed after it was proposed",
-                    now,
-                )
-            if no:
-                return self._end(tx, page, "REJECTED", self._why(no), now)
-            if row.intent is None:
-                if row.pinned != head.generation:
-                    return self._end(
-                        tx,
-                        page,
-                        "SUPERSEDED",
-                        f"base {row.pinned} is not the head {head.generation}",
-                        now,
-                    )
-                # once, for this generation: an approval given for anything else does not count
-                if not approved(world, row):
-                    tx.leases.release(self.token)
-                    page.move(tx, "PROPOSED", promo=0)
-                    return Ended()
-                row = page.move(tx, "PROPOSED", intent=head.generation + 1, promo=1)
-                page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-                page.make(
-                    "LINEAGE",
-                    "lineage",
-                    "PENDING",
-                    LineageMeant(cypher=run_path(row.dataset_id, row.run_id, "lineage.cypher")),
-                )
-            elif (
-                promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
-            ):  # named by an older kfm, which did not say what it looked at
-                page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-            return Named()
-
-        return self.wal.commit(intend)
-
-    def _named(
-        self, row: LedgerRow, held: Sequence[str], verdicts: Sequence[Verdict]
-    ) -> VersionNamed:
-        """The generation that is named, and what was looked at first: the words are those of the
-        gates, the policy and the store itself.
-        """
-        seen = Promotion(
-            generation=int(row.intent or 0),
-            lease=held[0] if held else "",
-            gates={v.gate: v.word for v in verdicts},
-            policy=next(
-                (
-                    PolicyAsked(
-                        decision_id=d.decision_id, policy_digest=d.policy_digest, engine=d.engine
-                    )
-                    for d in self.asked
-                ),
-                None,
-            ),
-        )
-        return VersionNamed(generation=row.intent, version_id=row.version_id, promotion=seen)
-
-    def _why(self, no: Sequence[Reason]) -> str:
-        """The codes of a denial; one under another policy than it was proposed with is not
-        remembered against the same content.
-        """
-        changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
-        return "; ".join(
-            dict.fromkeys([*(["policy.changed"] if changed else []), *(r.code for r in no)])
-        )
-
-    def _end(self, tx: Tx, page: Page, state: str, reason: str, now: str) -> "Ended":
-        tx.leases.release(self.token)
-        row = page.move(tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
-        if state == "SUPERSEDED":
-            ask_again(tx, row)
-        return Ended()
-
-    def _publish(self, candidate: Candidate) -> Generator[Reached, None, None]:
-        """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before
-        ★.
-        """
-        row, wal = self.row, self.wal
-        # where it will be announced, once ★ has happened
-        self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")
-        if candidate.precise:
-            keep_precise(self.world, row.dataset_id, str(row.version_id), candidate.precise)
-        self._write_version(candidate)
-        yield Reached.VERSION_WRITTEN
-        planned = wal.payload("plan", Planned)
-        labels = labels_told(planned.spec if planned is not None else None)
-        record = record_of(self.world.stand_in, row, candidate.artifacts, labels)
-        self.world.publish(self.log).write_file(
-            run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode()
-        )
-        self.world.publish(self.log).write_file(
-            run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record)
-        )
-        yield Reached.CYPHER_WRITTEN
-        wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
-        wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
-        payload = canonical.dumps(
-            {"version_id": row.version_id, "assets": candidate.digests}
-        ).decode()
-
-        def rows(tx: Tx, page: Page) -> None:
-            page.make(
-                "LINEAGE",
-                "channel",
-                "IN_PROGRESS",
-                Appending(generation=row.intent, path=self.channel.path(int(row.intent or 0))),
-            )
-            tx.index.put_lineage(
-                row.run_id,
-                row.dataset_id,
-                int(row.intent or 0),
-                msgspec.json.encode(record).decode(),
-                edges(record),
-            )
-            tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
-
-        wal.commit(rows)
-        yield Reached.LINEAGE
-        self.approvals_digest, self.terms_digest = record_approvals(self.world, row)
-        yield Reached.APPROVALS_RECORDED
-        self.receipts_digest = seal(self.world, row, wal.records)
-        yield Reached.RECEIPTS_SEALED
-
-    def _write_version(self, candidate: Candidate) -> None:
-        """Artifacts and records first, `checksums.sha256` last: a folder without it is not a
-        version.
-        """
-        row, data = self.row, self.world.data
-        folder = version_folder(row.dataset_id, row.version_id)
-        artifacts = candidate.digests
-        if data.exists(f"{folder}/checksums.sha256"):
-            check_version_folder(self.world, row, artifacts)
-            return
-        proposal, _ = load(self.world, row)
-        records = {path: digest for path, digest in proposal.files.items() if is_record(path)}
-        for path, digest in records.items():
-            left = data.stat(f"{folder}/{path}")
-            if left is not None and left.digest != digest:
-                data.remove(f"{folder}/{path}")  # of a run that never got as far as its checksums
-        publisher = self.world.publish(self.log)
-        for path, digest in (artifacts | records).items():
-            target = f"{folder}/{path}"
-            if path in artifacts and candidate.artifacts[path]["from"] == target:
-                continue
-            with self._content(candidate, path) as content:
-                got = publisher.write_file(target, content)
-            if got != digest:
-                raise IntegrityError(
-                    f"{target} is damaged.", expected=digest, remedy="Run again with --force."
-                )
-        publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
-        check_version_folder(self.world, row, artifacts)
-        self.log.say(
-            "version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts)
-        )
-
-    @contextlib.contextmanager
-    def _content(self, candidate: Candidate, path: str) -> Iterator[bytes | Path]:
-        """An artifact or record of the candidate as it becomes official."""
-        artifact = candidate.artifacts.get(path)
-        if artifact is None:
-            yield self.world.kept(proposal_path(self.row.dataset_id, self.row.run_id, path))
-        elif "at_rest" not in artifact:
-            yield self.world.data.local(artifact["from"])
-        else:
-            with self.world.data.scratch() as scratch:
-                yield open_table(self.world, self.row.dataset_id, artifact, scratch)
-
     # ---- ★ and after -----------------------------------------------------------------------------
-    def _star(self) -> bool:
+    def _star(self, sealed: Sealed) -> bool:
         """★ The commit point: exclusive creation of a file. No transaction covers it."""
         row = self.row
         number = int(row.intent or 0)
@@ -559,7 +229,7 @@ class _Promote:
                 kind="promote",
                 version_id=row.version_id,
                 version_digest=row.version_digest,
-                receipts_digest=self.receipts_digest,
+                receipts_digest=sealed.receipts,
                 run_id=row.run_id,
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
@@ -567,8 +237,8 @@ class _Promote:
                 or (planned.request_reason if planned is not None else "")
                 or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
-                terms_digest=self.terms_digest,
-                approvals_digest=self.approvals_digest,
+                terms_digest=sealed.terms,
+                approvals_digest=sealed.approvals,
             )
         )
         self.made = made
@@ -607,8 +277,8 @@ class _Promote:
         def done(tx: Tx, page: Page) -> None:
             head = self.channel.head(tx)
             changes = {
-                "latency_ms": _latency(self.row, now),
-                "freshness_minutes": self._freshness(now),
+                "latency_ms": latency(self.row, now),
+                "freshness_minutes": freshness(world.registry, self.wal, now),
             }
             row = page.move(
                 tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes
@@ -639,187 +309,3 @@ class _Promote:
             tx.leases.release(self.token)
 
         self.wal.commit(done)
-
-    def _freshness(self, now: str) -> int:
-        """Minutes between the newest moment the data speaks of (else upstream's own date, else the
-        capture) and now.
-        """
-        import datetime as dt
-        from email.utils import parsedate_to_datetime
-
-        entry = self.world.registry(self.row.dataset_id)
-        part = self.wal.payload("transform", PartDone)
-        told = (
-            part.result.profile.get(entry.source.time_column or "")
-            if part is not None and entry is not None
-            else None
-        )
-        newest = told.max if told is not None else None
-        dated = msgspec.json.decode(self.row.source_metadata)[0].get("last_modified")
-        try:
-            moment = (
-                dt.datetime.fromisoformat(newest)
-                if newest
-                else parsedate_to_datetime(dated)
-                if dated
-                else None
-            )
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            moment = dt.datetime.fromisoformat(self.row.timestamp)
-        return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
-
-    def _told(
-        self, verdicts: Sequence[Verdict] = (), damaged: IntegrityError | None = None
-    ) -> Outcome:
-        row = self.row
-        if row.state == "PROPOSED":
-            return self._waits()
-        if row.ended_at is not None:
-            with self.world.ended():
-                finish(self.world, row.run_id)
-                self._close_log(row)
-        reasons = tuple(
-            {"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts)
-        )
-        if row.state == "REJECTED":
-            self._decided("deny", reasons)
-        code = {"COMMITTED": 0, "REJECTED": 3, "SUPERSEDED": 6 if damaged else 0}.get(row.state, 0)
-        remedy = damaged.remedy if damaged else reasons[0]["remedy"] if reasons else ""
-        return self.outcome(
-            row.state,
-            row.reason,
-            exit_code=code,
-            reasons=reasons,
-            remedy=remedy,
-            generation=row.intent,
-        )
-
-    def _waits(self) -> Outcome:
-        """Denied for want of valid approvals, with what is wrong with those there are; recorded,
-        and nothing else has changed.
-        """
-        valid, wanted = count(self.world, self.row)
-        void = [j for j in approvals_of(self.world, self.row) if not j.valid]
-        pin = self.wal.payload("pin", Pinned)
-        number = pin.proposal if pin is not None else 0
-        remedy = f"kfm approve {number} --key NAME"
-        reasons = [
-            {
-                "code": "approval.missing",
-                "message": f"{valid} of {wanted} approvals are valid.",
-                "remedy": remedy,
-            }
-        ]
-        if uncompared(self.world, self.row, load(self.world, self.row)[0]):
-            reasons.append(
-                {
-                    "code": "approval.uncompared",
-                    "message": "It is a canary's, and nobody has compared it.",
-                    "remedy": f"kfm canary compare {self.row.dataset_id}",
-                }
-            )
-        no = rejected_by(self.world.data, self.world.keys, self.row)
-        reasons += (
-            [
-                {
-                    "code": SAID_NO,
-                    "message": f"{no} rejected it.",
-                    "remedy": f"kfm reject {number} --reason …",
-                }
-            ]
-            if no
-            else []
-        )
-        reasons += [
-            {
-                "code": "approval.void",
-                "message": f"{j.name}: {j.why}",
-                "remedy": f"kfm review {number}",
-            }
-            for j in void
-        ]
-        self._decided("deny", reasons)
-        return self.outcome(
-            "PROPOSED",
-            "waits for a person",
-            exit_code=7,
-            reasons=tuple(reasons),
-            remedy=remedy,
-            proposal=number,
-        )
-
-    def _decided(self, verdict: str, reasons: Sequence[dict[str, str]]) -> None:
-        """The audit line of a promotion that was refused."""
-        told = (
-            without_values(reasons) if self.world.is_private(self.row.dataset_id) else list(reasons)
-        )
-        line = {
-            "ts": rfc3339(self.world.clock.now()),
-            "verdict": verdict,
-            "holder": self.world.holder,
-            "reasons": told,
-        }
-        with self.world.ended():
-            path = proposal_path(self.row.dataset_id, self.row.run_id, "decisions.jsonl")
-            self.world.data.append(path, msgspec.json.encode(line) + b"\n")
-        self.log.say(
-            "promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons]
-        )
-
-    def _close_log(self, row: LedgerRow) -> None:
-        judged, sources = (
-            self.wal.payload("assemble", Assembled),
-            msgspec.json.decode(row.source_metadata),
-        )
-        found = idempotency_state(
-            row.run_id,
-            row.dataset_id,
-            sources,
-            window=row.win,
-            pipeline_version=row.pipeline_version,
-            key=row.key,
-            spec_hash=row.spec_hash,
-            state=row.state,
-            output_keys=judged.output_keys if judged is not None else (),
-        )
-        fields = {
-            "version_id": row.version_id,
-            "generation": row.intent,
-            "rows_read": row.rows_read,
-            "rows_written": row.rows_written,
-        }
-        close_log(
-            self.world,
-            self.log,
-            found,
-            source_id=sources[0]["source_id"],
-            trigger=row.trigger_type,
-            reason=row.reason,
-            elapsed_ms=_latency(row, row.ended_at or row.timestamp),
-            artifacts=len(judged.artifacts) if judged is not None else 0,
-            fields=fields,
-        )
-
-
-def ask_again(tx: Tx, row: LedgerRow) -> None:
-    """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks
-    for the next assemble.
-    """
-    if not is_assembly(row):
-        tx.jobs.put(row.dataset_id, row.partition, row.win)
-
-
-def _latency(row: LedgerRow, now: str) -> int:
-    import datetime as dt
-
-    return max(
-        0,
-        int(
-            (
-                dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
-            ).total_seconds()
-            * 1000
-        ),
-    )
