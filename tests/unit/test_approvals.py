@@ -442,7 +442,7 @@ def test_the_next_root_of_an_older_workspace_records_the_floor(
         channel.write_bytes(b"{}")
     keys = KeyFolder(tmp_path / "keys")
     assert keys.require_trust().floor_of("trees") is None and [
-        a["code"] for a in _no_floor(workspace)
+        a.code for a in _no_floor(workspace)
     ] == ["root.floor"]
     keys.renew()
     trust = keys.require_trust()

@@ -62,7 +62,7 @@ def test_an_entry_is_looked_through_again_only_when_it_says_something_else(
         ({"title": 7}, "$.title"),
         ({"surprise": 1}, "surprise"),
         ({"source": {**GOOD["source"], "surprise": 1}}, "$.source"),
-        ({"source": {**GOOD["source"], "format": "xml"}}, "$.source.format"),
+        ({"source": {**GOOD["source"], "format": "xml"}}, "source.format"),
         ({"sensitivity": "secret"}, "$.sensitivity"),
         ({"dataset_id": "other"}, "other"),
         ({"business_key": ["nope"]}, "nope"),
