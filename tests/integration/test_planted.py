@@ -212,8 +212,12 @@ def test_no_ending_leaves_a_withheld_value_in_plain_text(
     kfm, raw = site.kfm, body()
     torn = json.loads(raw)
     torn["features"].append({**torn["features"][0], "geometry": torn["features"][1]["geometry"]})
+    wide = json.loads(raw)
+    for each in wide["features"]:
+        each["properties"]["seen by Qzvexwright"] = True
     sources = dict.fromkeys(("official", "denied", "failed"), raw) | {
-        "quarantined": json.dumps(torn).encode()
+        "quarantined": json.dumps(torn).encode(),
+        "denied": json.dumps(wide).encode(),
     }
     for name, served in sources.items():
         site.serve(name, served)
@@ -224,7 +228,7 @@ def test_no_ending_leaves_a_withheld_value_in_plain_text(
     )
     assert [kfm("run", name).code for name in sources] == [0, 3, 1, 1]
     assert kfm("backup", str(tmp_path / "backup")).code == 0
-    markers = spellings(raw, sources["quarantined"])
+    markers = spellings(*sources.values()) | {"the name of a column": b"Qzvexwright"}
     assert spelt(ws, tmp_path / "backup", tmp_path / "tmp", markers=markers) == []
     assert (kfm("verify").code, kfm("doctor").code) == (0, 0)
     told = kfm("explain", "run", "denied").out
