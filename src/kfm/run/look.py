@@ -11,7 +11,7 @@ from kfm.channel.chain import unknown_content
 from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import expand_url, host_of
-from kfm.keys.commitments import SEALED, Veil
+from kfm.keys.commitments import SEALED, Vaults, Veil
 from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.clock import Clock, rfc3339
@@ -26,7 +26,7 @@ from kfm.store.base import Tx
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World
-from kfm.zones.base import hash_file
+from kfm.zones.base import Zone, hash_file
 
 __all__ = [
     "Captured",
@@ -455,7 +455,7 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
     )
     files = {}
     for name, source in zip(names, sources):
-        found = captured_file(world, row.dataset_id, capture, name, scratch)
+        found = captured_file(world.data, world.vaults, row.dataset_id, capture, name, scratch)
         if found is None or not is_capture(world, row.dataset_id, found, source["digest"]):
             return None
         files[name] = found
@@ -470,16 +470,14 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
         full=True,
         capture_id=capture,
         replayed=True,
-        refused=_refused(world, row, sources[0]["refused"]) if "refused" in sources[0] else None,
+        refused=_refused(world.veil(row.dataset_id), sources[0]["refused"])
+        if "refused" in sources[0]
+        else None,
     )
 
 
-def _refused(world: World, row: LedgerRow, told: object) -> CaptureRefused:
-    found = (
-        msgspec.json.decode(world.veil(row.dataset_id).uncover(told))
-        if isinstance(told, str)
-        else told
-    )
+def _refused(veil: Veil, told: object) -> CaptureRefused:
+    found = msgspec.json.decode(veil.uncover(told)) if isinstance(told, str) else told
     return CaptureRefused(msgspec.convert(found, Refusal))
 
 
@@ -505,15 +503,15 @@ def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:
 
 
 def captured_file(
-    world: World, dataset_id: str, capture_id: str, name: str, scratch: Path
+    data: Zone, vaults: Vaults | None, dataset_id: str, capture_id: str, name: str, scratch: Path
 ) -> Path | None:
     """The bytes of a captured file as they came: in place, or unsealed into `scratch`; None when
     they are not there.
     """
     path = f"{capture_folder(dataset_id, capture_id)}/{name}"
-    if world.data.exists(path):
-        return world.data.local(path)
-    if world.vaults is None or not world.data.exists(path + SEALED):
+    if data.exists(path):
+        return data.local(path)
+    if vaults is None or not data.exists(path + SEALED):
         return None
-    world.vaults.unseal(dataset_id, world.data.local(path + SEALED), scratch / name)
+    vaults.unseal(dataset_id, data.local(path + SEALED), scratch / name)
     return scratch / name

@@ -175,7 +175,14 @@ def name_next(world: World, wal: Journal, judged: Judged) -> Answer:
                 now,
             )
         if no:
-            return _end(tx, page, wal.tokens, "REJECTED", why_denied(world, wal.run, judged), now)
+            return _end(
+                tx,
+                page,
+                wal.tokens,
+                "REJECTED",
+                why_denied(world.policy_digest, wal.run, judged),
+                now,
+            )
         if row.intent is None:
             if row.pinned != head.generation:
                 return _end(
@@ -229,11 +236,11 @@ def _named(row: LedgerRow, held: Sequence[str], judged: Judged) -> VersionNamed:
     return VersionNamed(generation=row.intent, version_id=row.version_id, promotion=seen)
 
 
-def why_denied(world: World, row: LedgerRow, judged: Judged) -> str:
+def why_denied(policy_digest: str, row: LedgerRow, judged: Judged) -> str:
     """The codes of a denial; one under another policy than it was proposed with is not
     remembered against the same content.
     """
-    changed = row.spec_hash and judged.policy_digest not in (None, world.policy_digest)
+    changed = row.spec_hash and judged.policy_digest not in (None, policy_digest)
     return "; ".join(
         dict.fromkeys(
             [*(["policy.changed"] if changed else []), *(r.code for r in denied(judged.verdicts))]

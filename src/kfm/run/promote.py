@@ -173,7 +173,7 @@ class _Promote:
                 no = bool(denied(judged.verdicts))
                 self._void("denied on resume" if no else "approval or registry changed on resume")
                 yield Reached.VOID
-                why = why_denied(self.world, self.row, judged) if no else _VOIDED
+                why = why_denied(self.world.policy_digest, self.row, judged) if no else _VOIDED
                 self._done("REJECTED", why)
                 yield Reached.REJECTED
                 return tell(self.world, self.wal, self.log, judged.verdicts)

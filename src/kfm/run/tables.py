@@ -34,7 +34,7 @@ from kfm.model.ledger import Generation, is_older, stamps_of
 from kfm.model.paths import part_folder
 from kfm.run.work import Work
 from kfm.world.target import Target
-from kfm.world.world import World
+from kfm.world.world import Transform, World
 from kfm.zones.base import room
 
 __all__ = [
@@ -372,7 +372,7 @@ def _upserted(
         for s, n in ((kept, "base"), (own, "part"))
     )
     merged = merge_tables(
-        world,
+        world.merge,
         target,
         (base, kept["digest"]),
         (part, own["digest"]),
@@ -407,7 +407,7 @@ def says_newer(source_metadata: str) -> bool:
 
 
 def merge_tables(
-    world: World,
+    merge: Transform,
     target: Target,
     base: tuple[Path, str],
     part: tuple[Path, str],
@@ -444,7 +444,7 @@ def merge_tables(
     )
     if add:  # nor is any of it deleted upstream
         job = msgspec.structs.replace(job, source_kind="http_file", tombstones={})
-    merged = msgspec.structs.replace(world.merge(job, into, None), steps=())
+    merged = msgspec.structs.replace(merge(job, into, None), steps=())
     books = Books(
         read=result.books.read,
         written=merged.books.written,

@@ -362,7 +362,7 @@ def _told(rule: Json) -> str:
     return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
 
 
-def derived_candidate(world: World, facts: Json) -> Candidate:
+def derived_candidate(policy_digest: str, facts: Json) -> Candidate:
     """What is left, in the shape of a candidate."""
     full = ids.version_digest(
         {p: a["digest"] for p, a in facts["artifacts"].items()},
@@ -373,7 +373,7 @@ def derived_candidate(world: World, facts: Json) -> Candidate:
         "version_id": ids.version_id(full),
         "version_digest": full,
         "spec_hash": "",
-        "policy_digest": world.policy_digest,
+        "policy_digest": policy_digest,
     }
     return msgspec.convert({**facts, **said}, Candidate)
 
@@ -391,7 +391,7 @@ def derived(world: World, head: Generation, facts: Json, precise: Json) -> tuple
             remedy="Register it again.",
         )
     digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
-    candidate = derived_candidate(world, facts)
+    candidate = derived_candidate(world.policy_digest, facts)
     version_id, full = candidate.version_id, candidate.version_digest
     folder = version_folder(dataset_id, version_id)
     world.data.replace(

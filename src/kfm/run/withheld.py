@@ -40,7 +40,13 @@ def leaks_of(
             return part, result
         base = open_table(world, target.dataset_id, tables.base, room(scratch, "base"))
         merged = merge_tables(
-            world, target, (base, ""), (part, ""), result, room(scratch, "merged"), newer=newer
+            world.merge,
+            target,
+            (base, ""),
+            (part, ""),
+            result,
+            room(scratch, "merged"),
+            newer=newer,
         )
         return scratch / "merged" / target.artifact, merged
 
@@ -98,7 +104,12 @@ def _plain_files(work: Work, scratch: Path) -> list[Path]:
     found = []
     for name in work.captured.files:
         path = captured_file(
-            work.world, work.target.dataset_id, work.captured.capture_id, name, scratch
+            work.world.data,
+            work.world.vaults,
+            work.target.dataset_id,
+            work.captured.capture_id,
+            name,
+            scratch,
         )
         if path is None:
             raise IntegrityError(

@@ -63,7 +63,7 @@ def may_show(world: World, head: Generation, facts: Json) -> bool:
     What was looked through when it became official is not searched again, but a column that was not
     public then was never looked at.
     """
-    candidate, dataset_id = derived_candidate(world, facts), head.dataset_id
+    candidate, dataset_id = derived_candidate(world.policy_digest, facts), head.dataset_id
     entry, described = world.registry(dataset_id), described_candidate(world, candidate, head, None)
     if entry is None or described is None:
         return False

@@ -113,7 +113,7 @@ def _inputs(
     )
     found = {}
     for name, source in names.items():
-        path = captured_file(world, target.dataset_id, capture, name, scratch)
+        path = captured_file(world.data, world.vaults, target.dataset_id, capture, name, scratch)
         if path is None:
             raise Denied(
                 f"The capture {capture} is not here.",
@@ -150,6 +150,6 @@ def _merged(
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))
     newer = says_newer(msgspec.json.encode(record["sources"]).decode())
     merged = merge_tables(
-        world, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer
+        world.merge, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer
     )
     return scratch / "merged" / target.artifact, merged
