@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 import re
 import tempfile
 from pathlib import Path
@@ -638,6 +639,14 @@ def test_every_third_twin_has_texts_of_its_own(tmp_path: Path) -> None:
             assert sorted(column(after, plain)) == sorted(column(source, plain)), (
                 "numbers, dates and the like are handed round"
             )
+
+
+def test_a_long_text_is_renamed_in_a_time_that_follows_its_length() -> None:
+    from kfm.connectors.release.twin import _renamed
+
+    text = "Hidden Mound 12, " * 60_000
+    (new,) = _renamed([text], set(), random.Random(1)).values()
+    assert new != text and len(new) == len(text)
 
 
 def test_a_text_that_is_named_by_a_withdrawal_is_not_made_up(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def _renamed(texts: Iterable[str], named: set[str], rng: Random) -> dict[str, st
     for shape, known in shapes.items():
         pools = [_CLASSES.get(c, c) for c in shape]
         taken = set(known)
-        if math.prod(map(len, pools)) < 4 * (len(known) + len(named)):
+        if _are_few(pools, 4 * (len(known) + len(named))):
             free = [
                 t
                 for t in map("".join, product(*pools))
@@ -373,6 +373,16 @@ def _renamed(texts: Iterable[str], named: set[str], rng: Random) -> dict[str, st
             taken.add(new)
             found[text] = new
     return found
+
+
+def _are_few(pools: Sequence[str], limit: int) -> bool:
+    """Whether there are fewer texts of a shape than `limit`; of a long one nobody counts all."""
+    count = 1
+    for pool in pools:
+        count *= len(pool)
+        if count >= limit:
+            return False
+    return True
 
 
 def _class(letter: str) -> str:
