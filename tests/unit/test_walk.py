@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.model.explore import DATASET, PARTS, Explorer, Files
 
@@ -138,3 +139,27 @@ def test_who_gives_up_waiting_for_a_promotion_is_told_so(toy: Explorer) -> None:
     assert next(steps) is Reached.WAIT
     with pytest.raises(Fenced, match="held"):
         steps.throw(Fenced("It is held.", expected="it to be free", remedy="Wait."))
+
+
+@pytest.mark.parametrize("backfill", ["", "bf"])
+def test_files_beside_a_table_are_refused_where_records_were_withdrawn(
+    toy: Explorer, monkeypatch: pytest.MonkeyPatch, backfill: str
+) -> None:
+    world = toy.open_world()
+
+    def transform(job: Any, scratch: Path, on_event: Any) -> Any:
+        (scratch / "image.tif").write_bytes(b"pixels")
+        made = toy.transform(job, scratch, on_event)
+        return msgspec.structs.replace(made, files=("image.tif",))
+
+    world.transform = transform
+    monkeypatch.setattr("kfm.run.tables.suppress_rules", lambda *_: ({"where": {"id": 1}},))
+    monkeypatch.setattr(
+        "kfm.run.tables._as_released_now", lambda _, kept, records, *__: (kept, records)
+    )
+    said = ended(update(world, toy.target(P0, backfill)))
+    if backfill:
+        assert said.state == "STAGED"
+        said = ended(assemble_staged(world, toy.target(P0), backfill))
+    assert (said.state, said.exit_code) == ("FAILED", 3)
+    assert "the files beside its table may still show them" in said.reason
