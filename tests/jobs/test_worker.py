@@ -15,6 +15,7 @@ from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Worker
 from kfm.model.clock import SystemClock
 from kfm.model.job import Request
+from kfm.store.sqlite import SqliteStore
 from kfm.workspace.folder import open_workspace
 from tests.conftest import Said
 from tests.jobs.conftest import Workers
@@ -336,6 +337,30 @@ def test_what_a_process_said_with_its_last_breath_counts(workers: Workers) -> No
     child.process.wait()
     worker._look()  # sees that it is gone before anybody has heard what it said
     worker._leave(before)
+    assert (workers.job(job_id).outcome, workers.job(job_id).attempts) == ("succeeded", 0)
+
+
+def test_a_job_whose_end_cannot_be_written_is_worked_again_by_the_worker_that_lives(
+    workers: Workers,
+) -> None:
+    says = 'import sys; sys.stdin.readline(); print(\'{"status": "succeeded", "receipt": "-"}\')'
+    job_id, clock = workers.put("unwritten"), SystemClock()
+    store = SqliteStore(workers.ws / "ledger" / "idempotency.sqlite", clock)
+    command = [sys.executable, "-c", says]
+    worker = Worker(store, clock, name="w", slots=1, lease_seconds=15, command=command)
+    worker._join()
+    before = worker._listen()
+    worker._exchange()
+    (child,) = worker._children.values()
+    store._db.execute("pragma query_only = on")  # the disk takes nothing
+    worker._finished(child)
+    store._db.execute("pragma query_only = off")
+    assert workers.job(job_id).state == "running"
+    worker._exchange()
+    (again,) = worker._children.values()
+    worker._finished(again)
+    worker._leave(before)
+    store.abandon()
     assert (workers.job(job_id).outcome, workers.job(job_id).attempts) == ("succeeded", 0)
 
 

@@ -115,6 +115,19 @@ class _Child:
             os.killpg(self.process.pid, number)
 
 
+Effects = tuple[tuple[str, str], ...]  # key and digest of each
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A light job that ended."""
+
+    job: JobRow
+    outcome: str  # succeeded, failed
+    error: str = ""
+    effects: Effects = ()
+
+
 class Worker:
     """Works the job table until it is told to stop."""
 
@@ -140,17 +153,14 @@ class Worker:
         self._seconds = max(0.9 * lease_seconds, 0.5)
         self._command, self._tell, self._limits, self._died = list(command), tell, limits, died
         self._lights = not pools or LIGHT_POOL in pools
-        self._pools, self._order, self._on_beat, self._grace_s = (
-            tuple(pools),
-            order or {},
-            beat,
-            grace_s,
-        )
+        self._pools, self._order = tuple(pools), order or {}
+        self._on_beat, self._grace_s = beat, grace_s
         self._children: dict[int, _Child] = {}
-        # light jobs that ended: to be written down
-        self._done: list[tuple[JobRow, str, str, tuple[tuple[str, str], ...], float]] = []
-        self._light: dict[str, Callable[[JobRow], tuple[tuple[str, str], ...]]] = {}
+        self._done: list[_Done] = []  # light jobs that ended: to be written down
+        self._light: dict[str, Callable[[JobRow], Effects]] = {}
         self._batch, self._hungry, self._draining, self._drain_until = 8, True, 0, 0.0
+        self._signal = 0  # that told us to stop
+        self._lost_touch = False  # jobs may be ours that we know nothing of
         self._next_look = self._next_beat = 0.0
         # others' jobs may come back to us; a failed job waits for its next try
         self._others = self._retries = False
@@ -160,6 +170,7 @@ class Worker:
         self._heart = Heartbeat(store, self._seconds)
         self._selector = selectors.DefaultSelector()
         self._bell: Bell
+        self._bell_fd = -1
         self._wake = socket.socketpair()
 
     # ---- life ------------------------------------------------------------------------------------
@@ -172,11 +183,9 @@ class Worker:
         try:
             while not self._is_over(until_idle):
                 self._turn(until_idle)
-            return {0: 0}.get(self._draining, self._signal + 128 if self._draining else 0)
+            return self._signal + 128 if self._draining else 0
         finally:
             self._leave(before)
-
-    _signal = 0
 
     def _listen(self) -> list[tuple[int, Any]]:
         self._bell = self._store.bell()
@@ -198,8 +207,6 @@ class Worker:
             self._selector.unregister(self._bell_fd)
         self._bell_fd = self._bell.fileno()
         self._selector.register(self._bell_fd, selectors.EVENT_READ, "bell")
-
-    _bell_fd = -1
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stop(number)
@@ -307,8 +314,6 @@ class Worker:
         else:
             self._hear(0.0)
 
-    _lost_touch = False
-
     def _exchange(self) -> None:
         """One transaction: what ended is written down, what is next is taken."""
         if not self._done and not self._lost_touch and self._took_light():
@@ -318,9 +323,9 @@ class Worker:
         def work(tx: Tx) -> tuple[list[JobRow], int | None, bool]:
             self._write_down(tx)
             strays = []
-            if self._lost_touch:  # a claim whose answer never reached us
+            if self._lost_touch:  # a claim that did not reach us, an end that was not written
                 known = {c.job.job_id for c in self._children.values()} | {
-                    job.job_id for job, *_ in self._done
+                    done.job.job_id for done in self._done
                 }
                 strays = [job for job in tx.queue.mine(self._token) if job.job_id not in known]
             light = (
@@ -363,30 +368,31 @@ class Worker:
         if not self._done:
             return
         counts: dict[tuple[str, str], int] = {}
-        good = [done for done in self._done if done[1] != "failed"]
+        good = [done for done in self._done if done.outcome != "failed"]
         ours = (
-            tx.queue.finish_all(self._token, [job for job, *_ in good], "succeeded")
+            tx.queue.finish_all(self._token, [done.job for done in good], "succeeded")
             if good
             else set()
         )
         ours |= {
-            job.job_id
-            for job, outcome, error, *_ in self._done
-            if outcome == "failed" and tx.queue.fail(self._token, job, error)
+            done.job.job_id
+            for done in self._done
+            if done.outcome == "failed" and tx.queue.fail(self._token, done.job, done.error)
         }
         rows = [
-            (key, job.job_id, digest)
-            for job, _, _, effects, _ in good
-            if job.job_id in ours
-            for key, digest in effects
+            (key, done.job.job_id, digest)
+            for done in good
+            if done.job.job_id in ours
+            for key, digest in done.effects
         ]
         if rows:
             tx.effects.put_all(rows)
-        for job, outcome, *_ in self._done:
-            if job.job_id not in ours:
+        for done in self._done:
+            job_type = done.job.job_type
+            if done.job.job_id not in ours:
                 continue
-            for name in ("started", outcome):
-                counts[job.job_type, name] = counts.get((job.job_type, name), 0) + 1
+            for name in ("started", done.outcome):
+                counts[job_type, name] = counts.get((job_type, name), 0) + 1
         for (job_type, name), value in counts.items():
             tx.jobs.tally(job_type, name, value)
 
@@ -398,15 +404,15 @@ class Worker:
         for job in jobs:
             try:
                 effects = self._light_run(job.job_type)(job)
-                self._done.append((job, "succeeded", "", effects, 0.0))
+                self._done.append(_Done(job, "succeeded", effects=effects))
             except Exception as error:
                 # of job code: whatever it is, the job failed and the worker goes on
-                self._done.append((job, "failed", f"{type(error).__name__}: {error}", (), 0.0))
+                self._done.append(_Done(job, "failed", f"{type(error).__name__}: {error}"))
         each = (time.perf_counter() - began) / len(jobs)
         self.worked += len(jobs)
         self._batch = max(1, min(_MOST, int(_BATCH_S / max(each, 1e-6)), self._batch * 4))
 
-    def _light_run(self, job_type: str) -> Callable[[JobRow], tuple[tuple[str, str], ...]]:
+    def _light_run(self, job_type: str) -> Callable[[JobRow], Effects]:
         found = self._light.get(job_type)
         if found is None:
             found = self._light[job_type] = importlib.import_module(JOB_MODULES[job_type]).light
@@ -494,7 +500,10 @@ class Worker:
                 break  # it belongs to another worker now
             except KfmError as error:
                 if not error.retryable or self._draining >= 2:
-                    break  # the lease runs out, and another worker looks at the job
+                    # our lease goes on while we live, so nobody else would look at the job: it is
+                    # worked again with the next exchange, or given back when we leave
+                    self._lost_touch = True
+                    break
                 time.sleep(0.5)
         del self._children[child.process.pid]
         self.worked += 1
