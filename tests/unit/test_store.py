@@ -661,3 +661,15 @@ def test_after_tidying_up_the_file_alone_holds_everything(
     shutil.copyfile(place.where, tmp_path / "alone")
     with contextlib.closing(sqlite3.connect(tmp_path / "alone")) as db:
         assert db.execute("select count(*) from job").fetchone() == (301,)
+
+
+def test_a_disk_that_cannot_be_read_now_is_no_damage(tmp_path: Path, clock: Clock) -> None:
+    store = SqliteStore(tmp_path / "ledger" / "s.sqlite", clock)
+
+    def refused(tx: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    for ask in (store.read, store.transaction):
+        with pytest.raises(StepFailed, match="disk I/O error"):
+            ask(refused)
+    store.abandon()

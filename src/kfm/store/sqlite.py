@@ -159,7 +159,7 @@ class SqliteStore:
                     if self._reader.in_transaction:  # else SQLite has ended it, and said why
                         self._reader.execute("rollback")
             except sqlite3.DatabaseError as error:
-                raise _damaged(self.path, error) from error
+                raise _store_error(self.path, error) from error
 
     def times(self) -> dict[str, int]:
         return {"now_ms": self.now_ms(), "boot_ns": self.clock.boot_ns()}
@@ -440,11 +440,11 @@ _NOT_DAMAGE = ("full", "readonly", "disk I/O", "unable to open", "locked")
 
 
 def _store_error(path: Path, error: BaseException) -> KfmError:
-    """A store that cannot be written is not a damaged one."""
+    """A store that cannot be read or written now is not a damaged one."""
     text = str(error)
     if isinstance(error, sqlite3.OperationalError) and any(word in text for word in _NOT_DAMAGE):
         return StepFailed(
-            f"The store {path.name} could not be written: {text}.",
+            f"The store {path.name} could not be used: {text}.",
             expected="a writable disk with space left",
             remedy="Free space or make it writable, then run again: nothing is lost.",
         )
