@@ -92,10 +92,13 @@ def test_what_is_no_file_is_named_and_not_taken_for_one(zone: LocalZone, kind: s
     place = zone.root / "a" / "2"
     if kind == "pipe":
         os.mkfifo(place)
-        with pytest.raises(IntegrityError, match=r"a/2 is no file"):
-            zone.read("a/2")  # and not waited for
     else:
         place.mkdir() if kind == "folder" else place.symlink_to("nothing")
+    if kind != "link to nowhere":
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(IntegrityError, match=r"a/2 is no file"):
+            zone.read("a/2")  # and not waited for
+        assert len(os.listdir("/proc/self/fd")) == len(before), "it is not left open"
     for ask in (lambda: zone.exists("a/2"), lambda: zone.create("a/2", b"two")):
         with pytest.raises(IntegrityError, match=r"a/2 is no file"):
             ask()

@@ -330,9 +330,13 @@ class LocalZone(Zone):
     def read(self, path: str) -> bytes:
         # a pipe in the place of a file would be waited for until somebody writes into it
         fd = os.open(self.local(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
+        try:  # of a folder no file can be made
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise _no_file(path)
+        except BaseException:
+            os.close(fd)
+            raise
+        with os.fdopen(fd, "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
