@@ -2,14 +2,23 @@
 it names.
 """
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kfm.channel.chain import EMPTY
 from kfm.judge.gates.mandatory import labels
-from kfm.judge.release import release_mark, release_marks
+from kfm.judge.release import release_mark, release_marks, shown_last
+from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry, Release, Source
+from kfm.model.ledger import Generation
 from kfm.model.looks import looks_of, looks_of_values
 from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
+from kfm.store.base import Tx
+from kfm.store.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize(
@@ -89,3 +98,18 @@ def test_what_was_released_before_stays_released_when_its_columns_are_shown() ->
         release=Release(withhold=("name",), show=("kind",), h3_resolution=6),
     )
     assert before not in release_marks(finer, ("h3_cell", "kind", "geometry"))
+
+
+def test_what_was_shown_last_is_asked_in_a_transaction_since_a_head_may_have_to_be_indexed(
+    tmp_path: Path,
+) -> None:
+    class Unindexed:
+        def head(self, tx: Tx) -> Generation:
+            tx.effects.set("indexed", "1")  # as `Channel.head` writes what it finds
+            return EMPTY("d")
+
+    store = SqliteStore(tmp_path / "ledger" / "s.sqlite", SystemClock())
+    world: Any = SimpleNamespace(registry={}.get, store=store, channel=lambda name: Unindexed())
+    assert shown_last(world, "d") == ()
+    assert store.read(lambda tx: tx.effects.digest("indexed")) == "1"
+    store.abandon()

@@ -196,7 +196,8 @@ def shown_last(world: World, dataset_id: str) -> tuple[str, ...]:
     nothing was public yet.
     """
     entry = world.registry(dataset_id)
-    head: Generation = world.store.read(lambda tx: world.channel(dataset_id).head(tx))
+    # the head may have to be indexed first, which writes
+    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if entry is None or entry.release is None or head.version_id is None:
         return ()
     made = made_columns(entry.release)
