@@ -155,6 +155,8 @@ def _leave(server: Server, users: int, owner: int) -> None:
             # Whoever runs the tests may lose patience with us and kill us meanwhile: who stops it
             # keeps the next one waiting.
             server.stop("immediate", keeps=(alone,))
+        # of one who was killed while removing it
+        shutil.rmtree(server.folder / "gone", ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             server.data.rename(server.folder / "gone")  # what is half removed is nobody's
         shutil.rmtree(server.folder, ignore_errors=True)
