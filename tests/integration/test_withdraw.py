@@ -79,6 +79,8 @@ def test_what_would_go_is_shown_and_asked_before_it_goes(
         and "oak7" in told.out
         and "oak6" not in told.out
     )
+    both = gone(kfm, "t6", "t7", yes="--dry-run")
+    assert both.code == 2 and "--record names id twice" in both.err, "one of them would stay"
     whole = kfm("withdraw", "trees", "--dry-run", "--json", "--limit", "3").json
     assert (whole["status"], whole["rows"], whole["removed"], whole["version_id"]) == (
         "dry_run",

@@ -400,6 +400,13 @@ def _rule(args: Namespace) -> Json | None:
                 expected="--record site_no=14RC301",
                 remedy="Correct it.",
             )
+        named = [name for name, _, _ in pairs]
+        if twice := sorted({name for name in named if named.count(name) > 1}):
+            raise UsageError(
+                f"--record names {twice[0]} twice, and no record has both values.",
+                expected="each column once: all that are named must fit",
+                remedy="Withdraw one after the other.",
+            )
         return {"records": {name: value for name, _, value in pairs}}
     if args.area:
         try:
