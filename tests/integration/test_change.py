@@ -173,26 +173,77 @@ def test_what_may_change_is_published_and_told(
     stand.register("feed", {"format": "csv"}, business_key=["id"], **more)
     stand.publish("feed", csv(first))
     stand.speaker.says["/feed"] = csv(then)
-    outcome = stand.publish("feed")
-    assert outcome["change"].startswith(f"{len(first)} → {len(then)} rows, ")
-    assert (
-        f"{len(first)} → {len(then)} rows"
-        in stand("run", "feed", "--force", "--reason", "again").out
-        or outcome["generation"] == 2
-    )
+    printed = stand("run", "feed")
+    share = f"{abs(len(then) - len(first)) / len(first):.0%}".replace("%", " %")
+    change = f"{len(first)} → {len(then)} rows, {'+' if len(then) > len(first) else '−'}{share}"
+    assert printed.code == 0 and f"generation 2  {change}, " in printed.out, printed
 
 
-def test_a_change_of_the_registry_does_not_count(stand: Stand) -> None:
-    stand.register("feed", {"format": "csv"}, business_key=["id"])
+def test_what_the_registry_or_the_updater_changes_does_not_count(stand: Stand) -> None:
+    """Every cell of a column by another unit, then half of the rows under another updater; what
+    changes under the same rules counts again.
+    """
+
+    def given(version: str = "1.0.0", **value: str) -> None:
+        columns = [
+            {"from": "id", "to": "id", "type": "integer"},
+            {"from": "value", "to": "value", "type": "number", "unit": "m", **value},
+        ]
+        (folder / "mapping.yml").write_text(json.dumps({"columns": columns}))
+        stand.register("feed", {"kind": "delimited"}, business_key=["id"], pipeline_version=version)
+
+    folder = stand.ws / "scripts/connectors/feed"
+    folder.mkdir(parents=True)
+    given()
     stand.publish("feed", csv(range(100)))
-    stand.register(
-        "feed",
-        {"format": "csv"},
-        business_key=["id"],
-        schema=[{"name": "id", "type": "integer"}, {"name": "value", "type": "string"}],
-    )
-    outcome = stand.run("feed")
-    assert "quality.rows_replaced" not in str(outcome), outcome
+    given(source_unit="ft")
+    assert stand.publish("feed")["change"] == "100 → 100 rows"
+    given("1.1.0", source_unit="ft")
+    assert stand.publish("feed", csv(range(50)))["change"] == "100 → 50 rows, −50 %"
+    stand.speaker.says["/feed"] = csv(range(20))
+    waits(stand, "feed", "50 → 20 rows, −60 %")
+
+
+def test_what_is_withdrawn_does_not_count(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    some = {f"r{n}": -7 for n in range(40)}
+    stand.publish("feed", csv(range(100), **some))
+    said = stand("withdraw", "feed", "--record", "value=-7", "--reason", "asked for", "--yes")
+    assert said.code == 0
+    stand.register("feed", {"format": "csv"}, business_key=["id"])  # a withdrawal leaves a salt
+    outcome = stand.publish("feed", csv(range(101), **some))
+    assert (outcome["change"], outcome["generation"]) == ("60 → 61 rows, +1.67 %, 1 added", 3)
+
+
+def test_an_answer_that_stands_for_now_alone_may_shrink(stand: Stand) -> None:
+    """Alerts that are over; the list of stations, by the same kind, accumulates."""
+
+    def features(count: int, **said: Any) -> bytes:
+        found = [
+            {
+                "type": "Feature",
+                "id": f"https://api.weather.gov/x/a{n}",
+                "geometry": {"type": "Point", "coordinates": [-97.0, 38.0 + n / 100]},
+                "properties": {
+                    "id": f"a{n}",
+                    "stationIdentifier": f"K{n:03}",
+                    "name": f"Station {n}",
+                    "geocode": {"SAME": [], "UGC": []},
+                    "references": [],
+                    "expires": "2019-09-03T06:15:00-05:00",
+                    "event": "Flood Warning",
+                },
+            }
+            for n in range(count)
+        ]
+        return answer({"type": "FeatureCollection", "features": found} | said)
+
+    for name in ("alerts", "stations"):
+        stand.register(name, {"kind": "nws", "options": {"resource": name}})
+        stand.publish(name, features(100))
+        stand.speaker.says[f"/{name}"] = features(5)
+    assert stand.publish("alerts")["change"].startswith("100 → 5 rows, −95 %")
+    waits(stand, "stations", "100 → 5 rows, −95 %")
 
 
 def test_the_old_key_is_read_as_the_share_of_rows(stand: Stand) -> None:
@@ -265,6 +316,40 @@ def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> 
     assert (said.code, said.json["runs"][-1]["state"]) == (7, "PROPOSED")
     assert "before the official one" in said.json["runs"][-1]["reason"]
     assert stand("run", "feed", "--accept-change", "--reason", "upstream restored it").code == 0
+
+
+def test_an_older_release_of_ghcn_is_not_taken_and_both_stamps_are_named(stand: Stand) -> None:
+    station = "USC00144530"
+
+    def release(day: int, months: int) -> None:
+        tree = {
+            "ghcnd-version.txt": (
+                f"The current version of GHCN Daily is 3.32-upd-202611{day:02}18 (i.e, an update)\n"
+                "that started at 18:00 and was created from 3.32-por-2026110100 (i.e, built)\n"
+            ),
+            "ghcnd-stations.txt": f"{station}  38.1822  -99.0992  611.1 KS LARNED\n",
+            f"all/{station}.dly": "".join(
+                f"{station}2019{month:02}TMAX" + f"{200 + months:5}   " * 28 + "-9999   " * 3 + "\n"
+                for month in range(1, months + 1)
+            ),
+        }
+        stand.speaker.says |= {f"/daily/{path}": answer(text) for path, text in tree.items()}
+
+    url = f"{stand.speaker.url}/daily/"
+    stand.register("daily", {"kind": "ghcnd", "url": url, "options": {"stations": [station]}})
+    release(9, 12)
+    stand.publish("daily")
+    before = stand.official()
+    release(8, 6)
+    outcome = stand.run("daily")
+    assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0), outcome
+    assert all(f"2026-11-0{day}T18:00:00Z" in outcome["reason"] for day in (8, 9)), outcome
+    assert stand.official() == before
+    said = stand("run", "daily", "--force", "--reason", "upstream restored it", "--json")
+    proposed = said.json["runs"][-1]
+    assert (said.code, proposed["state"]) == (7, "PROPOSED"), proposed
+    assert "at 2026-11-08T18:00:00Z, before the official one of 2026-11-09" in proposed["reason"]
+    assert stand.official() == before
 
 
 def test_a_table_of_nwis_that_was_retrieved_before_the_official_one_is_not_taken(

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from kfm.cli.init import make_workspace
+from kfm.fetch.base import FetchRequest
+from kfm.model.dataset import Source
 from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.config import load_dataset, load_updater, load_workspace, parse
@@ -197,3 +199,12 @@ def test_a_cadence_is_known_and_real_time_means_one_to_five_minutes(
         return
     with pytest.raises(UsageError, match=fault):
         load_dataset(tmp_path, "x")
+
+
+def test_what_nobody_states_is_four_gib_a_capture_an_hour_a_step_and_64_mib_a_record() -> None:
+    source, asked = Source(url="https://example.org/x"), FetchRequest(url="x", hosts=())
+    assert (source.capture_limit, source.step_limit) == (4_294_967_296, 3_600)
+    assert source.record_limit == 67_108_864
+    assert (asked.max_bytes, asked.max_seconds) == (4_294_967_296, 3_600)
+    stated = Source(url=source.url, max_bytes=5, max_step="2m", max_record_bytes=2048)
+    assert (stated.capture_limit, stated.step_limit, stated.record_limit) == (5, 120, 2048)

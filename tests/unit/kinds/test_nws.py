@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import shapely
+from msgspec import UNSET
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
@@ -631,3 +632,11 @@ class TestRecordings:
             CaptureRefused, match=r"Unexpected Problem.*493c3a1d-f87e-407f-ae2c-24483f5aab63"
         ):
             made(tmp_path, NWS / "problem-500.json")
+
+
+def test_the_oldest_page_says_when_an_answer_was_made(tmp_path: Path) -> None:
+    first = page(alert("1", []), updated="2026-11-09T12:00:00-06:00")
+    then = page(alert("2", []), updated="2026-11-09T17:59:00+00:00")
+    assert made(tmp_path, first, then, resource="alerts").stamp == "2026-11-09T17:59:00Z"
+    for odd in ({}, {"updated": "soon"}, {"updated": 7}):
+        assert made(tmp_path, page(alert("1", []), **odd), resource="alerts").stamp is UNSET

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import shapely
+from msgspec import UNSET
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
@@ -496,3 +497,12 @@ def test_addresses_of_two_collections_and_unknown_options_are_refused(
     ):
         with pytest.raises(Refused, match="options"):
             walk({BASE: page(feature("2026-01-01"))}, *urls, **options)
+
+
+def test_the_oldest_page_says_when_an_answer_was_made(read: Callable[..., Made]) -> None:
+    pages = [
+        page(feature(f"2026-01-0{n}"), timeStamp=f"2026-11-09T18:00:0{10 - n}Z") for n in (1, 2)
+    ]
+    assert read(*pages).result.stamp == "2026-11-09T18:00:08Z"
+    for odd in ({}, {"timeStamp": "soon"}, {"timeStamp": 7}):
+        assert read(page(feature("2026-01-01"), **odd)).result.stamp is UNSET
