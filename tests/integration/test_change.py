@@ -176,7 +176,7 @@ def test_what_may_change_is_published_and_told(
     printed = stand("run", "feed")
     share = f"{abs(len(then) - len(first)) / len(first):.0%}".replace("%", " %")
     change = f"{len(first)} → {len(then)} rows, {'+' if len(then) > len(first) else '−'}{share}"
-    assert printed.code == 0 and f"generation 2  {change}, " in printed.out, printed
+    assert printed.code == 0 and f"generation 2  {change}" in printed.out, printed
 
 
 def test_what_the_registry_or_the_updater_changes_does_not_count(stand: Stand) -> None:
