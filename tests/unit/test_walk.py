@@ -45,6 +45,10 @@ def ended(steps: Steps) -> Outcome:
         return found
 
 
+def full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize(("denied", "state"), [(set(), "PROPOSED"), ({"b"}, "REJECTED")])
 def test_a_disk_that_is_full_after_the_last_word_does_not_change_it(
     toy: Explorer, denied: set[str], state: str
@@ -53,10 +57,6 @@ def test_a_disk_that_is_full_after_the_last_word_does_not_change_it(
     world = toy.open_world()
     steps = update(world, toy.target(P0))
     until(steps, Reached.PROPOSAL_WRITTEN)
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     world.data.append = full  # type: ignore[method-assign]
     said = ended(steps)
     row = world.store.read(lambda tx: tx.runs.get(said.run_id))
@@ -163,3 +163,21 @@ def test_files_beside_a_table_are_refused_where_records_were_withdrawn(
         said = ended(assemble_staged(world, toy.target(P0), backfill))
     assert (said.state, said.exit_code) == ("FAILED", 3)
     assert "the files beside its table may still show them" in said.reason
+
+
+def test_a_promotion_ends_as_it_ended_whatever_its_log_can_take(toy: Explorer) -> None:
+    world = toy.open_world()
+    said = ended(update(world, toy.target(P0)))
+    steps = promote(world, DATASET)
+    until(steps, Reached.PROMOTE_TAKEN)
+    append, world.data.append = world.data.append, full  # type: ignore[method-assign]
+    with pytest.raises(StepFailed, match="No space left"):
+        ended(steps)
+    toy.denied, world.data.append = {"b"}, append  # type: ignore[method-assign]
+    steps = promote(world, DATASET)
+    until(steps, Reached.PROMOTE_TAKEN)
+    world.data.append = full  # type: ignore[method-assign]
+    until(steps, Reached.REJECTED)
+    said = ended(steps)
+    row = world.store.read(lambda tx: tx.runs.get(said.run_id))
+    assert said.state == "REJECTED" == row.state

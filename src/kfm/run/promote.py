@@ -70,7 +70,8 @@ def promote(
         if work.made:
             why = "official; the next run tidies up"
             return outcome_of(world, work.wal, "COMMITTED", why, generation=work.row.intent)
-        work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
+        with world.ended():
+            work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
         if isinstance(error, KfmError):
             raise
         raise StepFailed(

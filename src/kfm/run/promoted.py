@@ -172,12 +172,12 @@ def _decided(world: World, row: LedgerRow, log: RunLog, reasons: Sequence[dict[s
         "holder": world.holder,
         "reasons": told,
     }
+    codes = [r["code"] for r in reasons]
     with world.ended():
         path = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
         world.data.append(path, msgspec.json.encode(line) + b"\n")
-    log.say(
-        "promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons]
-    )
+    with world.ended():
+        log.say("promote.denied", stage="publish", level="warning", reasons=codes)
 
 
 def _close_log(world: World, wal: Journal, log: RunLog) -> None:
