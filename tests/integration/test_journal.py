@@ -11,8 +11,14 @@ import pytest
 
 import kfm.jobs.drive
 from kfm.jobs.drive import run_target
+from kfm.jobs.stepping import Stopped, drive
 from kfm.model.errors import StepFailed
+from kfm.model.ledger import Token
+from kfm.run.promote import promote
+from kfm.run.update import update
+from kfm.run.work import Reached
 from kfm.samples.upstream import SampleUpstream
+from kfm.store.base import Tx
 from kfm.upkeep.doctor import examine
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
@@ -277,6 +283,32 @@ def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     assert kfm("run", QUAKES).code == 0
     assert kfm("doctor", "--json").json["findings"] == []
     assert len(list((ws / "ledger/quarantine").glob("journal-*.jsonl"))) == 1
+
+
+def test_who_loses_the_dataset_while_settling_another_run_is_fenced_and_does_not_look_again(
+    world: World, ws: Path
+) -> None:
+    target = targets_of(open_workspace(ws), QUAKES)[0]
+    world.store.transaction(lambda tx: tx.jobs.put(QUAKES, "", ""))
+    drive(update(world, target), lambda: None)
+    with pytest.raises(Stopped):
+        drive(promote(world, QUAKES), lambda: None, [Reached.DECIDED])
+    world.store.transaction(lambda tx: tx.jobs.put(QUAKES, "", ""))
+    steps = update(world, target)
+    while next(steps) is not Reached.PROMOTE_TAKEN:
+        pass
+
+    def steal(tx: Tx) -> None:
+        held = next(h for h in tx.leases.held() if h.name == QUAKES)
+        tx.leases.release(Token(held.name, held.epoch, held.token))
+        token = tx.leases.take(QUAKES, "another", 60)
+        assert token is not None
+        tx.leases.release(token)
+
+    world.store.transaction(steal)
+    outcome = drive(steps, lambda: None)
+    assert outcome is not None and (outcome.state, outcome.exit_code) == ("FENCED", 5)
+    assert world.store.read(lambda tx: tx.leases.held()) == [], "nothing of it stays behind"
 
 
 def test_what_another_process_promoted_is_told_as_what_became_of_it(

@@ -21,7 +21,7 @@ from kfm.run.collect import collect
 from kfm.run.noop import Noop
 from kfm.run.promote import promote
 from kfm.run.staged_parts import Damaged, pins_of, read_parts
-from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
 from kfm.store.base import Tx
 from kfm.world.target import Target, specify
 from kfm.world.world import PartsGone, World
@@ -72,7 +72,9 @@ def _steps(work: Work, backfill: str, run_ids: frozenset[str]) -> Steps:
                 work.release()
                 world.let_go(*work.tokens)
                 yield MustSettle(row.run_id)
-                yield from promote(world, target.dataset_id, row.run_id, wait=True)
+                check_settled(
+                    (yield from promote(world, target.dataset_id, row.run_id, wait=True))
+                )
                 while work.take(lambda tx: _take(tx, work)) is None:
                     yield Reached.WAIT
             case LookAgain():

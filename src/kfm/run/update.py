@@ -18,7 +18,7 @@ from kfm.run.noop import Noop
 from kfm.run.part import make_part
 from kfm.run.plan import make_plan
 from kfm.run.stage import stage, tell_noop
-from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
 from kfm.store.base import Tx
 from kfm.world.target import Target
 from kfm.world.world import World
@@ -77,7 +77,7 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
             match _decide(work, captured):
                 case Settle(row):
                     yield MustSettle(row.run_id)
-                    yield from _settle(work, row)
+                    check_settled((yield from _settle(work, row)))
                 case LookAgain():
                     # the head moved after the conditional request, or the replayed run is gone
                     conditional = conditional and replay is not None

@@ -30,7 +30,7 @@ from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["MustSettle", "Reached", "Steps", "Taken", "Work", "guarded"]
+__all__ = ["MustSettle", "Reached", "Steps", "Taken", "Work", "check_settled", "guarded"]
 
 
 class Reached(StrEnum):
@@ -80,6 +80,16 @@ class MustSettle(msgspec.Struct, frozen=True):
 
 
 Steps = Generator[Reached | MustSettle, None, Outcome | None]
+
+
+def check_settled(found: Outcome | None) -> None:
+    """Raise `Fenced` when whoever settled another run lost the dataset on the way: looking again
+    would only meet the same run, as often as it is lost.
+    """
+    if found is not None and found.state == "FENCED":
+        raise Fenced(found.reason)
+
+
 _MOST_KILLED = 3  # a machine without the memory for a step ends it every time
 
 
