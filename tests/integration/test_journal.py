@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 import kfm.jobs.drive
+from kfm.evidence.receipts import archive_key, finish
 from kfm.jobs.drive import run_target
 from kfm.jobs.stepping import Stopped, drive
 from kfm.model.errors import StepFailed
+from kfm.model.ids import digest
 from kfm.model.ledger import Token
+from kfm.model.paths import aside_path, run_path
 from kfm.run.promote import promote
 from kfm.run.update import update
 from kfm.run.work import Reached
@@ -177,6 +180,27 @@ def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) ->
     file.chmod(0o644)
     file.write_text(file.read_text().replace("capture", "Capture", 1))
     assert kfm("wal", run_id).code == 6
+
+
+def test_other_bytes_in_the_place_of_an_archived_journal_are_set_aside(
+    kfm: Kfm, world: World, ws: Path
+) -> None:
+    world.store.transaction(lambda tx: tx.jobs.put(QUAKES, "", ""))
+    drive(update(world, targets_of(open_workspace(ws), QUAKES)[0]), lambda: None)
+    with pytest.raises(Stopped):
+        drive(promote(world, QUAKES), lambda: None, [Reached.COMMITTED])
+    (row,) = [
+        r for r in world.store.read(lambda tx: tx.runs.recent(QUAKES, 10)) if r.state == "COMMITTED"
+    ]
+    assert not row.archived
+    archive = run_path(QUAKES, row.run_id, "wal.jsonl")
+    world.data.create(archive, b"half a line")
+    finish(world, row.run_id)
+    raw = world.data.read(archive)
+    assert world.store.read(lambda tx: tx.effects.digest(archive_key(archive))) == digest(raw)
+    assert row.wal_id.encode() in raw
+    assert world.root.read(aside_path(f"{row.run_id}-wal.jsonl")) == b"half a line"
+    assert kfm("verify", QUAKES).code == 0
 
 
 def test_a_recorded_input_replayed_gives_the_same_version(kfm: Kfm, sample: SampleUpstream) -> None:

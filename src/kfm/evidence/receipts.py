@@ -583,11 +583,16 @@ def _once(root: Zone, zone: Zone, path: str, content: bytes, run_id: str) -> str
     except (msgspec.DecodeError, AttributeError):
         whole = False
     if not whole:
-        root.create(aside_path(f"{run_id}-{path.rsplit('/', 1)[-1]}"), found)
-        zone.remove(path)
-        zone.create(path, content)
+        _instead(root, zone, path, found, content, run_id)
         return ids.digest(content)
     return ids.digest(found)
+
+
+def _instead(root: Zone, zone: Zone, path: str, found: bytes, content: bytes, run_id: str) -> None:
+    """Set aside what was found in the place of a file, and write the file."""
+    root.create(aside_path(f"{run_id}-{path.rsplit('/', 1)[-1]}"), found)
+    zone.remove(path)
+    zone.create(path, content)
 
 
 def finish(world: World, run_id: str) -> None:
@@ -606,8 +611,10 @@ def finish(world: World, run_id: str) -> None:
         )
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     archive = run_path(row.dataset_id, row.run_id, "wal.jsonl")
-    if lines:
-        world.data.create(archive, lines)
+    if lines and not world.data.create(archive, lines):
+        found = world.data.read(archive)
+        if found != lines:  # the journal is dropped: this is the only place that keeps its records
+            _instead(world.root, world.data, archive, found, lines, run_id)
 
     path = _receipt_path(_planned(world, row, records) if sealed else None, row)
 

@@ -72,9 +72,7 @@ def _steps(work: Work, backfill: str, run_ids: frozenset[str]) -> Steps:
                 work.release()
                 world.let_go(*work.tokens)
                 yield MustSettle(row.run_id)
-                check_settled(
-                    (yield from promote(world, target.dataset_id, row.run_id, wait=True))
-                )
+                check_settled((yield from promote(world, target.dataset_id, row.run_id, wait=True)))
                 while work.take(lambda tx: _take(tx, work)) is None:
                     yield Reached.WAIT
             case LookAgain():
