@@ -4,6 +4,7 @@ import contextlib
 import json
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -434,3 +435,40 @@ def test_reindex_gives_back_the_same_answers(kfm: Kfm, ws: Path, sample: SampleU
     assert [r["state"] for r in kfm("run", "--all", "--json").json["runs"]] == ["NOOP"] * 3
     assert kfm("doctor").code == 0
     assert kfm("verify").code == 0
+
+
+@pytest.mark.parametrize("by", ["folder", "link to nowhere"])
+def test_what_stands_in_the_place_of_the_next_generation_is_named_and_ends_the_run(
+    ws: Path, by: str
+) -> None:
+    """Asked of the command itself: what looked for a free number once looked for ever."""
+    place = ws / "data/catalog/channels" / QUAKES / "00000001.json"
+    place.parent.mkdir(parents=True)
+    place.mkdir() if by == "folder" else place.symlink_to("nowhere")
+    told = subprocess.run(
+        [sys.executable, "-m", "kfm", "-w", str(ws), "run", QUAKES, "--json"],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    outcome = json.loads(told.stdout)["runs"][0]
+    assert (told.returncode, outcome["state"]) == (6, "FAILED"), outcome
+    assert f"catalog/channels/{QUAKES}/00000001.json is no file" in outcome["reason"]
+    assert "Move it away" in outcome["remedy"]
+
+
+def test_folders_beside_the_zones_are_not_followed_when_they_are_links(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream
+) -> None:
+    assert kfm("run", QUAKES).code == 0
+    for number, name in enumerate(("receipts", "releases"), 1):
+        sample.control(QUAKES, revision=number)
+        elsewhere = (ws / name).rename(tmp_path / name)
+        (ws / name).symlink_to(elsewhere)
+        before = tree(elsewhere)
+        said = kfm("run", QUAKES, "--json")
+        assert said.code == 6 and f"leads through a link: {name}" in said.json["runs"][0]["reason"]
+        assert tree(elsewhere) == before
+        (ws / name).unlink()
+        elsewhere.rename(ws / name)
+        assert kfm("run", QUAKES).code == 0 and kfm("verify", QUAKES).code == 0
