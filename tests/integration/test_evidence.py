@@ -300,3 +300,21 @@ def test_a_rebuilt_store_knows_noops_by_their_code_and_partition(
     after = noops()
     told = {r: (n.code, n.reason, n.names, n.partition) for r, n in before.items()}
     assert {r: (n.code, n.reason, n.names, n.partition) for r, n in after.items()} == told
+
+
+def test_a_rebuilt_store_knows_which_partition_a_look_was_at(kfm: Kfm, ws: Path) -> None:
+    (ws / "inbox").mkdir(exist_ok=True)
+    for part in ("east", "west"):
+        (ws / "inbox" / f"{part}.csv").write_text("id,value\n1,2\n")
+    (ws / "data" / "registry" / "halves.yml").write_text(
+        "dataset_id: halves\ntitle: Halves\nlicence: CC0-1.0\nsensitivity: public\n"
+        "policy_label: public\npartitions: [east, west]\nmerge: partition\nbusiness_key: [id]\n"
+        "source: {url: 'file:///inbox/{partition}.csv', format: csv}\n"
+    )
+    runs = [r for _ in range(2) for r in kfm("run", "halves", "--json").json["runs"]]
+    looks = {(r["run_id"], r["partition"], "unchanged") for r in runs if r["state"] == "NOOP"}
+    assert {partition for _, partition, _ in looks} == {"east", "west"}
+    assert kfm("reindex").code == 0
+    with open_world(open_workspace(ws)) as world:
+        found = world.store.read(lambda tx: tx.looks.noops("halves", 10))
+    assert {(n.run_id, n.partition, n.code) for n in found} == looks
