@@ -18,8 +18,8 @@ from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.samples.kansas import answer
 from kfm.samples.upstream import SampleUpstream
-from kfm.workspace.config import load_dataset, registered
-from tests.conftest import Said, for_recordings
+from kfm.workspace.config import load_dataset, load_workspace, registered
+from tests.conftest import Said, caller, for_recordings
 
 KANSAS = Path(__file__).parents[2] / "kansas"
 NAMES = registered(KANSAS)
@@ -266,15 +266,26 @@ def test_what_was_invented_never_carries_the_name_of_an_agency(
 
 
 def test_invented_and_real_data_never_share_a_workspace(
-    kansas: Path, call: Callable[..., Said], tmp_path: Path
+    kansas: Path, call: Callable[..., Said], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = call("run", "ks_counties", "--upstream", "live")
     assert refused.code == 2 and "kfm init DIR --kansas" in refused.err
     real = tmp_path / "real"
     assert main(["init", str(real), "--kansas"]) == 0
-    assert main(["-w", str(real), "run", "ks_counties", "--upstream", "sample"]) == 2
+    refused = caller(real, capsys)("run", "ks_counties", "--upstream", "sample")
+    assert refused.code == 2 and "kfm init DIR --kansas --sample" in refused.err
     assert main(["init", str(real), "--sample"]) == 2, "what is for real data stays so"
     assert "sample: true" not in (real / "kfm.yml").read_text()
+
+
+def test_the_shipped_workspace_names_no_folder_outside() -> None:
+    config = load_workspace(KANSAS)
+    assert isinstance(config.replay, bool), "where recordings lie, the environment says"
+    assert (config.store, config.zones) == (
+        "sqlite:///ledger/idempotency.sqlite",
+        "file:///data",
+    )
+    assert not config.credentials and ".." not in (KANSAS / "kfm.yml").read_text()
 
 
 def test_recordings_answer_only_where_the_workspace_allows_it(

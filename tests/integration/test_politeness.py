@@ -1,5 +1,6 @@
 """Upstream is treated well, told who asks, and hears our credentials; nobody else ever does."""
 
+import base64
 import datetime as dt
 import hashlib
 import json
@@ -151,8 +152,14 @@ def test_replay_answers_from_recordings_and_says_when_there_is_none(
     by: str, kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ws / "recorded"
+    ada = {
+        "type": "Feature",
+        "geometry": {"type": "Point", "coordinates": [-98, 38]},
+        "properties": {"id": 1, "name": "Ada"},
+    }
+    body = json.dumps({"type": "FeatureCollection", "features": [ada]}).encode()
     folder.mkdir()
-    (folder / "people.csv").write_bytes(CSV)
+    (folder / "people.csv").write_bytes(body)
     entry = {
         "method": "GET",
         "url": f"https://{HOST}/people.csv",
@@ -160,22 +167,34 @@ def test_replay_answers_from_recordings_and_says_when_there_is_none(
         "file": "people.csv",
         "content_type": "text/csv",
     }
-    entry |= {"size": len(CSV), "sha256": hashlib.sha256(CSV).hexdigest()}
+    entry |= {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()}
     (folder / "REPLAY.json").write_text(json.dumps({"entries": [entry]}))
     for_recordings(ws, "true" if by == "environment" else "recorded")
     if by == "environment":
         monkeypatch.setenv("KFM_REPLAY", str(folder))
     register(ws)
+    known = ws / "data" / "registry" / "people.yml"
+    known.write_text(known.read_text().replace("format: csv", "format: geojson"))
     register(ws, "places")
     assert kfm("run", "people", "--upstream", "replay").code == 0
     again = kfm("run", "people", "--upstream", "replay", "--json")
     assert (again.code, again.json["runs"][0]["state"]) == (0, "NOOP")
     listed = "sha256:" + hashlib.sha256((folder / "REPLAY.json").read_bytes()).hexdigest()
-    assert kfm("status", "people", "--json").json["datasets"][0]["origin"] == [f"replay:{listed}"]
+    shown = kfm("status", "people", "--json").json["datasets"][0]
+    origin = f"replay:{listed}"
+    assert shown["origin"] == [origin]
+    made = ws / "data" / "processed" / "people" / shown["version_id"]
+    dcat, stac, signed = (
+        json.loads((made / f"{name}.json").read_bytes()) for name in ("dcat", "stac", "attestation")
+    )
+    assert dcat["kfm:origin"] == stac["properties"]["kfm:origin"] == [origin]
+    built = json.loads(base64.b64decode(signed["payload"]))["predicate"]["buildDefinition"]
+    assert [d["annotations"] for d in built["resolvedDependencies"]] == [{"origin": origin}]
+    assert kfm("cite", "people", "--json").json["note"].endswith(f"origin {origin}")
     missing = kfm("run", "places", "--upstream", "replay")
     assert missing.code == 4
     assert f"https://{HOST}/places.csv" in (missing.err + missing.out).replace("\n  ", " ")
-    (folder / "people.csv").write_bytes(CSV + b"3,Cy\n")
+    (folder / "people.csv").write_bytes(body + b" ")
     assert kfm("run", "people", "--upstream", "replay").code == 6
 
 
