@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -437,24 +438,27 @@ def test_reindex_gives_back_the_same_answers(kfm: Kfm, ws: Path, sample: SampleU
     assert kfm("verify").code == 0
 
 
-@pytest.mark.parametrize("by", ["folder", "link to nowhere"])
 def test_what_stands_in_the_place_of_the_next_generation_is_named_and_ends_the_run(
-    ws: Path, by: str
+    kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
     """Asked of the command itself: what looked for a free number once looked for ever."""
-    place = ws / "data/catalog/channels" / QUAKES / "00000001.json"
-    place.parent.mkdir(parents=True)
-    place.mkdir() if by == "folder" else place.symlink_to("nowhere")
-    told = subprocess.run(
-        [sys.executable, "-m", "kfm", "-w", str(ws), "run", QUAKES, "--json"],
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    outcome = json.loads(told.stdout)["runs"][0]
-    assert (told.returncode, outcome["state"]) == (6, "FAILED"), outcome
-    assert f"catalog/channels/{QUAKES}/00000001.json is no file" in outcome["reason"]
-    assert "Move it away" in outcome["remedy"]
+    assert kfm("run", QUAKES).code == 0
+    sample.control(QUAKES, revision=1)
+    place = ws / "data/catalog/channels" / QUAKES / "00000002.json"
+    for put, away in ((place.mkdir, place.rmdir), (partial(place.symlink_to, "x"), place.unlink)):
+        put()
+        told = subprocess.run(
+            [sys.executable, "-m", "kfm", "-w", str(ws), "run", QUAKES, "--json"],
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        outcome = json.loads(told.stdout)["runs"][0]
+        assert (told.returncode, outcome["state"]) == (6, "FAILED"), outcome
+        assert f"catalog/channels/{QUAKES}/00000002.json is no file" in outcome["reason"]
+        assert "Move it away" in outcome["remedy"]
+        away()
+    assert kfm("run", QUAKES, "--json").json["runs"][0]["generation"] == 2
 
 
 def test_folders_beside_the_zones_are_not_followed_when_they_are_links(
