@@ -89,3 +89,21 @@ def test_a_run_that_ends_leaves_no_promote_job_behind(
 ) -> None:
     assert kfm("run", QUAKES).code == 0
     assert [(j["state"], j["outcome"]) for j in jobs(kfm)] == [("ended", "succeeded")]
+
+
+def test_proposing_twice_publishes_nothing(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    for _ in range(2):
+        kfm("propose", QUAKES)
+    assert kfm("worker", "run", "--until-idle").code == 0
+    assert not (ws / "data" / "catalog" / "channels" / QUAKES).exists()
+
+
+def test_who_switches_promoting_off_stops_every_way_to_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    kfm("switch", "off", "promote", "--reason", "being looked at")
+    assert kfm("run", QUAKES).code != 0
+    assert not (ws / "data" / "catalog" / "channels" / QUAKES).exists()
+    kfm("switch", "on", "promote")
+    assert kfm("worker", "run", "--until-idle").code == 0
+    assert kfm("status", "--json").json["datasets"][0]["state"] == "official"

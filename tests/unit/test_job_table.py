@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.services import schema_url, shared_server
 
@@ -543,7 +544,7 @@ def test_a_proposal_that_needs_nobody_has_a_promote_job_until_it_ends(store: Any
 def test_who_promotes_has_the_job_as_long_as_he_has_the_lease(store: Any, where: Any) -> None:
     row, other = proposed(store), open_at(where)
     lease = other.transaction(lambda tx: tx.leases.take("d", "me", 15))
-    other.transaction(lambda tx: tx.jobs.promoting(row))
+    other.transaction(lambda tx: tx.promotions.take(row))
     assert (promote_job(store).state, promote_job(store).owner) == ("running", None)
     assert not store.read(lambda tx: tx.queue.lost())
     other.transaction(lambda tx: tx.leases.release(lease))  # stopped on the way
@@ -556,16 +557,16 @@ def test_who_promotes_has_the_job_as_long_as_he_has_the_lease(store: Any, where:
 def test_a_promotion_is_given_up_only_while_no_generation_is_named(store: Any) -> None:
     row = proposed(store)
     for _ in range(5):
-        store.transaction(lambda tx: tx.jobs.promoting(row))
-        store.transaction(lambda tx: tx.jobs.promote_failed("d", "no rules"))
+        store.transaction(lambda tx: tx.promotions.take(row))
+        store.transaction(lambda tx: tx.promotions.failed_once_more("d", "no rules"))
         age(store, promote_job(store), 61)
     aside = promote_job(store)
     assert (aside.state, aside.outcome, aside.error) == ("ended", "dead", "no rules")
     # the next run of the dataset takes it up again, and names a generation
     row = store.transaction(lambda tx: tx.runs.move("r1", "PROPOSED", intent=1))
     for _ in range(20):
-        store.transaction(lambda tx: tx.jobs.promoting(row))
-        store.transaction(lambda tx: tx.jobs.promote_failed("d", "no disk"))
+        store.transaction(lambda tx: tx.promotions.take(row))
+        store.transaction(lambda tx: tx.promotions.failed_once_more("d", "no disk"))
         age(store, promote_job(store), 61)
     assert (promote_job(store).state, promote_job(store).attempts) == ("queued", 20)
 
@@ -574,9 +575,60 @@ def test_a_worker_puts_the_promote_jobs_that_an_older_kfm_did_not(store: Any) ->
     proposed(store)
     job_id = promote_job(store).job_id
     store.transaction(lambda tx: tx.jobs.cancel(job_id))
-    store.transaction(lambda tx: tx.runs.owe_promote_jobs())
+    store.transaction(lambda tx: tx.promotions.owe())
     assert promote_job(store).outcome == "cancelled", "what a person ended stays ended"
     store.transaction(lambda tx: tx.jobs.forget("9999"))
     assert promote_job(store) is None
-    store.transaction(lambda tx: tx.runs.owe_promote_jobs())
+    store.transaction(lambda tx: tx.promotions.owe())
     assert promote_job(store).state == "queued"
+
+
+def test_a_promote_job_does_not_end_while_a_proposal_waits(store: Any) -> None:
+    proposed(store)
+    later(store)
+    worker = join(store, "a")
+    (job,) = claim(store, worker)
+    proposed(store, "r2")  # while the first is promoted
+    store.transaction(lambda tx: tx.runs.move("r1", "PROPOSED", state="COMMITTED", promo=0))
+    store.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
+    assert promote_job(store).state == "queued"
+    store.transaction(lambda tx: tx.runs.move("r2", "PROPOSED", state="COMMITTED", promo=0))
+    assert promote_job(store).state == "ended"
+
+
+def test_whoever_says_so_a_named_generation_is_not_given_up(store: Any) -> None:
+    proposed(store)
+    store.transaction(lambda tx: tx.runs.move("r1", "PROPOSED", intent=1))
+    proposed(store, "r2")  # names none, and does not make the first one be given up
+    assert "never given up" in promote_job(store).tries
+    later(store)
+    worker = join(store, "a")
+    (job,) = claim(store, worker)
+    store.transaction(lambda tx: tx.queue.fail(worker, job, "no", retry=False, denied=True))
+    assert (promote_job(store).state, pause(promote_job(store)) > 2) == ("queued", True)
+
+
+def test_a_cancelled_promotion_stays_so_when_it_is_taken(store: Any) -> None:
+    row = proposed(store)
+    later(store)
+    (job,) = claim(store, join(store, "a"))
+    store.transaction(lambda tx: tx.jobs.cancel(job.job_id))
+    store.transaction(lambda tx: tx.promotions.take(row))
+    assert promote_job(store).cancel == 1
+
+
+def test_a_damaged_row_keeps_no_worker_from_its_work_and_no_other_run_from_its_end(
+    store: Any,
+) -> None:
+    bent = msgspec.structs.asdict(proposed(store)) | {"sum": "x"}
+    proposed(store, "r2")
+    store.transaction(lambda tx: tx.runs._do("run_put", **bent))
+    store.transaction(lambda tx: tx.promotions.owe())
+    store.transaction(lambda tx: tx.runs.move("r2", "PROPOSED", state="COMMITTED", promo=0))
+    assert promote_job(store).state == "queued"
+
+
+def later(store: Any) -> None:
+    """As if the time of grace had gone by."""
+    job = promote_job(store)
+    store.transaction(lambda tx: tx.jobs._save(job, not_before=0))

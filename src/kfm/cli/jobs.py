@@ -239,7 +239,7 @@ def _one(store: Store, workspace: Workspace, args: Namespace) -> int:
         ("pool", job.pool),
         ("asked for", job.put_at[:19]),
         ("times", str(job.generation)),
-        ("failed", f"{job.attempts} of {job.max_attempts}" if job.attempts else ""),
+        ("failed", job.tries if job.attempts else ""),
         ("why", job.reason),
         (
             "waits until",

@@ -5,7 +5,7 @@ that is written once.
 import importlib
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -33,6 +33,7 @@ from kfm.model.receipt import (
 )
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import check_switch
+from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
 
@@ -44,6 +45,7 @@ __all__ = [
     "NoParameters",
     "catalog_table",
     "job_type",
+    "published",
     "readable",
     "stack_of",
     "work",
@@ -198,6 +200,14 @@ def readable(ctx: JobContext, text: str) -> tuple[Opened, PolicyDecision]:
         f" {opened.allowed.decision_ids[0]}"
     )
     return opened, PolicyDecision(decision="allow", gate="policy", reason=told)
+
+
+def published(outcomes: Iterable[Outcome]) -> Iterator[ReceiptOutput]:
+    """The versions that runs made official, as a receipt names them."""
+    for o in outcomes:
+        if o.state == "COMMITTED" and o.version_id:
+            name = f"kfm://dataset/{o.dataset_id}@{o.version_id}"
+            yield ReceiptOutput(kind="dataset", id=name, checksum="", zone="Published")
 
 
 def work(kind: JobType, ctx: JobContext) -> JobResult:

@@ -5,15 +5,15 @@ follows from it.
 import msgspec
 
 from kfm.evidence.run_end import owed
-from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.jobs.base import JobContext, JobResult, JobType, published
 from kfm.jobs.drive import run_target
 from kfm.model.errors import Denied, Fenced
-from kfm.model.job import Request
+from kfm.model.job import INGEST, Request
 from kfm.model.paths import receipt_path
-from kfm.model.receipt import PolicyDecision, ReceiptOutput
+from kfm.model.receipt import PolicyDecision
 from kfm.model.schedule import trigger_of
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
+from kfm.world.outcome import Outcome, worst
 
 __all__ = ["JOB", "Parameters"]
 
@@ -82,23 +82,14 @@ def _ask(tx: Tx, ctx: JobContext, kinds: list[str]) -> None:
 
 
 def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
-    last = max(outcomes, key=lambda o: o.exit_code)
+    last = worst(outcomes)
     row = ctx.world.store.read(lambda tx: tx.runs.get(last.run_id)) if last.run_id else None
     denied = last.exit_code == 3
     return JobResult(
         status="failed" if last.exit_code not in (0, 7) else _STATUS.get(last.state, "failed"),  # type: ignore[arg-type]
         reason=last.reason,
         error=f"{last.reason} {last.remedy}".strip() if last.exit_code not in (0, 7) else "",
-        outputs=tuple(
-            ReceiptOutput(
-                kind="dataset",
-                id=f"kfm://dataset/{o.dataset_id}@{o.version_id}",
-                checksum="",
-                zone="Published",
-            )
-            for o in outcomes
-            if o.state == "COMMITTED" and o.version_id
-        ),
+        outputs=tuple(published(outcomes)),
         decisions=(
             tuple(
                 PolicyDecision(decision="deny", gate="gates", reason=r["code"])
@@ -114,7 +105,7 @@ def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
 
 
 JOB = JobType(
-    name="ingest.pull_source",
+    name=INGEST,
     purpose=(
         "Pull raw source data into Raw, make the version that follows from it, judge and publish it"
     ),

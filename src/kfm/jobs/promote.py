@@ -2,12 +2,12 @@
 left it to a worker.
 """
 
-from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
+from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, published
 from kfm.jobs.promotion import promote_run
-from kfm.model.errors import Fenced
-from kfm.model.receipt import PolicyDecision, ReceiptOutput
-from kfm.store.job_rows import PROMOTE
-from kfm.world.outcome import Outcome
+from kfm.model.errors import Fenced, KfmError
+from kfm.model.job import PROMOTE
+from kfm.model.receipt import PolicyDecision
+from kfm.world.outcome import Outcome, worst
 
 __all__ = ["JOB"]
 
@@ -18,34 +18,35 @@ def run(ctx: JobContext) -> JobResult:
     """Promote every proposal of the dataset that waits for nobody; the engine ends the job itself,
     in the transaction that ends the last of them.
     """
-    world, outcomes = ctx.world, list[Outcome]()
+    world, outcomes, refused = ctx.world, list[Outcome](), None
     for row in world.store.read(lambda tx: tx.runs.promotable(ctx.dataset_id)):
+        now = world.store.read(lambda tx: tx.runs.get(row.run_id))
+        if now is None or now.state != "PROPOSED":
+            continue  # superseded by the one before
         try:
-            outcomes.append(promote_run(world, row, WAIT_S))
-        except Fenced as error:  # another process is at it: look again in a while
-            return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+            outcomes.append(promote_run(world, now, WAIT_S))
+        except KfmError as error:
+            if not outcomes and isinstance(error, Fenced):  # another process is at it: later
+                return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+            if not outcomes:
+                raise
+            refused = error
+            break
     if not outcomes:
         return JobResult(status="skipped", reason="nothing waits to be promoted")
-    last = max(outcomes, key=lambda o: o.exit_code)
+    last = worst(outcomes)
+    code = refused.exit_code if refused is not None else last.exit_code
+    reason = refused.happened if refused is not None else last.reason or last.state
     return JobResult(
-        status="failed" if last.exit_code not in (0, 7) else "succeeded",
-        reason=last.reason or last.state,
-        error=last.reason if last.exit_code not in (0, 7) else "",
-        outputs=tuple(
-            ReceiptOutput(
-                kind="dataset",
-                id=f"kfm://dataset/{o.dataset_id}@{o.version_id}",
-                checksum="",
-                zone="Published",
-            )
-            for o in outcomes
-            if o.state == "COMMITTED" and o.version_id
-        ),
+        status="failed" if code not in (0, 7) else "succeeded",
+        reason=reason,
+        error=reason if code not in (0, 7) else "",
+        outputs=tuple(published(outcomes)),
         decisions=tuple(
             PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in last.reasons
         ),
-        retry=last.exit_code != 3,
-        exit_code=last.exit_code,
+        retry=code != 3,
+        exit_code=code,
     )
 
 

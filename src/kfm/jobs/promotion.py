@@ -7,9 +7,7 @@ from kfm.evidence.append_times import check_clock
 from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy
 from kfm.model.errors import Fenced, KfmError
-from kfm.model.job import INGEST
 from kfm.model.ledger import LedgerRow
-from kfm.run.claim import check_switch
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
@@ -49,7 +47,6 @@ def _check_clock(world: World, dataset_id: str) -> None:
 
 def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
     """Finish one proposal, whatever else waits; the outcome is what became of it."""
-    world.store.read(lambda tx: check_switch(tx, row.dataset_id, INGEST))
     _check_clock(world, row.dataset_id)
     from kfm.run.promote import promote
 

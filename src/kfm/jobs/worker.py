@@ -242,12 +242,9 @@ class Worker:
     def _join(self) -> None:
         """Take the lease; a name that is still in use is refused."""
         lease = f"worker/{self.name}"
-
-        def join(tx: Tx) -> Token | None:
-            tx.runs.owe_promote_jobs()
-            return tx.leases.take(lease, self.name, self._seconds)
-
-        self._held = self._store.transaction(join)
+        self._held = self._store.transaction(
+            lambda tx: tx.leases.take(lease, self.name, self._seconds)
+        )
         if self._held is None:
             raise Fenced(
                 f"A worker {self.name} is running.",
@@ -255,6 +252,7 @@ class Worker:
                 remedy="Pass another --name.",
             )
         self._heart.add(self._held)
+        self._store.transaction(lambda tx: tx.promotions.owe())
 
     def _leave(self, before: list[tuple[int, Any]]) -> None:
         """Stop what runs, give back what is ours, release the lease."""

@@ -12,7 +12,9 @@ from kfm.model.errors import UsageError
 from kfm.model.ids import DATASET_ID_PATTERN
 
 __all__ = [
+    "FOREVER",
     "INGEST",
+    "PROMOTE",
     "Envelope",
     "Input",
     "JobLine",
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 INGEST = "ingest.pull_source"  # the type of the jobs that bring a dataset up to date
+PROMOTE = "promote"  # of those that make official what was proposed
+FOREVER = 1_000_000  # tries of a job that nobody gives up
 URI = r"^(kfm://(dataset|version|capture|doc)/[A-Za-z0-9][A-Za-z0-9._@/-]*|https?://\S+|sha256:[0-9a-f]{64})$"
 DATASET_URI = f"kfm://dataset/(?P<id>{DATASET_ID_PATTERN})"
 

@@ -8,6 +8,7 @@ import msgspec
 
 from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
+from kfm.model.job import FOREVER
 
 __all__ = [
     "SAID_NO",
@@ -76,7 +77,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     version_digest: str | None = None
     content_id: str | None = None
     intent: int | None = None  # the generation its promote may create
-    promo: int = 0  # 1: a promote job is waiting
+    promo: int = 0  # 1: it needs nobody any more, and is to be promoted
     reason: str = ""
     ended_at: str | None = None
     rows_read: int = 0
@@ -161,6 +162,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: str | None = None
     wait_ms: int | None = None
     cancel: int = 0
+
+    @property
+    def tries(self) -> str:
+        """How many failed, and of how many."""
+        most = "never given up" if self.max_attempts >= FOREVER else f"of {self.max_attempts}"
+        return f"{self.attempts} {most}" if most.startswith("of") else f"{self.attempts} ({most})"
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

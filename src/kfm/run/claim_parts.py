@@ -161,7 +161,7 @@ def _nothing(tx: Tx, world: World, waiting: LedgerRow | None) -> Noop:
     if waiting is None:
         return Noop("nothing", "nothing is staged")
     names = f"proposal {tx.proposals.number(waiting.run_id)}"
-    if not approved(world, waiting):
+    if world.propose_only or not approved(world, waiting):
         return Noop("proposed", "already proposed, waits for a person", names, 7)
     tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
     return Noop("proposed", "already proposed", names)

@@ -199,6 +199,7 @@ def name_next(world: World, wal: Journal, judged: Judged) -> Answer:
                 page.move(tx, "PROPOSED", promo=0)
                 return Ended()
             row = page.move(tx, "PROPOSED", intent=head.generation + 1, promo=1)
+            tx.promotions.take(row)
             page.make("UPSERT", "version", "IN_PROGRESS", _named(row, page.held, judged))
             page.make(
                 "LINEAGE",

@@ -75,7 +75,7 @@ def is_noop(
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
         names, stays = f"proposal {tx.proposals.number(waiting.run_id)}", _run_ids([waiting])
-        if not approved(world, waiting):
+        if world.propose_only or not approved(world, waiting):
             why = "already proposed, waits for a person"
             return Noop("proposed", why, names, 7, stays=stays)
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)

@@ -15,12 +15,14 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.model.interrupts import finishing
+from kfm.model.job import PROMOTE
 from kfm.model.journal import Appending, Planned
 from kfm.model.ledger import LedgerRow, Token, head_key_of
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.verdict import denied
 from kfm.run.act import void
+from kfm.run.claim import check_switch
 from kfm.run.name import (
     AlreadyOurs,
     Ended,
@@ -96,11 +98,12 @@ def _take(
         row = next(iter(tx.runs.promotable(dataset_id)), None)
     if row is None:
         return None
+    check_switch(tx, dataset_id, PROMOTE)
     token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
     if token is None:
         return False
     if row.promo:
-        tx.jobs.promoting(row)
+        tx.promotions.take(row)
     return token, row
 
 
@@ -150,7 +153,7 @@ class _Promote:
         def give(tx: Tx) -> None:
             tx.leases.check(*self.tokens)
             if failed and self.tokens:
-                tx.jobs.promote_failed(self.channel.dataset_id, failed)
+                tx.promotions.failed_once_more(self.channel.dataset_id, failed)
             tx.leases.release(*self.tokens)
 
         with contextlib.suppress(KfmError):

@@ -20,7 +20,7 @@ from kfm.model.ledger import (
 from kfm.store.backfill import BackfillView
 from kfm.store.effects import EffectView, OutboxView
 from kfm.store.index import IndexView
-from kfm.store.jobs import JobView
+from kfm.store.jobs import JobView, PromotionView
 from kfm.store.journals import JournalView
 from kfm.store.leases import LeaseView
 from kfm.store.looks import LookView
@@ -66,6 +66,7 @@ class Tx:
         self.outbox = OutboxView(home, db)
         self.jobs = JobView(home, db)
         self.queue = QueueView(home, db)
+        self.promotions = PromotionView(home, db)
         self.pools = PoolView(home, db)
         self.switches = SwitchView(home, db)
         self.effects = EffectView(home, db)

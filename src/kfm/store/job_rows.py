@@ -7,7 +7,7 @@ import datetime as dt
 import msgspec
 
 from kfm.model.clock import rfc3339
-from kfm.model.job import backoff_ms
+from kfm.model.job import PROMOTE, backoff_ms
 from kfm.model.ledger import JobRow
 from kfm.store.leases import LeaseView
 from kfm.store.view import SQL, Row, View
@@ -35,6 +35,7 @@ SQL[
     "job_ready"
 ] = f"""select {_COLUMNS}, :now_ms as now_ms from job where state = 'queued' and pool = :pool
   and (not_before <= :now_ms or (attempts > 0 and outcome <> 'deferred' and not_before > :now_ms + {_LONGEST_MS})
+    or (job_type = 'promote' and attempts = 0 and not_before > :now_ms + {_LONGEST_MS})
     or (outcome = 'deferred' and not_before > :now_ms + {_DEFERRED_MS})) and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
   order by priority desc, vtime, rowid limit :limit /*for update*/ /*skip locked*/"""
 SQL[
@@ -42,9 +43,6 @@ SQL[
 ] = f"""select {_COLUMNS} from job where (cast(:state as text) is null or state = :state)
   and (cast(:dataset_id as text) is null or dataset_id = :dataset_id) and (cast(:job_type as text) is null or job_type = :job_type)
   and (cast(:outcome as text) is null or outcome = :outcome) order by put_ms desc, rowid desc limit :limit"""
-
-
-PROMOTE = "promote"
 
 
 class JobRows(View):

@@ -7,17 +7,15 @@ import msgspec
 from kfm.model import ids
 from kfm.model.canonical import Json
 from kfm.model.errors import UsageError
-from kfm.model.job import Envelope, Input, Request, Trace, check_inputs
+from kfm.model.job import FOREVER, INGEST, PROMOTE, Envelope, Input, Request, Trace, check_inputs
 from kfm.model.ledger import JobRow, LedgerRow
-from kfm.store.job_rows import PROMOTE, JobRows, must_be_job
+from kfm.store.job_rows import JobRows, must_be_job
 
-__all__ = ["INGEST", "Depth", "JobView", "envelope_of"]
+__all__ = ["Depth", "JobView", "PromotionView", "envelope_of"]
 
-INGEST = "ingest.pull_source"
+_TRIES = 5
 _GRACE_MS = 2_000  # who proposed a version goes on by himself; a worker comes if he does not
-_FOREVER = (
-    1_000_000  # a generation that is named may be written by a frozen process: never put aside
-)
+_PAUSE_MS = 60_000
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,45 +232,6 @@ class JobView(JobRows):
             job = self.put(dataset_id, partition, win)
         self._fail(job, error, until_ms=until_ms)
 
-    # ---- promote: one job for all proposals of a dataset -------------------------------------
-    def _promote_job(self, dataset_id: str) -> JobRow | None:
-        self._alone(dataset_id)
-        return self.of(_job_id(Request(job_type=PROMOTE, dataset_id=dataset_id)))
-
-    def promotes(self, row: LedgerRow) -> None:
-        """A proposal needs nobody any more: somebody is to promote it, and once it has named a
-        generation nobody gives up.
-        """
-        job, most = self._promote_job(row.dataset_id), 5 if row.intent is None else _FOREVER
-        if job is None or job.state == "ended":
-            request = Request(
-                job_type=PROMOTE,
-                dataset_id=row.dataset_id,
-                max_attempts=most,
-                not_before=self._store.now_ms() + _GRACE_MS,
-            )
-            self._keep(self._new(_job_id(request), request, job))
-            self.wake()
-        elif job.max_attempts != most:
-            self._save(job, max_attempts=most)
-
-    def promoting(self, row: LedgerRow) -> None:
-        """Somebody is at it, under the lease of the dataset."""
-        self.promotes(row)
-        job = self._promote_job(row.dataset_id)
-        assert job is not None
-        self.start(job)
-
-    def promoted(self, dataset_id: str) -> None:
-        """No proposal of the dataset is left to promote."""
-        self._ack(self._promote_job(dataset_id))
-
-    def promote_failed(self, dataset_id: str, error: str) -> None:
-        """Again after a pause; put aside for a person after too many failures."""
-        job = self._promote_job(dataset_id)
-        if job is not None and job.state != "ended":
-            self._fail(job, error)
-
     def waiting(self, dataset_id: str) -> list[JobRow]:
         return [must_be_job(r) for r in self._all("job_waiting", dataset_id=dataset_id)]
 
@@ -364,3 +323,54 @@ class JobView(JobRows):
 
     def tallies(self) -> list[tuple[str, str, int]]:
         return [(r["job_type"], r["name"], r["value"]) for r in self._all("tally_all")]
+
+
+class PromotionView(JobView):
+    """The promote job of a dataset: there as long as one of its proposals needs nobody any more."""
+
+    def _job(self, dataset_id: str) -> JobRow | None:
+        self._alone(dataset_id)
+        return self.of(_job_id(Request(job_type=PROMOTE, dataset_id=dataset_id)))
+
+    def follow(self, dataset_id: str, run_id: str = "", *, anew: bool = False) -> None:
+        """Bring the job in line with the proposals. One that was given up or ended by a person
+        comes back with what is due `anew`, and always once a generation is named: a frozen
+        process may still write that.
+        """
+        found = self._one("promotions_due", dataset_id=dataset_id)
+        due, named = (int(found[word] or 0) for word in ("due", "named")) if found else (0, 0)
+        job, most = self._job(dataset_id), FOREVER if named else _TRIES
+        if not due:
+            self._ack(job)
+        elif job is None or job.state == "ended":
+            well = job is None or job.outcome in ("", "succeeded", "skipped")
+            if anew or named or well:
+                request = Request(
+                    job_type=PROMOTE,
+                    dataset_id=dataset_id,
+                    max_attempts=most,
+                    not_before=self._store.now_ms() + (_GRACE_MS if anew or well else _PAUSE_MS),
+                    trace=Trace(parent_run_id=run_id or None),
+                )
+                self._keep(self._new(_job_id(request), request, job))
+                self.wake()
+        elif job.max_attempts != most:
+            self._save(job, max_attempts=most)
+
+    def take(self, row: LedgerRow) -> None:
+        """Somebody is at it, under the lease of the dataset."""
+        self.follow(row.dataset_id, row.run_id, anew=True)
+        job = self._job(row.dataset_id)
+        if job is not None:
+            self.start(job)
+
+    def failed_once_more(self, dataset_id: str, error: str) -> None:
+        """Again after a pause; put aside for a person after too many failures."""
+        job = self._job(dataset_id)
+        if job is not None and job.state != "ended":
+            self._fail(job, error)
+
+    def owe(self) -> None:
+        """Proposals that are due and have no job, of an older kfm or a store made anew, get one."""
+        for row in self._all("promotions_owed"):
+            self.follow(row["dataset_id"])

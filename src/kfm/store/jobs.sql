@@ -1,5 +1,5 @@
 -- name: job_start
-update job set state = 'running', outcome = '', cancel = 0, not_before = case when outcome = 'deferred' then 0 else not_before end
+update job set state = 'running', outcome = '', cancel = case when owner is null then 0 else cancel end, not_before = case when outcome = 'deferred' then 0 else not_before end
 where job_id = :job_id
 -- name: job_take
 update job set state = :state, owner = :owner, token = :token, started_at = :started_at, outcome = :outcome, wait_ms = cast(given.wait_ms as bigint)
@@ -102,6 +102,7 @@ insert into tally (job_type, name, value) values (:job_type, :name, :value)
 on conflict (job_type, name) do update set value = tally.value + excluded.value
 -- name: tally_all
 select job_type, name, value from tally order by job_type, name
--- name: run_jobless
-select * from ledger where state = 'PROPOSED' and promo = 1
-  and not exists (select 1 from job where job_type = 'promote' and job.dataset_id = ledger.dataset_id) order by run_id
+-- name: promotions_due
+select count(*) as due, count(intent) as named from ledger where dataset_id = :dataset_id and state = 'PROPOSED' and promo = 1
+-- name: promotions_owed
+select distinct dataset_id from ledger where state = 'PROPOSED' and promo = 1 order by dataset_id

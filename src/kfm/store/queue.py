@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kfm.model.job import PROMOTE
 from kfm.model.ledger import JobRow, Token
 from kfm.store.job_rows import JobRows, job_row, kept_error, must_be_job
+from kfm.store.jobs import PromotionView
 from kfm.store.leases import LeaseView
 from kfm.store.switches import SwitchView
 
@@ -90,17 +92,22 @@ class QueueView(JobRows):
 
     def finish(self, worker: Token, job: JobRow, outcome: str, error: str = "") -> bool:
         """The job has ended. False: it is no longer this worker's, and nothing was written."""
-        return bool(
-            self._do(
-                "job_finish",
-                job_id=job.job_id,
-                owner=worker.lease,
-                token=worker.number,
-                outcome=outcome,
-                error=kept_error(error),
-                now=self._now(),
-            )
+        ended = self._do(
+            "job_finish",
+            job_id=job.job_id,
+            owner=worker.lease,
+            token=worker.number,
+            outcome=outcome,
+            error=kept_error(error),
+            now=self._now(),
         )
+        self._follow(job)
+        return bool(ended)
+
+    def _follow(self, job: JobRow) -> None:
+        """A promote job ends when nothing is left to promote, not when somebody says so."""
+        if job.job_type == PROMOTE:
+            PromotionView(self._store, self._db).follow(job.dataset_id)
 
     def note(self, job: JobRow, outcome: str, error: str) -> bool:
         """Say how a job went that has ended already. False: it has not."""
@@ -141,6 +148,7 @@ class QueueView(JobRows):
         )
         if held is not None:
             self._fail(held, error, retry=retry and not denied, denied=denied, until_ms=until_ms)
+            self._follow(job)
         return held is not None
 
     def release(self, worker: Token, jobs: Iterable[JobRow], later_ms: int = 0) -> None:

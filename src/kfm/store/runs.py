@@ -7,7 +7,7 @@ from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
 from kfm.model.errors import Fenced, IntegrityError
 from kfm.model.ledger import LedgerRow
-from kfm.store.jobs import JobView
+from kfm.store.jobs import PromotionView
 from kfm.store.view import SQL, Row, View, insert_sql
 
 __all__ = ["RunView", "ledger_row", "ledger_sum"]
@@ -78,13 +78,6 @@ class RunView(View):
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
         return [ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
 
-    def owe_promote_jobs(self) -> None:
-        """Proposals to be promoted that have no job, of an older kfm or a store made anew, get
-        one.
-        """
-        for raw in self._all("run_jobless"):
-            JobView(self._store, self._db).promotes(ledger_row(raw))
-
     def maker_of(self, dataset_id: str, version_id: str) -> LedgerRow | None:
         """The newest run that made a version official."""
         row = self._one("run_maker_of", dataset_id=dataset_id, version_id=version_id)
@@ -153,16 +146,11 @@ class RunView(View):
         new = msgspec.structs.replace(old, **changes)
         values = msgspec.structs.asdict(new)
         self._do("run_put", **values, sum=ledger_sum(values))
-        self._promote_job(old, new)
-        return new
-
-    def _promote_job(self, old: LedgerRow, new: LedgerRow) -> None:
-        """The promote job of a dataset is put and ended with the rows that want one."""
         before, after = _is_due(old), _is_due(new)
-        if after and (not before or old.intent != new.intent):
-            JobView(self._store, self._db).promotes(new)
-        elif before and not after and not self.promotable(new.dataset_id):
-            JobView(self._store, self._db).promoted(new.dataset_id)
+        if before != after or (after and old.intent != new.intent):
+            jobs = PromotionView(self._store, self._db)
+            jobs.follow(new.dataset_id, run_id, anew=after and not before)
+        return new
 
     def _held(self, run_id: str) -> LedgerRow | None:
         """The row, which nobody else changes until this transaction ends."""

@@ -13,6 +13,7 @@ from kfm.evidence.status import DatasetStatus
 from kfm.evidence.version_records import read_facts
 from kfm.model.errors import KfmError
 from kfm.model.freshness import delta_minutes
+from kfm.model.job import INGEST
 from kfm.model.ledger import Generation, JobRow
 from kfm.store.base import Tx
 from kfm.upkeep.pools import Pool, pool_rows
@@ -21,7 +22,6 @@ from kfm.world.world import World
 __all__ = ["Attention", "attention", "freshness"]
 
 STUCK_S = 60.0
-INGEST = "ingest.pull_source"  # what became of it stands with its dataset
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ def _dataset(row: DatasetStatus) -> Attention | None:
 
 
 def _failing(job: JobRow, now_ms: int, alive: bool) -> Attention:
-    tries = f"{job.attempts} of {job.max_attempts} tries failed"
+    tries = f"{job.tries} tries failed"
     if job.not_before > now_ms:
         moment, today = (
             dt.datetime.fromtimestamp(ms / 1000, dt.UTC) for ms in (job.not_before, now_ms)

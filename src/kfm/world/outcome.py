@@ -1,11 +1,11 @@
 """How a piece of work ended."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 import msgspec
 
-__all__ = ["Numbers", "Outcome", "Told", "table_rows"]
+__all__ = ["Numbers", "Outcome", "Told", "table_rows", "worst"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,3 +62,8 @@ def table_rows(rows: Mapping[str, int], partition: str) -> int:
     that.
     """
     return rows.get(f"{partition}.parquet", 0) if partition else sum(rows.values())
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """What is told of several: a failure before a wait for a person, that before success."""
+    return max(outcomes, key=lambda o: (o.exit_code not in (0, 7), o.exit_code))
