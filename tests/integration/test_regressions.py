@@ -140,6 +140,30 @@ def test_a_damaged_candidate_starts_over(
     assert kfm("verify").code == 0
 
 
+def test_damage_of_the_official_version_does_not_close_the_candidate_after_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
+    state(kfm)
+    sample.control(QUAKES, revision=1)
+    with stopped_at(ws, "promote: dataset lease"):
+        pass
+    (facts,) = (ws / "data/processed" / QUAKES).glob("*/version.json")
+    before = facts.read_bytes()
+    facts.chmod(0o644)
+    facts.write_bytes(b"{}")
+    with open_world(open_workspace(ws)) as world:
+        (waits,) = world.store.read(lambda tx: tx.runs.promotable(QUAKES))
+    said = kfm("resume")
+    assert said.code == 6 and "lists what is damaged" in said.err
+    facts.write_bytes(before)
+    assert kfm("resume").code == 0
+    with open_world(open_workspace(ws)) as world:
+        row = world.store.read(lambda tx: tx.runs.get(waits.run_id))
+    assert row is not None and row.state == "COMMITTED"
+    assert kfm("verify").code == 0
+
+
 def test_resume_does_not_publish_a_capture_that_was_overtaken(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

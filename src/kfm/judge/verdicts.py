@@ -8,7 +8,7 @@ from kfm.judge.candidate import attested, catalog_reasons, described_candidate, 
 from kfm.judge.release import digest_of
 from kfm.keys.approvals import terms_of, told_loosened
 from kfm.model.candidate import Candidate
-from kfm.model.errors import IntegrityError
+from kfm.model.errors import RunDamaged
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import proposal_path, prov_path
 from kfm.model.verdict import Reason, Verdict
@@ -32,13 +32,13 @@ def judge_candidate(
     asked: list[Decision] | None = None,
 ) -> list[Verdict]:
     """Every verdict on current policy and labels; what the policy decided is added to `asked`.
-    Damaged bytes are no denial to be remembered: they raise `IntegrityError`.
+    Damaged bytes are no denial to be remembered: they raise `RunDamaged`.
     """
     found: dict[str, str | None] = {}
     for path, artifact in candidate.artifacts.items():
         found[path] = digest_of(world.data, artifact)
         if found[path] != artifact["digest"]:
-            raise IntegrityError(
+            raise RunDamaged(
                 f"{artifact['from']} is {'damaged' if found[path] is not None else 'missing'}.",
                 expected=artifact["digest"],
                 remedy=(

@@ -11,6 +11,7 @@ KfmError                    1  failed
 ├── UpstreamUnavailable     4  transport gave up (429, 503, truncated, time-out); retryable
 ├── Fenced                  5  the lease belongs to another run now; retryable
 ├── IntegrityError          6  damaged bytes, digest or signature
+│   └── RunDamaged          6  of what a run relies on: it is closed, and made again
 └── Waiting                 7  proposed, waits for a person
 """
 
@@ -25,6 +26,7 @@ __all__ = [
     "KfmError",
     "MissingExtra",
     "Quarantined",
+    "RunDamaged",
     "StepFailed",
     "StoreUnavailable",
     "UpstreamUnavailable",
@@ -97,6 +99,14 @@ class IntegrityError(KfmError):
     """Bytes, a digest or a signature are damaged."""
 
     exit_code = 6
+
+
+class RunDamaged(IntegrityError):
+    """What a run proposed, or its evidence, is damaged: that run cannot become official. Damage
+    elsewhere is mended, and the run goes on.
+    """
+
+    code: ClassVar[str] = IntegrityError.__name__  # as journals call it
 
 
 class Waiting(KfmError):

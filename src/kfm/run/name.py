@@ -14,7 +14,7 @@ from kfm.judge.verdicts import judge_candidate
 from kfm.model import canonical, ids
 from kfm.model.candidate import Candidate
 from kfm.model.clock import rfc3339
-from kfm.model.errors import IntegrityError, KfmError
+from kfm.model.errors import IntegrityError, KfmError, RunDamaged
 from kfm.model.journal import LineageMeant, VersionNamed
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.paths import proposal_path, run_path
@@ -88,14 +88,17 @@ class Judged:
 def judge_again(world: World, wal: Journal, log: RunLog) -> Judged:
     """On current policy and labels, and on the bytes as they are now."""
     row = wal.run
-    missing = check_files(world, row, wal)
+    try:
+        missing = check_files(world, row, wal)
+    except IntegrityError as error:
+        raise RunDamaged(error.happened, expected=error.expected, remedy=error.remedy) from error
     if missing:
         return Judged([Verdict(gate="integrity", reasons=tuple(missing))])
     path = proposal_path(row.dataset_id, row.run_id, "candidate.json")
     try:
         candidate = msgspec.convert(canonical.loads(world.kept(path)), Candidate)
     except (OSError, KfmError, msgspec.ValidationError) as error:
-        raise IntegrityError(
+        raise RunDamaged(
             f"{path} is damaged or missing.",
             expected="what was proposed",
             remedy="Run the dataset again.",
@@ -104,7 +107,7 @@ def judge_again(world: World, wal: Journal, log: RunLog) -> Judged:
         candidate.digests, candidate.transform_hash, candidate.updater_version
     )
     if full != row.version_digest:
-        raise IntegrityError(
+        raise RunDamaged(
             f"The candidate of run {row.run_id} was changed after it was proposed.",
             expected=str(row.version_digest),
             remedy="Run the dataset again with --force.",

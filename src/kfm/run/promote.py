@@ -13,7 +13,7 @@ from kfm.evidence.run_end import end_parts, follow_up
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
+from kfm.model.errors import Fenced, KfmError, RunDamaged, StepFailed
 from kfm.model.interrupts import finishing
 from kfm.model.job import PROMOTE
 from kfm.model.journal import Appending, Planned
@@ -164,7 +164,7 @@ class _Promote:
         self.world.require_key(self.row.dataset_id)
         try:
             judged = judge_again(self.world, self.wal, self.log)
-        except IntegrityError as error:
+        except RunDamaged as error:  # damage elsewhere is no reason to close the run
             yield from self._abandon(error)
             return tell(self.world, self.wal, self.log, damaged=error)
         yield Reached.JUDGED_AGAIN
@@ -209,7 +209,7 @@ class _Promote:
         yield Reached.SUPERSEDED
         return tell(self.world, self.wal, self.log)
 
-    def _abandon(self, error: IntegrityError) -> Generator[Reached, None, None]:
+    def _abandon(self, error: RunDamaged) -> Generator[Reached, None, None]:
         """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A
         number it had named is taken first.
         """
