@@ -5,14 +5,16 @@ import os
 import re
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kfm.cli import runjob
 from kfm.cli.worker import _limits
 from kfm.jobs.job_log import JobLog
-from kfm.jobs.worker import Worker
+from kfm.jobs.worker import Ended, Worker
 from kfm.model.clock import SystemClock
 from kfm.model.job import Request
 from kfm.store.sqlite import SqliteStore
@@ -377,9 +379,25 @@ def test_what_run_job_cannot_work_now_is_left_to_the_workers(workers: Workers) -
         "kfm://dataset/ks_earthquakes",
         "--upstream",
         "sample",
+        "--json",
     )
     assert said.returncode == 5, said.stderr
+    (told,) = json.loads(said.stdout)["jobs"]
+    assert (told["status"], told["receipt"]) == ("later", None)
     assert (workers.job(job_id).state, workers.job(job_id).owner) == ("queued", None)
+
+
+def test_a_receipt_whose_job_is_given_back_untried_is_told_so_and_not_compared(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = workers.job(workers.put("first"))
+    assert workers.kfm("worker", "run-job", "test.nap", "--set", "mark=first").returncode == 0
+    receipt = next((workers.ws / "receipts" / "test.nap").rglob("*.json"))
+    later = Ended(status="later", reason="another run is at it", exit_code=5)
+    monkeypatch.setattr(runjob, "_worked", lambda *a, **k: [(job, later)])
+    args = Namespace(receipt=receipt, upstream=None, json=False)
+    assert runjob.run_job(open_workspace(workers.ws), args) == 5
+    assert "another run is at it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from tests.unit.test_rooms import SRC, imports
 
-from kfm.jobs import JOB_MODULES
+from kfm.jobs import JOB_MODULES, place_of
+from kfm.jobs.base import job_type
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.model.backfill import grid_of, plan_from
+from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.secrets import scan
 
@@ -159,3 +161,22 @@ def test_the_example_of_a_backfill_means_what_it_always_meant(tmp_path: Path) ->
         1431,
         "1998-08-01T00:00:00Z/1998-08-08T00:00:00Z",
     )
+
+
+# ---- types of other packages ---------------------------------------------------------------------
+def test_a_job_type_is_offered_by_one_package_under_the_name_it_calls_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kfm_odd.py").write_text("from kfm.jobs.notify import JOB\nOURS = JOB\n")
+    for package, points in {"a": "t.two = x\nt.odd = kfm_odd:OURS", "b": "t.two = y"}.items():
+        info = tmp_path / f"{package}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[kfm.jobs]\n{points}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"t.two is offered by a 1 and by b 1"):
+        job_type("t.two")
+    assert place_of("t.odd") == ("kfm_odd", "OURS")
+    with pytest.raises(UsageError, match=r"t.odd is offered by kfm_odd, which calls it notify"):
+        job_type("t.odd")
+    assert place_of("t.none") is None

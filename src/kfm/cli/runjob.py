@@ -133,11 +133,8 @@ def _take(store: Store, token: Token, request: Request) -> JobRow:
 def _one(
     store: Store, token: Token, workspace: Workspace, job: JobRow, upstream: str | None
 ) -> Ended:
-    run_id, began, log = (
-        str(ids.new_run_id()),
-        time.monotonic(),
-        JobLog(workspace.path / "ledger" / "logs", SystemClock()),
-    )
+    run_id, began = str(ids.new_run_id()), time.monotonic()
+    log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
     log.tell(job, run_id, "started", Told(wait_ms=job.wait_ms or 0))
     ended: Ended = run_here(workspace, job, run_id, upstream)
     log.tell(job, run_id, ended.word, ended.told(int((time.monotonic() - began) * 1000)))
@@ -225,7 +222,7 @@ def _again(workspace: Workspace, args: Namespace) -> int:
         requested_by="system",
     )
     job, ended = _worked(workspace, request, args.upstream, follow=False)[0]
-    if ended.status == "failed":
+    if ended.status == "failed" or not ended.receipt:  # given back untried: nothing to compare
         return _tell(workspace, [(job, ended)], args)
     made = msgspec.json.decode((workspace.path / ended.receipt).read_bytes(), type=Receipt)
     return _compared(told, made, args.receipt, args.json)

@@ -19,7 +19,7 @@ from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
 from kfm.cli.runjob import run_job
 from kfm.cli.terminal import say, show, sign
-from kfm.jobs import module_of
+from kfm.jobs import place_of
 from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
 from kfm.jobs.job_log import JobLog, Told, metrics
 from kfm.jobs.worker import Limits, Worker
@@ -183,7 +183,7 @@ def make_worker(
 
 
 def _limits(workspace: Workspace, job: JobRow) -> Limits:
-    if module_of(job.job_type) is None:
+    if place_of(job.job_type) is None:
         return Limits()  # its process refuses it by name
     kind = job_type(job.job_type)
     entry = (
@@ -202,7 +202,7 @@ def _limits(workspace: Workspace, job: JobRow) -> Limits:
 
 def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:
     """A process that could not write its receipt gets one that says so."""
-    if module_of(job.job_type) is None:
+    if place_of(job.job_type) is None:
         return
     with open_world(workspace) as world:
         ctx = context_of(workspace, world, job, run_id, NoParameters(), "live")

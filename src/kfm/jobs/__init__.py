@@ -1,6 +1,8 @@
 """The job catalog: one module per type of job, loaded when one of that type is worked."""
 
-__all__ = ["JOB_MODULES", "LIGHT_POOL", "module_of"]
+from kfm.model.errors import UsageError
+
+__all__ = ["JOB_MODULES", "LIGHT_POOL", "place_of"]
 
 # jobs of this pool run inside the worker, many to a transaction; every other job gets a process of
 # its own
@@ -19,12 +21,20 @@ JOB_MODULES = {  # type -> the module that defines it
 }
 
 
-def module_of(job_type: str) -> str | None:
-    """The module of a type: one of ours, or what an installed package offers under the entry point
-    group `kfm.jobs`.
+def place_of(job_type: str) -> tuple[str, str] | None:
+    """The module of a type and its name there: one of ours, or what an installed package offers
+    under the entry point group `kfm.jobs`.
     """
     if job_type in JOB_MODULES:
-        return JOB_MODULES[job_type]
+        return JOB_MODULES[job_type], "JOB"
     from importlib.metadata import entry_points
 
-    return next((point.module for point in entry_points(group="kfm.jobs", name=job_type)), None)
+    points = tuple(entry_points(group="kfm.jobs", name=job_type))
+    if len({p.value for p in points}) > 1:
+        packages = sorted(f"{p.dist.name} {p.dist.version}" if p.dist else p.value for p in points)
+        raise UsageError(
+            f"The job type {job_type} is offered by {' and by '.join(packages)}.",
+            expected="one package for a type",
+            remedy="Uninstall all but one.",
+        )
+    return (points[0].module, points[0].attr or "JOB") if points else None

@@ -6,7 +6,7 @@ from kfm.jobs.backfill_assembly import assemble
 from kfm.jobs.backfill_batch import Batch, work_batch
 from kfm.jobs.backfill_spans import JOB_TYPE
 from kfm.jobs.backfill_told import audit_path
-from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType
 from kfm.model.backfill import BackfillRow
 from kfm.model.errors import Fenced, UsageError
 from kfm.model.ledger import LedgerRow
@@ -42,7 +42,7 @@ def run(ctx: JobContext) -> JobResult:
             batch = work_batch(ctx.world, asked.backfill_id, ctx.targets, asked.first, asked.count)
         return _worked(ctx, batch)
     except Fenced as error:  # another run is at it: look again in a while
-        return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+        return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt=NO_RECEIPT)
 
 
 def _worked(ctx: JobContext, batch: Batch) -> JobResult:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.evidence.receipts import _tool_versions, pretty
-from kfm.jobs import JOB_MODULES, module_of
+from kfm.jobs import JOB_MODULES, place_of
 from kfm.judge.boundary import Opened, data_of
 from kfm.model import ids
 from kfm.model.clock import rfc3339
@@ -39,6 +39,7 @@ from kfm.world.world import World
 
 __all__ = [
     "JOB_MODULES",
+    "NO_RECEIPT",
     "JobContext",
     "JobResult",
     "JobType",
@@ -51,6 +52,7 @@ __all__ = [
     "work",
 ]
 
+NO_RECEIPT = "-"  # of a job that was given back untried: there is nothing to tell of it
 _MOST = 8000  # characters of an error
 _CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
 # a URL has a word or a colon before every slash
@@ -166,14 +168,20 @@ class JobType:
 
 def job_type(name: str) -> JobType:
     """A registered type; any other is refused by name."""
-    module = module_of(name)
-    if module is None:
+    place = place_of(name)
+    if place is None:
         raise UsageError(
             f"There is no job type {name!r}.",
             expected=", ".join(JOB_MODULES),
             remedy="`kfm jobs types` explains each.",
         )
-    found: JobType = importlib.import_module(module).JOB
+    found: JobType = getattr(importlib.import_module(place[0]), place[1])
+    if found.name != name:
+        raise UsageError(
+            f"The job type {name} is offered by {place[0]}, which calls it {found.name}.",
+            expected="one name for a type: the catalog, the switches and the receipts go by it",
+            remedy="Ask who made the package.",
+        )
     return found
 
 
@@ -222,7 +230,9 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         if isinstance(error, Denied) and ctx.world.store.read(
             lambda tx: tx.switches.is_off(ctx.job)
         ):  # after it was taken: given back untried
-            return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+            return JobResult(
+                status="skipped", reason=error.happened, exit_code=5, receipt=NO_RECEIPT
+            )
         result = _failed(error)
     except Exception as error:  # of job code: whatever it is, the receipt tells it
         odd = StepFailed(

@@ -5,7 +5,7 @@ follows from it.
 import msgspec
 
 from kfm.evidence.run_end import owed
-from kfm.jobs.base import JobContext, JobResult, JobType, published
+from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType, published
 from kfm.jobs.drive import run_target
 from kfm.model.errors import Denied, Fenced
 from kfm.model.job import INGEST, Request
@@ -65,7 +65,9 @@ def run(ctx: JobContext) -> JobResult:
                 )
             )
         except Fenced as error:  # another run is at it: look again in a while
-            return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+            return JobResult(
+                status="skipped", reason=error.happened, exit_code=5, receipt=NO_RECEIPT
+            )
     kinds = owed(ctx.world, ctx.dataset_id) if max(o.exit_code for o in outcomes) == 0 else []
     if kinds:  # of a version that came while no worker ran, nothing was made yet
         ctx.world.store.transaction(lambda tx: _ask(tx, ctx, kinds))

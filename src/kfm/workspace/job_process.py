@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.jobs.base import JobContext, JobResult, job_type, parameters_of, work
+from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, job_type, parameters_of, work
 from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Ended
 from kfm.model.errors import Denied, KfmError
@@ -124,7 +124,7 @@ def perform(order: Order) -> Ended:
         zone_in=kind.zone_in,
         zone_out=kind.zone_out,
         policy_label=(entry.policy_label or "") if entry is not None else "",
-        receipt=result.receipt,
+        receipt="" if result.receipt == NO_RECEIPT else result.receipt,
         exit_code=result.exit_code,
     )
 
