@@ -3,10 +3,6 @@ path.
 """
 
 import datetime as dt
-import importlib
-import re
-import sys
-import threading
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
@@ -62,7 +58,6 @@ __all__ = [
 
 T = TypeVar("T")
 _MOST = 1 << 20
-_COMPILE = re.compile
 _BLANKS = dict.fromkeys(map(ord, "\t\n\r"))
 
 
@@ -81,31 +76,7 @@ def parse(raw: bytes, name: str) -> object:
     return _yaml(raw, name)
 
 
-class _Later:
-    """A pattern that is compiled when it is first used."""
-
-    def __init__(self, pattern: str, flags: int = 0) -> None:
-        self._told = pattern, flags
-
-    def __getattr__(self, name: str) -> object:
-        value: object = getattr(_COMPILE(*self._told), name)
-        setattr(self, name, value)
-        return value
-
-
-def _load_yaml() -> None:
-    """Half of the time it takes is one pattern for text beyond ASCII, which few files need."""
-    if "yaml" in sys.modules or threading.active_count() > 1:
-        return
-    re.compile = _Later  # type: ignore[assignment]
-    try:
-        importlib.import_module("yaml")
-    finally:
-        re.compile = _COMPILE
-
-
 def _yaml(raw: bytes, name: str) -> object:
-    _load_yaml()
     import yaml
 
     class Strict(yaml.SafeLoader):  # the C loader composes out of our sight
