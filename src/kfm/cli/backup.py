@@ -216,11 +216,12 @@ def _dry_run(workspace: Workspace) -> Outcome | None:
         if entry is not None and entry.retired is None and not _withdrawn(held[name])
     }
     newest = {r.dataset_id: r for r in reversed(rows) if r.dataset_id in kept}
+    # not erased
     newest = {
         name: row
         for name, row in newest.items()
         if all(s.get("digest") for s in msgspec.json.decode(row.source_metadata))
-    }  # not erased
+    }
     if not newest:
         return None
     row = min(

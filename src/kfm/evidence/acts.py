@@ -44,9 +44,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
     at: str
     predicate: GenerationPredicate
-    inbox: dict[str, int] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # an erasure: files that people brought and it destroys, too; when each was written
+    # an erasure: files that people brought and it destroys, too; when each was written
+    inbox: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def erases(self) -> bool:

@@ -351,9 +351,10 @@ def _manifest(
         "version_id": row.version_id,
         "version_digest": row.version_digest,
         "base_generation": row.pinned,
+        # the only one its promote may create
         "generation": (
             row.pinned + 1 if row.pinned is not None and (judged is not None or failed) else None
-        ),  # the only one its promote may create
+        ),
         "artifacts": judged.artifacts if judged is not None else {},
         "output_keys": judged.output_keys if judged is not None else (),
         "verdicts": msgspec.to_builtins(judged.verdicts) if judged is not None else [],
@@ -524,9 +525,8 @@ def run_files(
     )
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
-        report["warnings"] = (
-            [NEW_COLUMNS] if judged is not None and judged.added else []
-        )  # a name may be a value too: which they are, the journal knows
+        # a name may be a value too: which they are, the journal knows
+        report["warnings"] = [NEW_COLUMNS] if judged is not None and judged.added else []
     files = {
         "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
         "validation_report.json": msgspec.convert(report, ValidationReport),

@@ -227,9 +227,10 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         ctx.world.store.read(lambda tx: check_switch(tx, ctx.job.dataset_id, kind.name))
         result = kind.run(ctx)
     except KfmError as error:
+        # after it was taken: given back untried
         if isinstance(error, Denied) and ctx.world.store.read(
             lambda tx: tx.switches.is_off(ctx.job)
-        ):  # after it was taken: given back untried
+        ):
             return JobResult(
                 status="skipped", reason=error.happened, exit_code=5, receipt=NO_RECEIPT
             )

@@ -6,13 +6,14 @@ __all__ = ["CHANGE", "FEW", "Measured", "told"]
 
 FEW = 10  # so many rows may change in any table before a share of them means anything
 
+# what an operator may accept where nobody has to approve
 CHANGE = (
     "quality.rows_fell",
     "quality.rows_replaced",
     "quality.rows_deleted",
     "quality.older_release",
     "quality.rows_changed",
-)  # what an operator may accept where nobody has to approve
+)
 
 
 class Measured(

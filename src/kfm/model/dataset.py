@@ -349,9 +349,8 @@ def change_limits(entry: DatasetEntry) -> Change:
         and kind.snapshot
         and not (kind.lists and options.get(kind.lists[0]) == kind.lists[1])
     )
-    deletions = (
-        Change().deletions if entry.merge == "upsert" else None
-    )  # what accumulates is not retracted by one thin answer, however often asked
+    # what accumulates is not retracted by one thin answer, however often asked
+    deletions = Change().deletions if entry.merge == "upsert" else None
     stated = (
         entry.change
         if entry.change is not UNSET

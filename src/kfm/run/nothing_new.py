@@ -41,9 +41,8 @@ def nothing_new(
     # never official under these rules, and they want a word: it wants evidence of its own
     if maker is None:
         return None
-    whole = not run.partition and not (
-        is_assembly(run) and len(candidate.artifacts) > 1
-    )  # the content id of a partition says nothing about the others
+    # the content id of a partition says nothing about the others
+    whole = not run.partition and not (is_assembly(run) and len(candidate.artifacts) > 1)
     return (
         ("re-encoded, 0 rows changed", True)
         if whole and maker.content_id == candidate.content_id

@@ -89,9 +89,10 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
     """The transform; what connector code had a hand in is read and written once more where it has
     none.
     """
+    # only a release has steps to tell
     result = msgspec.structs.replace(
         work.world.transform(job, out, lambda event: _progress(work, event)), steps=()
-    )  # only a release has steps to tell
+    )
     if code_of(job) is None:
         return result
     made = out / result.artifact

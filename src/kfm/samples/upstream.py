@@ -523,8 +523,9 @@ def _content(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
     common = (
         *validators.items(),
         ("Accept-Ranges", "bytes"),
+        # what a continued body is checked by
         ("Repr-Digest", f"sha-256=:{digest}:"),
-    )  # what a continued body is checked by
+    )
     if _unchanged(request.headers, validators):
         return _Answer(304, common)
     answer = _ranged(

@@ -354,9 +354,8 @@ def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") ->
         return  # nobody relied on one that was given up, perhaps because it was damaged
     judged = _judged(world, run, packs)
     as_lies = judged is None or ids.digest(world.data.read(name)) == judged
-    if not as_lies and (
-        name == path or _digest(world, path, found) not in ("", judged)
-    ):  # one that was sealed later is known by what it was
+    # one that was sealed later is known by what it was
+    if not as_lies and (name == path or _digest(world, path, found) not in ("", judged)):
         found.wrong(name, "it is not what was judged: the journal names another")
         return
     try:

@@ -29,6 +29,7 @@ __all__ = ["seal_dataset"]
 
 # folders of work whose files are sealed whole
 _WHOLE = ("proposals", "precise", "withdrawals", "quarantine")
+# signed words, and lines without values
 _OPEN = (
     "/approvals/",
     "/approvals.json",
@@ -36,7 +37,7 @@ _OPEN = (
     "/acceptances/",
     "comparison.json",
     "decisions.jsonl",
-)  # signed words, and lines without values
+)
 
 
 def seal_dataset(world: World, dataset_id: str) -> int:

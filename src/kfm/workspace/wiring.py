@@ -229,9 +229,10 @@ class _Steps:
 
     def _seconds(self, job: TransformJob) -> float:
         entry = self._workspace.readable(job.dataset_id)
+        # each has its own time
         return float((entry.source if entry is not None else Source()).step_limit) * (
             len(job.steps) if isinstance(job, Chain) else 1
-        )  # each has its own time
+        )
 
     def _family(self, dataset_id: str) -> list[DatasetEntry]:
         try:

@@ -121,9 +121,8 @@ class World:
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     # a transform without connector code is near: its child may be got ready
     prepare: Callable[[bool], None] = lambda private: None
-    opened: contextlib.ExitStack = field(
-        default_factory=contextlib.ExitStack
-    )  # folders for what is opened to be looked at, as long as this is
+    # folders for what is opened to be looked at, as long as this is
+    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, object]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)

@@ -515,9 +515,8 @@ class _DlyReader(RowReader):
         ]
         taken = present & ~late & ~untrue
         at, count = np.flatnonzero(taken), taken.sum(axis=1)
-        rows = np.repeat(
-            np.arange(len(lines)), count
-        )  # the values of a line follow one another, so that what is the same for all is repeated
+        # the values of a line follow one another, so that what is the same for all is repeated
+        rows = np.repeat(np.arange(len(lines)), count)
         value = values.take(at) / np.repeat(
             np.array([divisor for _, divisor in units])[which], count
         )
