@@ -118,6 +118,7 @@ def test_the_facts_of_a_version_are_read_and_written_back_byte_for_byte(tmp_path
         assert lies["t.parquet"]["from"] == "processed/trees/v1/t.parquet" and facts.rows == 2
         made = Candidate(**{**msgspec.structs.asdict(facts), "artifacts": lies})
         assert canonical.dumps(msgspec.to_builtins(version_facts(made))) == raw
+        assert made.books.gone and not made.books.balanced, "nobody said what was read"
     zone.replace(path, FACTS.replace(b'"rows":2', b'"rows":2}},"schema":{"x":{"y":2'))
     with pytest.raises(KfmError):  # a member twice
         read_facts(zone, "trees", "v1")

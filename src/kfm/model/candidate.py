@@ -8,7 +8,7 @@ from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.journal import Stored
-from kfm.model.transform import Books, ColumnProfile
+from kfm.model.transform import GONE, Books, ColumnProfile
 
 __all__ = ["Candidate", "VersionFacts", "rows_in"]
 
@@ -64,7 +64,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     precise: Stored = {}  # private datasets only: the records themselves, sealed
     # what it was merged with and judged against stays as long as it does
     records: Stored | UnsetType = UNSET
-    books: Books = Books()  # of the part that was read
+    books: Books = GONE  # of the part that was read; an unknown balance is none
     released: Books | None = None  # of the release, when there was one
     h3_resolution: int | None
     version_id: str

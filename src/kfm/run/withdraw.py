@@ -22,7 +22,7 @@ from kfm.judge.release import (
 from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import statement
 from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate
+from kfm.model.candidate import Candidate, VersionFacts
 from kfm.model.canonical import Json
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.clock import rfc3339
@@ -37,7 +37,6 @@ from kfm.zones.base import room
 __all__ = [
     "Judge",
     "derived",
-    "derived_candidate",
     "lift",
     "withdraw",
     "withdraw_rule",
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 # may a version be shown, on the policy and labels of now?
-Judge = Callable[[World, Generation, Json], bool]
+Judge = Callable[[World, Generation, Candidate], bool]
 
 
 def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
@@ -248,7 +247,7 @@ def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | 
     return derived(
         world,
         head,
-        msgspec.to_builtins(facts) | {"artifacts": left},
+        _candidate(world, msgspec.structs.replace(facts, artifacts=left)),
         {p: s for p, s in precise.items() if p in left},
     )
 
@@ -309,17 +308,19 @@ def _by_rule(
     signed = [{"commitment": commitment, "kind": next(iter(rule)), **said}]
     if not sum(a["rows"] for a in made.values()):
         return None, None, signed
-    changed = {
-        "artifacts": made,
-        "schema": msgspec.to_builtins(last.schema),
-        "profile": msgspec.to_builtins(last.profile),
-        "bbox": list(last.bbox) if last.bbox else None,
-        "content_id": last.content_id,
-        "steps": [dict(s) for s in last.steps],
-    }
-    left = {**msgspec.to_builtins(facts), **changed}
-    books = {"books": {"read": 0}, "released": msgspec.to_builtins(last.books)}
-    if not judge(world, head, {**left, "base_generation": head.generation, **books}):
+    changed = msgspec.structs.replace(
+        facts,
+        artifacts=made,
+        schema=last.schema,
+        profile=last.profile,
+        bbox=last.bbox,
+        content_id=last.content_id,
+        steps=tuple(dict(s) for s in last.steps),
+    )
+    left = msgspec.structs.replace(
+        _candidate(world, changed), base_generation=head.generation, released=last.books
+    )
+    if not judge(world, head, left):
         return None, None, signed
     return (*derived(world, head, left, precise if world.is_private(dataset_id) else {}), signed)
 
@@ -362,23 +363,19 @@ def _told(rule: Json) -> str:
     return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
 
 
-def derived_candidate(policy_digest: str, facts: Json) -> Candidate:
-    """What is left, in the shape of a candidate."""
-    full = ids.version_digest(
-        {p: a["digest"] for p, a in facts["artifacts"].items()},
-        facts["transform_hash"],
-        facts["updater_version"],
+def _candidate(world: World, facts: VersionFacts) -> Candidate:
+    """What is left, in the shape of a candidate: for it nothing was read."""
+    digests = {path: artifact["digest"] for path, artifact in facts.artifacts.items()}
+    full = ids.version_digest(digests, facts.transform_hash, facts.updater_version)
+    named = msgspec.structs.replace(
+        facts, version_id=str(ids.version_id(full)), version_digest=full
     )
-    said = {
-        "version_id": ids.version_id(full),
-        "version_digest": full,
-        "spec_hash": "",
-        "policy_digest": policy_digest,
-    }
-    return msgspec.convert({**facts, **said}, Candidate)
+    return Candidate(
+        **msgspec.structs.asdict(named), policy_digest=world.policy_digest, books=Books()
+    )
 
 
-def derived(world: World, head: Generation, facts: Json, precise: Json) -> tuple[str, str]:
+def derived(world: World, head: Generation, candidate: Candidate, precise: Json) -> tuple[str, str]:
     """Write a version that no run made: the tables that are left, with records, PROV and checksums
     of its own.
     """
@@ -390,8 +387,6 @@ def derived(world: World, head: Generation, facts: Json, precise: Json) -> tuple
             expected=f"data/registry/{dataset_id}.yml",
             remedy="Register it again.",
         )
-    digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
-    candidate = derived_candidate(world.policy_digest, facts)
     version_id, full = candidate.version_id, candidate.version_digest
     folder = version_folder(dataset_id, version_id)
     world.data.replace(
@@ -408,12 +403,12 @@ def derived(world: World, head: Generation, facts: Json, precise: Json) -> tuple
     with world.data.scratch() as scratch:
         opened = {
             p: open_table(world, dataset_id, a, room(scratch, str(n)))
-            for n, (p, a) in enumerate(facts["artifacts"].items())
+            for n, (p, a) in enumerate(candidate.artifacts.items())
         }
         files: dict[str, bytes | Path] = {f"{folder}/{p}": path for p, path in opened.items()}
         world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
     world.data.create(
         f"{folder}/checksums.sha256",
-        checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}),
+        checksums(candidate.digests | {p: ids.digest(raw) for p, raw in records.items()}),
     )
     return str(version_id), full

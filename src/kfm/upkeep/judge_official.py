@@ -24,9 +24,8 @@ from kfm.model.canonical import Json
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
-from kfm.model.transform import GONE
+from kfm.model.transform import GONE, Books
 from kfm.model.verdict import Evidence, Reason, Verdict
-from kfm.run.withdraw import derived_candidate
 from kfm.world.world import World
 
 __all__ = ["check_version", "judge_official", "may_show", "policy_input"]
@@ -56,14 +55,14 @@ def check_version(
         )
 
 
-def may_show(world: World, head: Generation, facts: Json) -> bool:
+def may_show(world: World, head: Generation, candidate: Candidate) -> bool:
     """Whether what a withdrawal leaves of `head` may be shown: its catalogs and its signature are
     made here, and again when it is.
 
     What was looked through when it became official is not searched again, but a column that was not
     public then was never looked at.
     """
-    candidate, dataset_id = derived_candidate(world.policy_digest, facts), head.dataset_id
+    dataset_id = head.dataset_id
     entry, described = world.registry(dataset_id), described_candidate(world, candidate, head, None)
     if entry is None or described is None:
         return False
@@ -73,11 +72,11 @@ def may_show(world: World, head: Generation, facts: Json) -> bool:
         else ()
     )
     leak: tuple[Reason, ...] | None = (
-        None if {c["name"] for c in facts["schema"]} - {c.name for c in public} else ()
+        None if {c.name for c in candidate.schema} - {c.name for c in public} else ()
     )
-    found = {p: a["digest"] for p, a in facts["artifacts"].items()}
+    found: dict[str, str | None] = dict(candidate.digests)
     records = version_records(world, entry, candidate, [])
-    listed = found | {p: ids.digest(raw) for p, raw in records.items()}
+    listed = candidate.digests | {p: ids.digest(raw) for p, raw in records.items()}
     signed, note = attested(world, lambda name: records[name], listed)
     prov = derived_prov(world, entry, head, candidate)
     catalog = catalog_reasons(
@@ -134,6 +133,8 @@ def _official_evidence(
         candidate = msgspec.structs.replace(
             candidate, books=GONE, released=GONE if world.is_private(dataset_id) else None
         )
+    else:  # for what a withdrawal left nothing was read
+        candidate = msgspec.structs.replace(candidate, books=Books())
     data, records = version_listing(world.data, dataset_id, str(head.version_id))
     found = {
         p: getattr(world.data.stat(candidate.artifacts[p]["from"]), "digest", None) for p in data
