@@ -2,6 +2,7 @@
 changed.
 """
 
+import contextlib
 import sys
 import time
 from argparse import Namespace
@@ -21,7 +22,6 @@ from kfm.cli.call import (
     upstream_flag,
 )
 from kfm.cli.terminal import Progress, say, show, sign
-from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import run_target
 from kfm.jobs.promotion import promote_run
 from kfm.model.change import told
@@ -351,15 +351,19 @@ def _accepted(
 
 
 def _noted(world: World, outcome: Outcome) -> Outcome:
-    """A new version with the columns that the quality gate found to be new; any other outcome as it
+    """A new version with the columns that the one before it did not have; any other outcome as it
     is.
     """
-    if outcome.state != "COMMITTED" or (outcome.generation or 0) < 2:
+    number = outcome.generation or 0
+    if outcome.state != "COMMITTED" or number < 2:
         return outcome
-    raw = read_run_file(world.data, outcome.dataset_id, outcome.run_id, "run_manifest.json")
-    notes = [v.get("note", "") for v in msgspec.json.decode(raw)["verdicts"]] if raw else []
-    new = next((n.partition("; new columns: ")[2] for n in notes if "; new columns: " in n), "")
-    return msgspec.structs.replace(outcome, names=f"new columns: {new}") if new else outcome
+    from kfm.judge.candidate import columns_added  # a NOOP starts faster without it
+
+    # it is official whatever can be read of the one before
+    with contextlib.suppress(KfmError, OSError):
+        if new := columns_added(world, outcome.dataset_id, number):
+            return msgspec.structs.replace(outcome, names=new)
+    return outcome
 
 
 _WARNINGS = 5  # shown by name

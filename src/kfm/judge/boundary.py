@@ -291,13 +291,7 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     meant = next(g for g in rows if g.generation == ref.generation)
     try:
         candidate = official_candidate(world, ref.dataset_id, meant)
-    except (
-        FileNotFoundError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        msgspec.ValidationError,
-    ) as error:
+    except FileNotFoundError as error:
         raise _damaged(
             "version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version"
         ) from error

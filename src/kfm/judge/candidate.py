@@ -19,6 +19,7 @@ from kfm.evidence.version_records import (
     read_facts,
     version_facts,
 )
+from kfm.judge.gates.quality import new_columns
 from kfm.judge.permits import permitted
 from kfm.judge.release import is_withheld, release_marks
 from kfm.keys.attest import check_attestation
@@ -40,6 +41,7 @@ __all__ = [
     "asked_of",
     "attested",
     "catalog_reasons",
+    "columns_added",
     "described_candidate",
     "evidence_of",
     "judge",
@@ -142,6 +144,21 @@ def evidence_of(
 def _held(data: Zone, dataset_id: str, version_id: str) -> Before:
     facts = read_facts(data, dataset_id, version_id)
     return Before(rows=facts.rows, schema=facts.schema, profile=facts.profile)
+
+
+def columns_added(world: World, dataset_id: str, number: int) -> str:
+    """The columns of a generation that the one before it did not have, in words; of private records
+    none is named.
+    """
+    if world.is_private(dataset_id):
+        return ""
+    pair = world.store.read(
+        lambda tx: [tx.index.generation(dataset_id, n) for n in (number - 1, number)]
+    )
+    versions = [g.version_id for g in pair if g is not None and g.version_id is not None]
+    if len(versions) < 2:
+        return ""
+    return new_columns(*(read_facts(world.data, dataset_id, v).schema for v in versions))
 
 
 def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[str, ...]:

@@ -3,14 +3,14 @@ last version.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kfm.model.change import CHANGE, FEW, told
-from kfm.model.dataset import change_limits
+from kfm.model.dataset import Column, change_limits
 from kfm.model.transform import ColumnProfile
 from kfm.model.verdict import Evidence, Reason, Verdict
 
-__all__ = ["quality"]
+__all__ = ["new_columns", "quality"]
 
 _NAMED = 12  # columns in a note
 
@@ -26,11 +26,12 @@ def quality(e: Evidence) -> Verdict:
     before = (
         "" if e.before is None else f", {_change(e.before.rows, e.rows)} against the last version"
     )
+    new = new_columns(e.before.schema, e.schema) if e.before is not None else ""
     return Verdict(
         gate="quality",
         reasons=tuple(reasons),
         review=tuple(review),
-        note=f"{e.rows:,} rows{before}{_added(e)}",
+        note=f"{e.rows:,} rows{before}{new and f'; {new}'}",
     )
 
 
@@ -140,12 +141,12 @@ def _change(before: int, now: int) -> str:
     return f"{(now - before) / before:+.1%}" if before else "new"
 
 
-def _added(e: Evidence) -> str:
+def new_columns(before: Iterable[Column], now: Iterable[Column]) -> str:
     """Columns that the last version did not have: they pass, and are named."""
-    known = {c.name for c in e.before.schema} if e.before is not None else set()
-    new = [c.name for c in e.schema if c.name not in known] if known else []
+    known = {c.name for c in before}
+    new = [c.name for c in now if c.name not in known] if known else []
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
+    return f"new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
 
 
 def _decide(e: Evidence, take: str = "") -> str:
