@@ -86,10 +86,8 @@ def _evidence(world: World, dataset_id: str, publisher: Publisher) -> None:
     once it is official.
     """
     for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
-        source, target = (
-            proposal_path(dataset_id, row.run_id, "prov.json"),
-            prov_path(dataset_id, row.run_id),
-        )
+        source = proposal_path(dataset_id, row.run_id, "prov.json")
+        target = prov_path(dataset_id, row.run_id)
         if row.kind == "withdraw":
             source = derived_path(dataset_id, row.version_id)
             target = prov_path(dataset_id, f"withdrawal_{row.generation}")

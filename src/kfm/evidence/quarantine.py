@@ -139,10 +139,8 @@ def _decisions(
                 remedy="Restore it from a backup.",
             ) from error
         # a clock that went back reorders nothing
-        at, run = (
-            max(at, decision.at) if run == decision.run_id else decision.at,
-            decision.run_id,
-        )
+        at = max(at, decision.at) if run == decision.run_id else decision.at
+        run = decision.run_id
         found.append((at, decision))
     return [d for _, d in sorted(found, key=lambda f: (f[0], f[1].run_id, f[1].number))]
 

@@ -28,6 +28,7 @@ __all__ = [
     "denial_codes",
     "head_key_of",
     "is_older",
+    "partition_lease",
     "stamps_of",
     "with_stamp",
 ]
@@ -41,6 +42,11 @@ class Token(NamedTuple):
     lease: str
     epoch: int
     number: int
+
+
+def partition_lease(dataset_id: str, partition: str) -> str:
+    """The lease that a run of a partition is made under; that of a dataset bears its name."""
+    return f"{dataset_id}/{partition or '-'}"
 
 
 # the code of a person's no; in the ledger their name and words follow it

@@ -41,14 +41,11 @@ def outcome_of(
 ) -> Outcome:
     """How a promotion ended, with what its assembly said of the version."""
     row = wal.run
-    judged, private = (
-        wal.payload("assemble", Assembled),
-        world.is_private(row.dataset_id),
-    )
+    judged = wal.payload("assemble", Assembled)
+    private = world.is_private(row.dataset_id)
     rows = judged.rows if judged is not None else {}
-    added, warnings = (
-        (judged.added or (), judged.warnings or ()) if judged is not None else ((), ())
-    )
+    added = judged.added or () if judged is not None else ()
+    warnings = judged.warnings or () if judged is not None else ()
     return Outcome(
         dataset_id=row.dataset_id,
         run_id=row.run_id,
@@ -182,10 +179,8 @@ def _decided(world: World, row: LedgerRow, log: RunLog, reasons: Sequence[dict[s
 
 def _close_log(world: World, wal: Journal, log: RunLog) -> None:
     row = wal.run
-    judged, sources = (
-        wal.payload("assemble", Assembled),
-        msgspec.json.decode(row.source_metadata),
-    )
+    judged = wal.payload("assemble", Assembled)
+    sources = msgspec.json.decode(row.source_metadata)
     found = idempotency_state(
         row.run_id,
         row.dataset_id,

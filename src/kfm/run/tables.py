@@ -2,7 +2,6 @@
 records kept apart.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from kfm.judge.release import (
     store_table,
     suppress_rules,
 )
+from kfm.model.candidate import rows_in
 from kfm.model.canonical import Json
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
@@ -213,7 +213,7 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     if base is None:
         return None
     facts = read_facts(world.data, target.dataset_id, base)
-    rows: Json = {"before": facts.rows, "after": _rows(tables.artifacts)}
+    rows: Json = {"before": facts.rows, "after": rows_in(tables.artifacts)}
     if (facts.transform_hash, facts.updater_version) != (
         target.transform_hash,
         target.pipeline_version,
@@ -252,10 +252,6 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
         else {}
     )
     return msgspec.structs.replace(found, removed=found.removed + gone, **rows, **absent)
-
-
-def _rows(artifacts: Mapping[str, Json]) -> int:
-    return sum(a.get("rows") or 0 for a in artifacts.values())
 
 
 def base_table(world: World, target: Target, base: str | None) -> Json | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.model.clock import rfc3339
 from kfm.model.job import PROMOTE, backoff_ms
-from kfm.model.ledger import JobRow
+from kfm.model.ledger import JobRow, partition_lease
 from kfm.store.leases import LeaseView
 from kfm.store.view import SQL, Row, View
 
@@ -113,7 +113,7 @@ class JobRows(View):
         own = (
             job.dataset_id
             if job.job_type == PROMOTE
-            else f"{job.dataset_id}/{job.partition or '-'}"
+            else partition_lease(job.dataset_id, job.partition)
         )
         return LeaseView(self._store, self._db).is_free(own)
 

@@ -17,7 +17,7 @@ from kfm.evidence.run_files import pack_noops
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import LedgerRow, partition_lease
 from kfm.model.paths import announcement_path, aside_path, captures_folder, lock_path
 from kfm.model.staged import is_assembly
 from kfm.run.act import void
@@ -167,7 +167,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     try:
         _journals(world, dataset_id, found, fix)
         head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    except (IntegrityError, KfmError) as error:
+    except KfmError as error:
         found.add("channel.damaged", dataset_id, error.happened, error.remedy)
         return
     for path in stale_records(world, head):
@@ -208,7 +208,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         lease = (
             dataset_id
             if row.state == "PROPOSED" or is_assembly(row)
-            else f"{dataset_id}/{row.partition or '-'}"
+            else partition_lease(dataset_id, row.partition)
         )
         if world.store.read(lambda tx: tx.leases.is_free(lease)):
             found.add(

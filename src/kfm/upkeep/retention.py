@@ -23,7 +23,7 @@ from kfm.evidence.run_files import read_run_file
 from kfm.model import canonical
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, UsageError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.ledger import Generation, LedgerRow, partition_lease
 from kfm.model.paths import (
     all_tiles_folder,
     approvals_folder,
@@ -527,7 +527,7 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
         *(entry.partitions if entry is not None else ()),
         *(row.partition for row in opened),
     }
-    names = [dataset_id, *(f"{dataset_id}/{partition or '-'}" for partition in sorted(partitions))]
+    names = [dataset_id, *(partition_lease(dataset_id, p) for p in sorted(partitions))]
 
     def take(tx: Tx) -> list[Token]:
         taken = [tx.leases.take(name, world.holder, world.lease_seconds) for name in names]

@@ -12,7 +12,7 @@ from kfm.model.canonical import Json
 from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column, DatasetEntry, spelled
 from kfm.model.kinds import kind_of
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import LedgerRow, partition_lease
 
 __all__ = ["Again", "Target", "family_of", "specify"]
 
@@ -77,7 +77,7 @@ class Target:
 
     @property
     def partition_lease(self) -> str:
-        return f"{self.dataset_id}/{self.partition or '-'}"
+        return partition_lease(self.dataset_id, self.partition)
 
     @property
     def artifact(self) -> str:
