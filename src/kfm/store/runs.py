@@ -1,5 +1,7 @@
 """The ledger: one row per run, each with a checksum over all its fields."""
 
+from hashlib import sha256
+
 import msgspec
 
 from kfm.model import canonical
@@ -21,8 +23,6 @@ def ledger_sum(row: Row) -> str:
     """The checksum of a ledger row over all its fields; `backfill` came later, and a row without
     one is summed as before.
     """
-    from hashlib import sha256
-
     return sha256(
         canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])
     ).hexdigest()
