@@ -17,7 +17,7 @@ from kfm.judge.gates import mandatory as kernel
 from kfm.model.clock import SystemClock
 from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision
-from kfm.run import name, propose, publish
+from kfm.run import name_generation, propose, publish
 from kfm.samples.upstream import SampleUpstream
 from kfm.store.leases import LeaseView
 from kfm.upkeep.bundle import bundle, verify_bundle
@@ -68,7 +68,7 @@ CHECKS: dict[str, tuple[Patch, str]] = {
         "the policy was asked",
     ),
     "the second judgement": (
-        lambda patch: patch.setattr(name, "judge_candidate", lambda *_: []),
+        lambda patch: patch.setattr(name_generation, "judge_candidate", lambda *_: []),
         "the gate integrity",
     ),
     "the attestation": (_unattested, "The attestation does not hold"),

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import kfm.jobs.drive
-import kfm.jobs.promotion
+import kfm.jobs.promote_here
 from kfm.cli import main
 from kfm.upkeep.sealing import seal_dataset
 from kfm.workspace.folder import open_workspace
@@ -186,7 +186,7 @@ def killed_at(ws: Path, step: str, *args: str) -> None:
         warnings.simplefilter("ignore")
         pid = os.fork()
     if not pid:
-        for module in (kfm.jobs.drive, kfm.jobs.promotion):
+        for module in (kfm.jobs.drive, kfm.jobs.promote_here):
             module.drive = lambda steps, *_: _until(step, steps)  # type: ignore[attr-defined]
         os._exit(main(["-w", str(ws), *args]) or 0)
     _, status = os.waitpid(pid, 0)

@@ -37,7 +37,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.model.proposal import Proposal
 from kfm.model.verdict import Reason, Verdict
-from kfm.upkeep.left_check import verify_left
+from kfm.upkeep.after_withdrawal import verify_left
 from kfm.zones.local import LocalZone
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)

@@ -150,7 +150,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(
         (
             "upkeep/verify.py",
-            "upkeep/left_check.py",
+            "upkeep/after_withdrawal.py",
             "upkeep/work_check.py",
             "upkeep/missing_files.py",
             "upkeep/named_files.py",

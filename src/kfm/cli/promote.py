@@ -14,7 +14,7 @@ from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.evidence.proposal import earlier, run_of
 from kfm.evidence.references import proposal_number
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.promote_here import promote_run
 from kfm.judge.boundary import located
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import SAID_NO, LedgerRow

@@ -23,7 +23,7 @@ from kfm.cli.call import (
 )
 from kfm.cli.terminal import Progress, say, show, sign
 from kfm.jobs.drive import run_target
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.promote_here import promote_run
 from kfm.model.change import told
 from kfm.model.clock import SystemClock
 from kfm.model.errors import KfmError, UsageError

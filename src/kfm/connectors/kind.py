@@ -17,7 +17,7 @@ from kfm.connectors.operations import Acquire
 from kfm.connectors.read.rows import Batch, Loose, batch_of
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
-from kfm.model.meant import meant
+from kfm.model.did_you_mean import meant
 
 __all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]
 

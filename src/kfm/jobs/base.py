@@ -18,10 +18,10 @@ from kfm.jobs import JOB_MODULES, place_of
 from kfm.judge.boundary import Opened, data_of
 from kfm.model import ids
 from kfm.model.clock import rfc3339
+from kfm.model.did_you_mean import meant
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.ledger import JobRow
 from kfm.model.masking import masked
-from kfm.model.meant import meant
 from kfm.model.paths import receipt_path
 from kfm.model.receipt import (
     PolicyDecision,

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import msgspec
 
 from kfm.evidence.acts import erasing
-from kfm.jobs.promotion import promote_pending
+from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, Stopped, drive, held
 from kfm.jobs.tidy import tidy
 from kfm.model.errors import KfmError, StepFailed

@@ -2,8 +2,15 @@
 left it to a worker.
 """
 
-from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, published
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.base import (
+    NO_RECEIPT,
+    JobContext,
+    JobResult,
+    JobType,
+    NoParameters,
+    published,
+)
+from kfm.jobs.promote_here import promote_run
 from kfm.model.errors import Fenced, KfmError
 from kfm.model.job import PROMOTE
 from kfm.model.receipt import PolicyDecision
@@ -27,7 +34,9 @@ def run(ctx: JobContext) -> JobResult:
             outcomes.append(promote_run(world, now, WAIT_S))
         except KfmError as error:
             if not outcomes and isinstance(error, Fenced):  # another process is at it: later
-                return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+                return JobResult(
+                    status="skipped", reason=error.happened, exit_code=5, receipt=NO_RECEIPT
+                )
             if not outcomes:
                 raise
             refused = error

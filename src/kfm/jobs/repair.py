@@ -3,7 +3,7 @@ aside.
 """
 
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.promote_here import promote_run
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.receipt import PolicyDecision

@@ -2,7 +2,7 @@
 
 from kfm.channel.chain import pinned_parts
 from kfm.jobs.drive import run_target
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.promote_here import promote_run
 from kfm.jobs.stepping import Patience, drive
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly

@@ -29,7 +29,7 @@ from kfm.connectors.read.geometry import (
     Polygon,
     Problem,
 )
-from kfm.connectors.read.members import Twice, decode_once, twice_around
+from kfm.connectors.read.repeated_members import Twice, decode_once, twice_around
 from kfm.connectors.read.rows import Loose
 from kfm.connectors.table.sanity import Sane
 from kfm.model.canonical import Json

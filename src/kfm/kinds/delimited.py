@@ -24,8 +24,8 @@ from kfm.connectors.read.rows import Batch, Loose
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.values import cells_text, type_cells
 from kfm.model.dataset import Column
+from kfm.model.did_you_mean import meant
 from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
-from kfm.model.meant import meant
 
 __all__ = ["columns", "readers"]
 

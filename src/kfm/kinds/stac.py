@@ -19,7 +19,7 @@ from kfm.connectors.operations import Read
 from kfm.connectors.read.geojson import duplicate
 from kfm.connectors.read.geometry import Geometry, Problem, encode
 from kfm.connectors.read.json_text import refuse_depth
-from kfm.connectors.read.members import Twice, decode_once, twice_around
+from kfm.connectors.read.repeated_members import Twice, decode_once, twice_around
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.text import utf8_blocks
 from kfm.connectors.table.sanity import Sane

@@ -13,9 +13,9 @@ from kfm.model import canonical
 from kfm.model.canonical import Json
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
+from kfm.model.did_you_mean import meant
 from kfm.model.errors import UsageError
 from kfm.model.ids import digest
-from kfm.model.meant import meant
 from kfm.model.window import _moment as moment
 from kfm.model.window import seconds
 

@@ -23,7 +23,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.verdict import denied
 from kfm.run.act import void
 from kfm.run.claim import check_switch
-from kfm.run.name import (
+from kfm.run.name_generation import (
     AlreadyOurs,
     Ended,
     MustVoid,
@@ -34,7 +34,7 @@ from kfm.run.name import (
     name_next,
     why_denied,
 )
-from kfm.run.promoted import freshness, latency, outcome_of, tell
+from kfm.run.promote_told import freshness, latency, outcome_of, tell
 from kfm.run.publish import Sealed, publish
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx

@@ -22,7 +22,7 @@ from kfm.model.proposal import Proposal
 from kfm.model.verdict import Reason, Verdict, denied
 from kfm.run.claim import keep_head_key
 from kfm.run.noop import older_told
-from kfm.run.nothing_new import keep_records, nothing_new
+from kfm.run.same_version import keep_records, nothing_new
 from kfm.run.tables import Tables
 from kfm.run.work import Work
 from kfm.store.base import Tx

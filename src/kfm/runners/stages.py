@@ -32,7 +32,7 @@ from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
 from kfm.jobs.backfill_windows import resume, start, work_here
 from kfm.jobs.drive import run_target, stop_run
-from kfm.jobs.promotion import promote_run
+from kfm.jobs.promote_here import promote_run
 from kfm.jobs.stepping import Stopped
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import ids

@@ -41,7 +41,7 @@ from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.origin import origins_of
 from kfm.model.paths import approvals_path, prov_path, version_folder
 from kfm.model.version import ATTESTATION, is_record
-from kfm.upkeep.left_check import verify_left
+from kfm.upkeep.after_withdrawal import verify_left
 from kfm.world.world import World
 from kfm.zones.base import Zone, check_path
 

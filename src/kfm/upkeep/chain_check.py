@@ -14,7 +14,7 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import KfmError
 from kfm.model.paths import approvals_path, channel_folder, receipt_path, run_path
 from kfm.model.version import ATTESTATION
-from kfm.upkeep.left_check import verify_left
+from kfm.upkeep.after_withdrawal import verify_left
 from kfm.upkeep.named_files import decoded, sealed_files
 from kfm.world.world import World
 

@@ -21,7 +21,7 @@ from kfm.model.paths import proposal_path, work_folder
 from kfm.model.schedule import without_emitter
 from kfm.run.answers import capture_name
 from kfm.run.look import covered_source
-from kfm.run.name import ask_again
+from kfm.run.name_generation import ask_again
 from kfm.store.base import Tx
 from kfm.world.world import World
 

@@ -13,7 +13,7 @@ import pytest
 from kfm.connectors.base import InputFile
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.operations import Read
-from kfm.connectors.read.members import Twice, decode_once, named_twice
+from kfm.connectors.read.repeated_members import Twice, decode_once, named_twice
 
 SCHEMA = {"id": "integer", "mag": "number", "place": "string"}
 

@@ -13,8 +13,8 @@ import msgspec
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.read.geometry import Geometry, Problem
 from kfm.connectors.read.json_text import refuse_depth
-from kfm.connectors.read.members import Twice, count_members, decode_once
 from kfm.connectors.read.records import Decoder, Items, Records, Slab
+from kfm.connectors.read.repeated_members import Twice, count_members, decode_once
 from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.read.text import utf8_blocks
 from kfm.model.canonical import Json

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from kfm.connectors.base import MOST_COLUMNS, RECORD_BYTES, Refused, refuse_record
 from kfm.connectors.read.json_text import KEEP, JsonText, pieces, structure
-from kfm.connectors.read.members import Twice, decode_once, is_plain
+from kfm.connectors.read.repeated_members import Twice, decode_once, is_plain
 
 __all__ = ["Decoder", "Items", "Records", "Slab"]
 

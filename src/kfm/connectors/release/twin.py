@@ -31,8 +31,8 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.operations import Read, Twin
 from kfm.connectors.read.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.read.geometry import Problem, encode
-from kfm.connectors.read.members import Twice, count_members, decode_once
 from kfm.connectors.read.records import Decoder, Records
+from kfm.connectors.read.repeated_members import Twice, count_members, decode_once
 from kfm.connectors.read.rows import Row
 from kfm.connectors.read.tabular import _delimiter
 from kfm.connectors.read.text import text_blocks, utf8_blocks

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem
-from kfm.connectors.read.members import Twice, decode_once
+from kfm.connectors.read.repeated_members import Twice, decode_once
 from kfm.model.dataset import Column
 
 __all__ = [

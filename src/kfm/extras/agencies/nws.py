@@ -20,8 +20,8 @@ from kfm.connectors.kind import Ask, RowReader, near, options_of, utc
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.read.geometry import Problem
-from kfm.connectors.read.members import Twice, decode_once
 from kfm.connectors.read.records import Records
+from kfm.connectors.read.repeated_members import Twice, decode_once
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment

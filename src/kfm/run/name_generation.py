@@ -1,4 +1,6 @@
-"""name: a proposal judged again on what there is now, and the one generation that it may create."""
+"""name_generation: judge a proposal again on what there is now, and name the one generation that
+it may create.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -210,9 +212,8 @@ def name_next(world: World, wal: Journal, judged: Judged) -> Answer:
                 "PENDING",
                 LineageMeant(cypher=run_path(row.dataset_id, row.run_id, "lineage.cypher")),
             )
-        elif (
-            promotion_of(wal.records, world.veil(row.dataset_id)) is None
-        ):  # named by an older kfm, which did not say what it looked at
+        # named by an older kfm, which did not say what it looked at
+        elif promotion_of(wal.records, world.veil(row.dataset_id)) is None:
             page.make("UPSERT", "version", "IN_PROGRESS", _named(row, page.held, judged))
         return Named()
 

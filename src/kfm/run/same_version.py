@@ -1,4 +1,4 @@
-"""nothing_new: whether a candidate says what is official already, and what is kept of it then."""
+"""same_version: whether a candidate says what is official already, and what is kept of it then."""
 
 from kfm.channel.chain import version_kept_out
 from kfm.evidence.journal import Journal

@@ -1,4 +1,4 @@
-"""promoted: how a promotion ended: its outcome, its log, the audit line of one that was refused."""
+"""promote_told: how a promotion ended: its outcome, its log, the audit line of a refusal."""
 
 import datetime as dt
 from collections.abc import Sequence
