@@ -19,13 +19,17 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
 from kfm.connectors.child.code import hooks_in
 from kfm.connectors.child.process import printed, run_transform
 from kfm.connectors.operations import Acquire, Discover, Join, Read
-from kfm.model.canonical import Json
-from kfm.model.connector import Capabilities
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import Denied, KfmError, UsageError
-from kfm.model.ids import check_dataset_id
-from kfm.model.kinds import kind_of
-from kfm.model.window import bounds
+from kfm.model import (
+    Capabilities,
+    DatasetEntry,
+    Denied,
+    Json,
+    KfmError,
+    UsageError,
+    bounds,
+    check_dataset_id,
+    kind_of,
+)
 from kfm.run.transform_inputs import transform_job
 from kfm.runners.stages import STAGES, flags_table, parser_of
 from kfm.workspace import config

@@ -161,6 +161,26 @@ def test_no_module_of_connectors_knows_more_than_fifteen_others(path: Path) -> N
     assert len(known) <= 15, sorted(known)
 
 
+@pytest.mark.parametrize("path", MODULES, **ids)
+def test_no_module_needs_the_whole_house(path: Path) -> None:
+    """Faces and the workspace bring rooms together; the words of the model count once."""
+    if own(path) in FACES | {"workspace", "testing"}:
+        return
+    needed = {"kfm.model" if n.startswith("kfm.model") else n for n in imports(path)}
+    assert len(needed) <= 15, f"{path.name} imports {len(needed)} others"
+
+
+def test_the_door_of_the_model_is_the_same_for_people_and_for_python() -> None:
+    from kfm import model
+
+    stub = ast.parse((SRC / "model" / "__init__.pyi").read_text())
+    told = {(n.module, a.name) for n in stub.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert told == {(f"kfm.model.{where}", word) for word, where in model._WHERE.items()}
+    assert all(getattr(model, word) is not None for word in model.__all__)
+    with pytest.raises(AttributeError, match="no attribute"):
+        model.nothing_of_the_kind  # noqa: B018
+
+
 def test_the_engine_fits_in_a_head() -> None:
     """Blank lines, comments, docstrings and the width of a page cost nothing."""
     count = sum(lines_of_code(p) for p in MODULES if own(p) in ENGINE)

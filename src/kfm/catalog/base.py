@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kfm.model import canonical
-from kfm.model.canonical import Json
+from kfm.model import Json, canonical
 from kfm.model.origin import worded
 
 __all__ = [

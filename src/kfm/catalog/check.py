@@ -12,9 +12,7 @@ import msgspec
 from kfm.catalog.base import Described, geometry, href, licence_iri
 from kfm.catalog.prov import prov_load, undeclared
 from kfm.catalog.stac import stac_licence
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError, canonical
 from kfm.model.paths import (
     collection_path,
     dcat_path,

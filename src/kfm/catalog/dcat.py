@@ -18,8 +18,7 @@ from kfm.catalog.base import (
     publisher,
     rendered,
 )
-from kfm.model import canonical
-from kfm.model.canonical import Json
+from kfm.model import Json, canonical
 from kfm.model.paths import version_folder
 
 __all__ = ["dcat", "version_dcat"]

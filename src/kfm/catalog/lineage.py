@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.ledger import LedgerRow
-from kfm.model.schedule import without_emitter
+from kfm.model import Json, LedgerRow, canonical, without_emitter
 
 __all__ = ["LineageRecord", "Used", "cypher", "edges", "labels_told", "openlineage", "record_of"]
 

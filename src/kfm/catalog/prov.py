@@ -7,9 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from kfm.catalog.base import href, known, rendered, step_words
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError, canonical
 
 __all__ = ["ProvRun", "prov", "prov_load", "undeclared"]
 

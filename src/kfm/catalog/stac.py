@@ -15,8 +15,7 @@ from kfm.catalog.base import (
     publisher,
     rendered,
 )
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError
 from kfm.model.paths import version_folder
 
 __all__ = ["stac_collection", "stac_item", "stac_licence", "version_stac"]

@@ -13,25 +13,30 @@ from kfm.channel.roots import check_root
 from kfm.keys.approvals import custodian_of, last_terms, may_speak
 from kfm.keys.key_folder import KeyFolder
 from kfm.keys.trust import Head, Trust, led_to, out_of_step, statement, unwrap
-from kfm.model import ids
-from kfm.model.approval import Terms
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate, Lifted
-from kfm.model.content import (
+from kfm.model import (
     EVERYTHING,
+    Generation,
+    GenerationPredicate,
     InputKey,
+    IntegrityError,
+    Json,
     KeptOut,
+    KfmError,
+    LedgerRow,
+    Lifted,
     MadeKey,
     Mark,
     NameKey,
+    Part,
+    Pins,
     Place,
     RuleKey,
+    Terms,
     VersionKey,
+    ids,
+    is_assembly,
 )
-from kfm.model.errors import IntegrityError, KfmError
-from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import approvals_path, dcat_path, generation_path, pins_path, proposal_path
-from kfm.model.staged import Part, Pins, is_assembly
 from kfm.store.base import Tx
 from kfm.zones.base import Zone
 

@@ -7,8 +7,7 @@ from typing import Protocol
 import msgspec
 
 from kfm.keys.key_folder import KeyFolder
-from kfm.model.channel import RootAt
-from kfm.model.errors import IntegrityError
+from kfm.model import IntegrityError, RootAt
 from kfm.store.base import Store, Tx
 
 __all__ = [

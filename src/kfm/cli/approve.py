@@ -11,7 +11,7 @@ from kfm.cli.call import Parser, again, emit
 from kfm.evidence.proposal import approve, run_of
 from kfm.evidence.references import proposal_number
 from kfm.keys.private_key import PersonKey, fingerprint_of
-from kfm.model.errors import Denied, UsageError
+from kfm.model import Denied, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

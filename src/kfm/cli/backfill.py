@@ -20,16 +20,8 @@ from kfm.cli.terminal import progress, say, show, sign
 from kfm.jobs import backfill_told
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_spans import OVER
-from kfm.model.backfill import (
-    BackfillPlan,
-    BackfillRow,
-    Bucket,
-    Estimate,
-    Status,
-    grid_of,
-    plan_from,
-)
-from kfm.model.errors import UsageError
+from kfm.model import BackfillPlan, BackfillRow, Bucket, Estimate, UsageError, grid_of, plan_from
+from kfm.model.backfill import Status
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of

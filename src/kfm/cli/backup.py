@@ -30,9 +30,7 @@ from kfm.cli.du import human
 from kfm.cli.run import tell
 from kfm.cli.terminal import program, say, sign
 from kfm.jobs.drive import run_target
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.ledger import Generation
-from kfm.model.staged import is_assembly
+from kfm.model import Generation, KfmError, UsageError, is_assembly
 from kfm.workspace.backup import Manifest, check_backup, make_backup, plain_sources, restore_backup
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of

@@ -18,8 +18,7 @@ import msgspec
 
 from kfm.cli.call import Parser
 from kfm.cli.terminal import Progress
-from kfm.model.canonical import Json
-from kfm.model.interrupts import finishing
+from kfm.model import Json, finishing
 from kfm.world.outcome import Outcome
 
 __all__ = ["Gone", "at_once_flag", "cores", "inputs_first", "side_by_side"]

@@ -12,7 +12,7 @@ from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
 from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import folder_of
-from kfm.model.errors import Denied, IntegrityError, UsageError
+from kfm.model import Denied, IntegrityError, UsageError
 from kfm.model.origin import told
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.workspace.folder import open_workspace

@@ -19,9 +19,7 @@ import msgspec
 
 from kfm.cli.commands import COMMANDS
 from kfm.cli.terminal import mask_home, program, say, say_error, sign
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.interrupts import STOPPED, TERMINATED, stop_on_signals
-from kfm.model.masking import masked
+from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on_signals
 
 # commands that open no world start faster without what it is made of
 if TYPE_CHECKING:

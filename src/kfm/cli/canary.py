@@ -20,8 +20,7 @@ from kfm.cli.call import Parser, again, emit, login, reader_flag, reader_of
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.proposal import comparison_of, count
 from kfm.judge.canary import compare, waiting
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model import Denied, LedgerRow, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -24,11 +24,7 @@ from kfm.cli.terminal import sign
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.operations import Read
 from kfm.judge.gates.mandatory import is_spdx
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
-from kfm.model.ids import check_dataset_id, check_id
-from kfm.model.kinds import KINDS, kind_of
-from kfm.model.mapping import column_names
+from kfm.model import KINDS, Json, UsageError, check_dataset_id, check_id, column_names, kind_of
 from kfm.workspace.config import check_source_url, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
 

@@ -21,11 +21,7 @@ from kfm.cli.terminal import say
 from kfm.judge.boundary import columns_of
 from kfm.judge.permits import shown_despite
 from kfm.judge.release import check_shown
-from kfm.model.canonical import Json
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.ids import check_dataset_id
-from kfm.model.looks import shown_looks
+from kfm.model import DatasetEntry, Json, KfmError, UsageError, check_dataset_id, shown_looks
 from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world

@@ -23,8 +23,7 @@ from kfm.diff.page import html
 from kfm.diff.text import text
 from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import Opened, Reader, located
-from kfm.model.errors import MissingExtra, UsageError
-from kfm.model.ledger import Generation
+from kfm.model import Generation, MissingExtra, UsageError
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

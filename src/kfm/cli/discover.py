@@ -14,8 +14,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit, upstream_flag
 from kfm.cli.run import Wanted, run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
-from kfm.model.canonical import Json
-from kfm.model.errors import KfmError, UsageError
+from kfm.model import Json, KfmError, UsageError
 from kfm.upkeep.discover import drafts_in, find_drafts, read_draft, usable_address
 from kfm.workspace.config import entry_path, load_dataset
 from kfm.workspace.folder import Workspace, open_workspace

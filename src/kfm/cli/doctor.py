@@ -13,9 +13,8 @@ from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
 from kfm.connectors.child.process import held_here
 from kfm.keys.key_folder import KeyFolder
-from kfm.model.backfill import grid_of, plan_from, resolved
-from kfm.model.canonical import Json
-from kfm.model.errors import KfmError, UsageError
+from kfm.model import Json, KfmError, UsageError, grid_of, plan_from
+from kfm.model.backfill import resolved
 from kfm.upkeep.doctor import Advice, Finding, examine
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.config import parse, planned, schedule_files

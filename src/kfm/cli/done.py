@@ -9,7 +9,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.evidence.folder_check import Verified
 from kfm.evidence.status import dataset_status
-from kfm.model.ledger import Generation
+from kfm.model import Generation
 from kfm.model.paths import collection_path, dcat_path, prov_folder, raw_path
 from kfm.upkeep.judge_again import judge_ref
 from kfm.upkeep.verify import verify_dataset

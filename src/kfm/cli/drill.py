@@ -15,8 +15,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import mask_home, say, sign
 from kfm.drill.commands import SCENES, Killed, drill_commands
 from kfm.drill.drill import DEFAULT_POINTS, Failure, Report, drill
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError
 from kfm.workspace.folder import open_workspace
 
 __all__ = ["as_json", "configure", "main", "tell"]

@@ -22,10 +22,7 @@ from kfm.evidence.references import dataset_of, proposal_number
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.status import DatasetStatus, dataset_status
 from kfm.keys.trust import unwrap
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, UsageError
-from kfm.model.journal import Assembled
-from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
+from kfm.model import UNCHANGED, Assembled, Denied, Generation, Json, LedgerRow, UsageError
 from kfm.model.paths import proposal_path, quarantine_path
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

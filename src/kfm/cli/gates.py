@@ -12,7 +12,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.references import dataset_of, proposal_number
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 from kfm.upkeep.judge_again import Judgement, judge_ref
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -18,9 +18,7 @@ from kfm.cli.du import human
 from kfm.cli.terminal import say, show, sign
 from kfm.evidence.removed import Doomed
 from kfm.jobs.base import JobResult, job_type, parameters_of, work
-from kfm.model import ids
-from kfm.model.errors import UsageError
-from kfm.model.ledger import JobRow
+from kfm.model import JobRow, UsageError, ids
 from kfm.model.window import seconds
 from kfm.run.claim import check_switch
 from kfm.upkeep.reindex import datasets_with_evidence

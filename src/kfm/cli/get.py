@@ -8,7 +8,7 @@ from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.evidence.captures import checksums
 from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import Opened, folder_of
-from kfm.model.errors import IntegrityError, UsageError
+from kfm.model import IntegrityError, UsageError
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file

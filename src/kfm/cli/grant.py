@@ -18,10 +18,7 @@ from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, emit
 from kfm.evidence.grants import Grant, grants_of, write_grant
 from kfm.judge.permits import Permit, reconsider, write_permit
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import UsageError
-from kfm.model.looks import LOOKS
+from kfm.model import LOOKS, DatasetEntry, UsageError, rfc3339
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -8,7 +8,7 @@ from pathlib import Path
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import program
 from kfm.keys.key_folder import KeyFolder
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 
 __all__ = ["configure", "main", "make_workspace"]
 

@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kfm.jobs.worker import Ended
-from kfm.model.clock import SystemClock
-from kfm.model.errors import UsageError
-from kfm.model.job import DATASET_URI
-from kfm.model.ledger import JobRow
+from kfm.model import DATASET_URI, JobRow, SystemClock, UsageError
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace
 from kfm.workspace.job_process import Order, perform

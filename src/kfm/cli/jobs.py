@@ -23,12 +23,7 @@ from kfm.cli.terminal import say, show, sign
 from kfm.jobs import JOB_MODULES
 from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.job_log import JobLog
-from kfm.model.canonical import Json
-from kfm.model.clock import SystemClock
-from kfm.model.errors import UsageError
-from kfm.model.ids import ID_PATTERN
-from kfm.model.job import Request
-from kfm.model.ledger import JobRow
+from kfm.model import ID_PATTERN, JobRow, Json, Request, SystemClock, UsageError
 from kfm.model.window import window as parse_window
 from kfm.store.base import Store
 from kfm.store.jobs import envelope_of

@@ -40,8 +40,7 @@ from kfm.cli.terminal import say
 from kfm.keys.key_folder import KeyFolder, channel_heads
 from kfm.keys.private_key import fingerprint_of, new_private, slug
 from kfm.keys.trust import ROLES
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.model import Denied, IntegrityError, Json, KfmError, UsageError
 from kfm.store.base import Tx
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world

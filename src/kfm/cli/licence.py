@@ -17,11 +17,7 @@ from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, emit
 from kfm.judge.gates.mandatory import is_spdx
 from kfm.judge.permits import Permit, reconsider, write_permit
-from kfm.model import ids
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import UsageError
-from kfm.model.licences import restrictions
+from kfm.model import DatasetEntry, UsageError, ids, restrictions, rfc3339
 from kfm.model.paths import registry_path
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import Workspace, open_workspace

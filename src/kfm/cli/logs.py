@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.cli.call import Parser
 from kfm.cli.terminal import say, show, sign
-from kfm.model.job import JobLine
+from kfm.model import JobLine
 from kfm.workspace.folder import open_workspace
 
 __all__ = ["configure", "main"]

@@ -9,7 +9,8 @@ import msgspec
 
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.run import _window
-from kfm.model.plan import Plan, export, order, plan_hash
+from kfm.model import Plan, plan_hash
+from kfm.model.plan import export, order
 from kfm.run.claim import check_kept
 from kfm.run.plan import look_and_plan
 from kfm.workspace.folder import open_workspace

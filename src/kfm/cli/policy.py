@@ -14,9 +14,7 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.evidence.status import dataset_status
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.model import Denied, IntegrityError, Json, KfmError, UsageError, canonical
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import check, scan

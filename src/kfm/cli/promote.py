@@ -16,8 +16,7 @@ from kfm.evidence.proposal import earlier, run_of
 from kfm.evidence.references import proposal_number
 from kfm.jobs.promote_here import promote_run
 from kfm.judge.boundary import located
-from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import SAID_NO, LedgerRow
+from kfm.model import SAID_NO, Denied, Fenced, IntegrityError, KfmError, LedgerRow, UsageError
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from kfm.cli.call import Parser, clock_flag, emit, upstream_flag
 from kfm.cli.run import Wanted, run_dataset
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 from kfm.workspace.folder import open_workspace
 
 __all__ = ["configure", "main"]

@@ -31,10 +31,7 @@ from kfm.evidence.quarantine import (
     runs_with_quarantine,
 )
 from kfm.jobs.drive import run_target
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model import Column, Denied, Json, LedgerRow, UsageError
 from kfm.model.window import seconds
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of

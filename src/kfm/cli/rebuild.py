@@ -11,9 +11,7 @@ from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.terminal import say, sign
 from kfm.evidence.receipts import read_receipt
 from kfm.judge.boundary import made_by
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError, UsageError
-from kfm.model.receipt import Receipt
+from kfm.model import IntegrityError, Json, Receipt, UsageError
 from kfm.upkeep.rebuild import rebuild, record_of_receipt
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import rebuilt_target

@@ -9,7 +9,7 @@ from kfm.cli.call import Parser, emit
 from kfm.evidence.proposal import reject, run_of
 from kfm.evidence.receipts import finish
 from kfm.evidence.references import proposal_number
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

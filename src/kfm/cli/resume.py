@@ -13,8 +13,7 @@ from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
 from kfm.evidence.acts import set_aside, settle
 from kfm.jobs.resume import resume_run
-from kfm.model.errors import KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model import KfmError, LedgerRow
 from kfm.model.window import seconds
 from kfm.upkeep.erase import finish_erasure, plan_again
 from kfm.upkeep.reindex import datasets_with_evidence

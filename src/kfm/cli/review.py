@@ -11,8 +11,7 @@ from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
 from kfm.evidence.proposal import count, load, members, run_of
 from kfm.evidence.references import proposal_number
-from kfm.model.errors import KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model import KfmError, LedgerRow
 from kfm.upkeep.judge_again import judge_ref
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -9,8 +9,7 @@ import msgspec
 
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.evidence.references import dataset_of, resolve
-from kfm.model.errors import UsageError
-from kfm.model.receipt import Receipt
+from kfm.model import Receipt, UsageError
 from kfm.run.rollback import rollback
 from kfm.upkeep.judge_official import check_version
 from kfm.workspace.folder import open_workspace

@@ -24,12 +24,9 @@ from kfm.cli.call import (
 from kfm.cli.terminal import Progress, say, show, sign
 from kfm.jobs.drive import run_target
 from kfm.jobs.promote_here import promote_run
+from kfm.model import INGEST, KfmError, LedgerRow, SystemClock, UsageError, bounds
 from kfm.model.change import told
-from kfm.model.clock import SystemClock
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.job import INGEST
-from kfm.model.ledger import LedgerRow
-from kfm.model.window import bounds, seconds, window
+from kfm.model.window import seconds, window
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world

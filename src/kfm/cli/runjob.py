@@ -17,12 +17,18 @@ from kfm.evidence.run_end import FOLLOWING
 from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.job_log import JobLog, Told
 from kfm.jobs.worker import LATER_MS, Ended
-from kfm.model import ids
-from kfm.model.clock import SystemClock
-from kfm.model.errors import Fenced, IntegrityError, UsageError
-from kfm.model.job import Input, Request
-from kfm.model.ledger import JobRow, Token
-from kfm.model.receipt import Receipt
+from kfm.model import (
+    Fenced,
+    Input,
+    IntegrityError,
+    JobRow,
+    Receipt,
+    Request,
+    SystemClock,
+    Token,
+    UsageError,
+    ids,
+)
 from kfm.run.claim import check_switch
 from kfm.store.base import Store, Tx
 from kfm.store.heartbeat import Heartbeat

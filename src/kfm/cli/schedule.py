@@ -23,9 +23,7 @@ from kfm.cli.terminal import show, sign
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import decide, visited
 from kfm.jobs.schedule.scheduler import asked_for, on_event, pause, paused
-from kfm.model.clock import rfc3339
-from kfm.model.errors import UsageError
-from kfm.model.schedule import VisitRow
+from kfm.model import UsageError, VisitRow, rfc3339
 from kfm.model.window import window as parse_window
 from kfm.run.claim import check_switch
 from kfm.store.base import Tx

@@ -20,8 +20,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit, reader_flag, reader_of
 from kfm.cli.terminal import colour, say
 from kfm.evidence.references import dataset_of
-from kfm.model.errors import Denied, UsageError
-from kfm.model.search import Found, Hit
+from kfm.model import Denied, Found, Hit, UsageError
 from kfm.upkeep.search import is_address, opened, search
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -14,7 +14,7 @@ from argparse import Namespace
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
 from kfm.evidence.status import DatasetStatus, dataset_status
-from kfm.model.errors import KfmError
+from kfm.model import KfmError
 from kfm.model.origin import told
 from kfm.upkeep.attention import attention, freshness
 from kfm.upkeep.pools import pool_rows

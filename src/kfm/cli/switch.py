@@ -16,9 +16,7 @@ from kfm.cli.call import Parser, emit, login
 from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.jobs import JOB_MODULES
-from kfm.model.clock import SystemClock, rfc3339
-from kfm.model.errors import UsageError
-from kfm.model.masking import masked
+from kfm.model import SystemClock, UsageError, masked, rfc3339
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace, open_workspace
 

@@ -10,9 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TextIO
 
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
-from kfm.model.masking import masked
+from kfm.model import Json, UsageError, masked
 
 __all__ = [
     "Progress",

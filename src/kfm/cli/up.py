@@ -11,9 +11,7 @@ from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
 from kfm.jobs.job_log import Told
 from kfm.jobs.schedule.scheduler import Scheduler
-from kfm.model.clock import SystemClock
-from kfm.model.errors import KfmError
-from kfm.model.ledger import JobRow
+from kfm.model import JobRow, KfmError, SystemClock
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -15,9 +15,7 @@ from kfm.cli.init import make_workspace
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress
 from kfm.jobs.drive import run_target
-from kfm.model.clock import SystemClock
-from kfm.model.dataset import UpdaterConfig
-from kfm.model.errors import UsageError
+from kfm.model import SystemClock, UpdaterConfig, UsageError
 from kfm.workspace.config import find_workspace, load_updater
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import updater_target

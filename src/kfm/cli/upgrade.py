@@ -26,8 +26,7 @@ from kfm.cli.call import Parser, emit
 from kfm.evidence.projection import project, stale_records
 from kfm.judge.release import shown_last
 from kfm.keys.key_folder import KeyFolder
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, KfmError
+from kfm.model import Denied, Json, KfmError
 from kfm.model.paths import work_folder
 from kfm.upkeep.retention import alone
 from kfm.upkeep.sealing import seal_dataset

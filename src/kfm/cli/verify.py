@@ -22,8 +22,7 @@ from kfm.cli.witness import check, read_witness
 from kfm.evidence.folder_check import Verified, verify_folder
 from kfm.evidence.references import dataset_of, resolve
 from kfm.keys.trust import Trust
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError
 from kfm.model.origin import told
 from kfm.upkeep.bundle import BundleReport, verify_bundle
 from kfm.upkeep.reindex import datasets_with_evidence

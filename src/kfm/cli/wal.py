@@ -9,8 +9,7 @@ import msgspec
 from kfm.cli.call import Parser, emit
 from kfm.evidence.journal import check_chain
 from kfm.evidence.run_files import read_run_file
-from kfm.model.errors import IntegrityError, UsageError
-from kfm.model.ledger import LedgerRow, WalRecord
+from kfm.model import IntegrityError, LedgerRow, UsageError, WalRecord
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -30,10 +30,7 @@ from kfm.diff.text import text
 from kfm.evidence import inbox
 from kfm.evidence.acts import Act, meant
 from kfm.judge.boundary import located
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate
-from kfm.model.errors import Denied, UsageError
+from kfm.model import Denied, GenerationPredicate, Json, UsageError, canonical
 from kfm.run.withdraw import lift, withdraw_rule, withdraw_whole
 from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
 from kfm.upkeep.judge_official import check_version, may_show

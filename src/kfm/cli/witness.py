@@ -13,8 +13,7 @@ from kfm.cli.terminal import say, sign
 from kfm.evidence.folder_check import Verified
 from kfm.keys.trust import unwrap
 from kfm.keys.witness import check_witnesses, witness_statement
-from kfm.model import ids
-from kfm.model.errors import Denied, IntegrityError, UsageError
+from kfm.model import Denied, IntegrityError, UsageError, ids
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -23,9 +23,7 @@ from kfm.jobs import place_of
 from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
 from kfm.jobs.job_log import JobLog, Told, metrics
 from kfm.jobs.worker import Limits, Worker
-from kfm.model.clock import SystemClock, rfc3339
-from kfm.model.errors import UsageError
-from kfm.model.ledger import JobRow
+from kfm.model import JobRow, SystemClock, UsageError, rfc3339
 from kfm.model.window import seconds
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace, open_workspace

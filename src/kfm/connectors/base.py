@@ -9,10 +9,8 @@ from typing import NoReturn
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.errors import Quarantined, StepFailed
-from kfm.model.isolation import Held
-from kfm.model.transform import Books, ColumnProfile, Step, TransformResult
+from kfm.model import Books, ColumnProfile, Held, Json, Quarantined, StepFailed, TransformResult
+from kfm.model.transform import Step
 
 __all__ = [
     "DECODED",

@@ -15,8 +15,7 @@ import msgspec
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.operations import Acquire
 from kfm.connectors.read.rows import Batch, Loose, batch_of
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
+from kfm.model import Json, rfc3339
 from kfm.model.did_you_mean import meant
 
 __all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]

@@ -12,9 +12,7 @@ from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Read
 from kfm.connectors.read.rows import Reader
 from kfm.connectors.table.sanity import Sane
-from kfm.model.dataset import Column
-from kfm.model.errors import UsageError
-from kfm.model.kinds import PLAIN, kind_of
+from kfm.model import PLAIN, Column, UsageError, kind_of
 
 __all__ = ["Loaded", "load", "module_of"]
 

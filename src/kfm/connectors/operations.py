@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from kfm.connectors.base import RECORD_BYTES, InputFile
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column, Location, Release
+from kfm.model import Column, Json, Location, Release
 
 __all__ = [
     "Acquire",

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = [
     "Change",

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError
+from kfm.model import IntegrityError, Json
 
 __all__ = ["Rows", "Side", "aligned", "same"]
 

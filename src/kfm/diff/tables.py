@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kfm.diff.base import Change, Columns, Diff, Measure, Place, Value
 from kfm.diff.side import Rows, Side, aligned, same
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["diff_files"]
 

@@ -21,7 +21,7 @@ from kfm.cli.init import make_workspace
 from kfm.drill import trace
 from kfm.drill.passes import ended_group, environment
 from kfm.drill.trace import Point
-from kfm.model.errors import StepFailed, UsageError
+from kfm.model import StepFailed, UsageError
 from kfm.workspace.backup import UNFINISHED
 
 __all__ = ["SCENES", "Killed", "Sweep", "drill_commands"]

@@ -9,8 +9,7 @@ import msgspec
 from kfm.drill.copies import Bench
 from kfm.evidence.journal import check_chain, fold
 from kfm.keys.trust import unwrap
-from kfm.model.clock import SystemClock
-from kfm.model.errors import KfmError
+from kfm.model import KfmError, SystemClock
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.store.locks import LockFolder
 from kfm.store.sqlite import SqliteStore

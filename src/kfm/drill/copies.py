@@ -17,9 +17,7 @@ from kfm.keys.commitments import Vaults
 from kfm.keys.key_folder import KeyFolder
 from kfm.keys.private_key import new_private
 from kfm.keys.trust import statement
-from kfm.model.canonical import Json
-from kfm.model.clock import SystemClock
-from kfm.model.errors import IntegrityError, UsageError
+from kfm.model import IntegrityError, Json, SystemClock, UsageError
 from kfm.store.base import LedgerRow
 from kfm.store.sqlite import SqliteStore
 from kfm.workspace.folder import Workspace

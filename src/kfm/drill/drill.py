@@ -13,7 +13,7 @@ from kfm.drill import passes, power
 from kfm.drill.compare import Left, difference, look, step_in_progress
 from kfm.drill.copies import Bench, bench
 from kfm.drill.trace import Point, list_points, strace_works
-from kfm.model.errors import StepFailed
+from kfm.model import StepFailed
 from kfm.workspace.folder import Workspace
 
 __all__ = ["DEFAULT_POINTS", "Drill", "Failure", "Group", "Order", "Report", "drill"]

@@ -11,10 +11,7 @@ from kfm.evidence import inbox
 from kfm.evidence.append_times import keep_moment
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_end import follow_up
-from kfm.model import canonical, ids
-from kfm.model.channel import GenerationPredicate
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, IntegrityError
+from kfm.model import Fenced, GenerationPredicate, IntegrityError, canonical, ids, rfc3339
 from kfm.model.paths import acts_folder, aside_path, version_path
 from kfm.store.base import Tx
 from kfm.world.world import World

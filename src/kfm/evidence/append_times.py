@@ -6,9 +6,7 @@ import datetime as dt
 
 from kfm.channel.chain import EMPTY
 from kfm.evidence.run_files import started_at
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.errors import IntegrityError, UsageError
-from kfm.model.ledger import Generation
+from kfm.model import Clock, Generation, IntegrityError, UsageError, rfc3339
 from kfm.store.base import Tx
 from kfm.world.world import World
 

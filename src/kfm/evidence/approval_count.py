@@ -8,11 +8,8 @@ import msgspec
 
 from kfm.keys.approvals import check_recorded, unrecorded
 from kfm.keys.trust import named_signers
-from kfm.model.channel import GenerationPredicate
-from kfm.model.errors import KfmError
-from kfm.model.ledger import Generation
+from kfm.model import ATTESTATION, Generation, GenerationPredicate, KfmError
 from kfm.model.paths import approvals_path, proposal_path, version_path
-from kfm.model.version import ATTESTATION
 from kfm.world.world import World
 
 __all__ = ["not_agreed", "on_record"]

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError, canonical, ids
 from kfm.model.paths import capture_folder, raw_folder
 from kfm.zones.base import Zone
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from kfm.evidence.captures import parse_checksums
-from kfm.model.errors import Denied, KfmError
-from kfm.model.version import is_record
+from kfm.model import Denied, KfmError, is_record
 from kfm.zones.base import Stored, Zone, hash_file
 
 __all__ = [

@@ -8,10 +8,7 @@ import msgspec
 from kfm.keys.approvals import in_time, may_speak
 from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import TrustedKey, statement
-from kfm.model import ids
-from kfm.model.clock import Clock
-from kfm.model.errors import Denied, KfmError
-from kfm.model.labels import obligations
+from kfm.model import Clock, Denied, KfmError, ids, obligations
 from kfm.world.world import World
 
 __all__ = [

@@ -13,10 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from kfm.fetch.url import FILE
-from kfm.model.canonical import Json
-from kfm.model.content import EVERYTHING, NameKey
-from kfm.model.errors import KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model import EVERYTHING, Json, KfmError, LedgerRow, NameKey
 from kfm.store.base import Tx
 from kfm.world.world import Registry, World
 from kfm.zones.base import Zone

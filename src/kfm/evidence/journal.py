@@ -9,10 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from kfm.keys.commitments import OPEN, Veil
-from kfm.model import canonical
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.errors import IntegrityError
-from kfm.model.ledger import Phase, Status
+from kfm.model import Clock, IntegrityError, Phase, canonical, rfc3339
+from kfm.model.ledger import Status
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
 __all__ = [

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from kfm.model import ids
-from kfm.model.canonical import Json
+from kfm.model import Json, ids
 from kfm.zones.base import Zone
 
 __all__ = ["pack", "unpacked"]

@@ -11,10 +11,7 @@ from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.acts import erasing, settle
 from kfm.evidence.receipts import finish
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_listing
-from kfm.model import canonical
-from kfm.model.dataset import DatasetEntry, Source
-from kfm.model.errors import Denied, IntegrityError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import DatasetEntry, Denied, Generation, IntegrityError, LedgerRow, Source, canonical
 from kfm.model.paths import (
     approvals_path,
     collection_path,

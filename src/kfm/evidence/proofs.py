@@ -6,10 +6,7 @@ import re
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate
-from kfm.model.receipt import Promotion
-from kfm.model.verdict import REQUIRED
+from kfm.model import REQUIRED, GenerationPredicate, Json, Promotion
 
 __all__ = ["missing_proofs"]
 

@@ -23,20 +23,32 @@ from kfm.keys.approvals import (
 from kfm.keys.key_folder import KeyFolder
 from kfm.keys.private_key import PersonKey, account
 from kfm.keys.trust import TrustedKey, statement
-from kfm.model import canonical, ids
-from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.change import CHANGE, Measured
-from kfm.model.channel import GenerationPredicate
-from kfm.model.clock import Clock, rfc3339
+from kfm.model import (
+    ACCEPT,
+    ATTESTATION,
+    CHANGE,
+    SAID_NO,
+    Approval,
+    Candidate,
+    Clock,
+    Denied,
+    GenerationPredicate,
+    IntegrityError,
+    Json,
+    KfmError,
+    LedgerRow,
+    Measured,
+    Proposal,
+    Recorded,
+    Terms,
+    UsageError,
+    Verdict,
+    canonical,
+    ids,
+    rfc3339,
+)
 from kfm.model.dataset import spelled
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import SAID_NO, LedgerRow
 from kfm.model.paths import proposal_path
-from kfm.model.proposal import Proposal
-from kfm.model.verdict import Verdict
-from kfm.model.version import ATTESTATION
 from kfm.store.base import Tx
 from kfm.world.world import Registry, World
 from kfm.zones.base import Zone

@@ -17,14 +17,24 @@ from kfm.connectors.base import CaptureRefused, Refusal, TransformResult
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import read_run_file
 from kfm.keys.commitments import SEALED, Vaults
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.content import Mark, Place
-from kfm.model.dataset import Column
-from kfm.model.errors import Denied, IntegrityError, StepFailed, UsageError
-from kfm.model.journal import Replays
-from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
+from kfm.model import (
+    UNCHANGED,
+    Column,
+    Denied,
+    Generation,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    Mark,
+    NoopRow,
+    Place,
+    Replays,
+    StepFailed,
+    UsageError,
+    canonical,
+    ids,
+    rfc3339,
+)
 from kfm.model.paths import capture_folder, quarantine_folder, quarantine_path
 from kfm.world.target import Again, Target
 from kfm.world.world import World

@@ -14,14 +14,29 @@ from kfm.evidence.journal import done_of, fold, payload_of
 from kfm.evidence.packs import pack, unpacked
 from kfm.evidence.run_files import started_at
 from kfm.keys.commitments import Veil
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Denied
-from kfm.model.job import INGEST
-from kfm.model.journal import Assembled, PartDone, Pinned, Planned, VersionNamed
-from kfm.model.labels import NEW_COLUMNS
-from kfm.model.masking import masked
+from kfm.model import (
+    ATTESTATION,
+    INGEST,
+    NEW_COLUMNS,
+    Assembled,
+    Denied,
+    Json,
+    PartDone,
+    Pinned,
+    Planned,
+    Promotion,
+    Receipt,
+    RunManifest,
+    RunRecord,
+    ValidationReport,
+    VersionNamed,
+    denied,
+    ids,
+    is_assembly,
+    masked,
+    rfc3339,
+    without_emitter,
+)
 from kfm.model.paths import (
     aside_path,
     proposal_path,
@@ -30,11 +45,6 @@ from kfm.model.paths import (
     run_path,
     version_path,
 )
-from kfm.model.receipt import Promotion, Receipt, RunManifest, RunRecord, ValidationReport
-from kfm.model.schedule import without_emitter
-from kfm.model.staged import is_assembly
-from kfm.model.verdict import denied
-from kfm.model.version import ATTESTATION
 from kfm.store.base import LedgerRow, Tx, WalRecord
 from kfm.world.world import World
 from kfm.zones.base import Zone

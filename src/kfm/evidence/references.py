@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from kfm.channel.chain import EMPTY, last_act, whole_withdrawn, withdrawn_inside
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.status import shown
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ids import check_dataset_id
-from kfm.model.ledger import Generation
+from kfm.model import Denied, Generation, UsageError, check_dataset_id
 from kfm.store.base import Store
 from kfm.world.world import World
 from kfm.zones.base import Zone

@@ -6,16 +6,21 @@ import msgspec
 
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.append_times import appended_at
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.errors import IntegrityError
-from kfm.model.job import Request, Trace
-from kfm.model.ledger import LedgerRow, head_key_of
+from kfm.model import (
+    Clock,
+    IdempotencyState,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    Request,
+    Trace,
+    head_key_of,
+    ids,
+    is_assembly,
+    rfc3339,
+    without_emitter,
+)
 from kfm.model.paths import search_path, version_tiles_folder
-from kfm.model.receipt import IdempotencyState
-from kfm.model.schedule import without_emitter
-from kfm.model.staged import is_assembly
 from kfm.store.base import Tx
 from kfm.world.run_log import RunLog
 from kfm.world.world import World

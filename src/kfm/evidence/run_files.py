@@ -7,7 +7,7 @@ import re
 from functools import partial
 
 from kfm.evidence.packs import pack, unpacked
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.model.paths import noops_folder, noops_path, run_folder, run_path, runs_folder
 from kfm.world.world import World
 from kfm.zones.base import Zone

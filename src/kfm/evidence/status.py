@@ -9,8 +9,7 @@ import msgspec
 from kfm.channel.chain import last_act
 from kfm.evidence.approval_count import not_agreed
 from kfm.evidence.version_records import origin_of
-from kfm.model.job import INGEST
-from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
+from kfm.model import INGEST, UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.store.base import Store, Tx
 from kfm.world.world import World

@@ -12,16 +12,22 @@ from kfm.catalog.stac import version_stac
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.removed import removed_versions
 from kfm.keys.attest import provenance
-from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate, VersionFacts
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import IntegrityError
-from kfm.model.journal import Stored
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import (
+    ATTESTATION,
+    Candidate,
+    DatasetEntry,
+    Generation,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    Stored,
+    VersionFacts,
+    canonical,
+    ids,
+    is_record,
+    rfc3339,
+)
 from kfm.model.paths import version_path
-from kfm.model.version import ATTESTATION, is_record
 from kfm.store.base import Store
 from kfm.world.world import World
 from kfm.zones.base import Zone

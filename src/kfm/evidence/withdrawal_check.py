@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kfm.model import canonical
-from kfm.model.errors import KfmError
+from kfm.model import KfmError, canonical
 from kfm.model.paths import version_path
 from kfm.zones.base import Zone
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
-from kfm.model.errors import Quarantined, UpstreamUnavailable
+from kfm.model import Quarantined, UpstreamUnavailable
 
 __all__ = [
     "AskedToWait",

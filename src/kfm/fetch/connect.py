@@ -13,7 +13,7 @@ from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.retry import Pace, Transient
 from kfm.fetch.url import Target
 from kfm.fetch.wire import network_reason
-from kfm.model.errors import Denied, UpstreamUnavailable, UsageError
+from kfm.model import Denied, UpstreamUnavailable, UsageError
 
 if TYPE_CHECKING:
     import ssl

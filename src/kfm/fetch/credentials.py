@@ -9,8 +9,7 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote_plus
 
 from kfm.fetch.url import check_reference, is_reference, names_a_secret
-from kfm.model.errors import UsageError
-from kfm.model.masking import keep_secret
+from kfm.model import UsageError, keep_secret
 
 __all__ = ["Table", "check_value", "query_references", "resolve_headers", "resolve_query"]
 

@@ -31,9 +31,7 @@ from kfm.fetch.question import Asking, Condition, Question, gave_up
 from kfm.fetch.retry import LONGEST_WAIT_S, Backoff, Pace, Transient, retry_after_seconds
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
 from kfm.fetch.wire import Head, Partial, Wire, read_body
-from kfm.model.clock import rfc3339
-from kfm.model.errors import UpstreamUnavailable
-from kfm.model.masking import Echo, masked
+from kfm.model import Echo, UpstreamUnavailable, masked, rfc3339
 
 __all__ = [
     "HttpFetcher",

@@ -12,8 +12,7 @@ from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.http import PASSING, unexpected_status
 from kfm.fetch.question import gave_up, usable_target
 from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
-from kfm.model.errors import Denied, IntegrityError, UpstreamUnavailable, UsageError
-from kfm.model.origin import recorded_as
+from kfm.model import Denied, IntegrityError, UpstreamUnavailable, UsageError, recorded_as
 
 __all__ = ["FileFetcher", "Recording", "Recordings", "ReplayFetcher"]
 

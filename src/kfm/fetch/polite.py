@@ -14,7 +14,7 @@ import msgspec
 
 from kfm.fetch.base import Wait
 from kfm.fetch.retry import LONGEST_WAIT_S
-from kfm.model.dataset import HostLimits, Polite
+from kfm.model import HostLimits, Polite
 
 __all__ = ["Manners"]
 

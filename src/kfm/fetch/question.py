@@ -18,7 +18,7 @@ from kfm.fetch.heads import strong_etag
 from kfm.fetch.retry import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
 from kfm.fetch.wire import Head, Wire, read_head
-from kfm.model.errors import Denied, UpstreamUnavailable, UsageError
+from kfm.model import Denied, UpstreamUnavailable, UsageError
 
 __all__ = ["Asking", "Condition", "Question", "gave_up", "usable_target"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kfm.model.errors import UpstreamUnavailable
+from kfm.model import UpstreamUnavailable
 
 __all__ = ["LONGEST_WAIT_S", "Backoff", "Pace", "Transient", "retry_after_seconds"]
 

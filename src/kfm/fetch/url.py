@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote_plus
 
 import msgspec
 
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 
 __all__ = [
     "FILE",

@@ -18,7 +18,7 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from kfm.fetch.retry import Pace, Transient
-from kfm.model.errors import StepFailed, UpstreamUnavailable
+from kfm.model import StepFailed, UpstreamUnavailable
 
 __all__ = ["Head", "Partial", "Wire", "network_reason", "read_body", "read_head"]
 

@@ -1,6 +1,6 @@
 """The job catalog: one module per type of job, loaded when one of that type is worked."""
 
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 
 __all__ = ["JOB_MODULES", "LIGHT_POOL", "place_of"]
 

@@ -7,11 +7,8 @@ from kfm.jobs.backfill_batch import Batch, work_batch
 from kfm.jobs.backfill_spans import JOB_TYPE
 from kfm.jobs.backfill_told import audit_path
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType
-from kfm.model.backfill import BackfillRow
-from kfm.model.errors import Fenced, UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model import BackfillRow, Fenced, LedgerRow, PolicyDecision, ReceiptOutput, UsageError
 from kfm.model.paths import part_folder
-from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.world.outcome import Outcome
 
 __all__ = ["JOB", "Parameters"]

@@ -6,10 +6,7 @@ from kfm.jobs.backfill_told import audit, summarise
 from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy
-from kfm.model.backfill import BackfillRow
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, StepFailed
+from kfm.model import BackfillRow, Fenced, Json, StepFailed, rfc3339
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome
 from kfm.world.world import PartsGone, World

@@ -12,9 +12,18 @@ from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of
 from kfm.jobs.backfill_told import audit
 from kfm.jobs.drive import check_room, run_target
 from kfm.jobs.stepping import Patience, drive
-from kfm.model.backfill import BackfillPlan, BackfillRow, Grid, PartRow, grid_of
-from kfm.model.errors import Denied, Fenced, UsageError
-from kfm.model.job import INGEST, Request
+from kfm.model import (
+    INGEST,
+    BackfillPlan,
+    BackfillRow,
+    Denied,
+    Fenced,
+    Grid,
+    PartRow,
+    Request,
+    UsageError,
+    grid_of,
+)
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.store.base import Tx

@@ -2,11 +2,7 @@
 
 import msgspec
 
-from kfm.model.backfill import BackfillPlan, BackfillRow
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
-from kfm.model.job import Request
-from kfm.model.ledger import JobRow
+from kfm.model import BackfillPlan, BackfillRow, JobRow, Json, Request, UsageError
 from kfm.store.base import Tx
 from kfm.world.world import World
 

@@ -7,9 +7,8 @@ import msgspec
 
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import read_run_file
-from kfm.model import canonical, ids
-from kfm.model.backfill import BackfillRow, Bucket, Status, Summary, grid_of
-from kfm.model.clock import rfc3339
+from kfm.model import BackfillRow, Bucket, Summary, canonical, grid_of, ids, rfc3339
+from kfm.model.backfill import Status
 from kfm.model.paths import backfill_path
 from kfm.store.base import Tx
 from kfm.world.world import World

@@ -21,22 +21,23 @@ from kfm.jobs.backfill_spans import (
     slots_of,
 )
 from kfm.jobs.backfill_told import audit, summarise
-from kfm.model import canonical, ids
-from kfm.model.backfill import (
+from kfm.model import (
+    GONE,
     BackfillPlan,
     BackfillRow,
     Estimate,
+    Evidence,
     Grid,
+    UsageError,
     backfill_id,
+    canonical,
     grid_of,
-    resolved,
+    ids,
+    is_assembly,
+    rfc3339,
 )
-from kfm.model.clock import rfc3339
-from kfm.model.errors import UsageError
+from kfm.model.backfill import resolved
 from kfm.model.paths import backfill_path
-from kfm.model.staged import is_assembly
-from kfm.model.transform import GONE
-from kfm.model.verdict import Evidence
 from kfm.model.window import seconds
 from kfm.run.claim import check_kept
 from kfm.store.base import Tx

@@ -16,22 +16,25 @@ from msgspec import UNSET
 from kfm.evidence.receipts import _tool_versions, pretty
 from kfm.jobs import JOB_MODULES, place_of
 from kfm.judge.boundary import Opened, data_of
-from kfm.model import ids
-from kfm.model.clock import rfc3339
-from kfm.model.did_you_mean import meant
-from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
-from kfm.model.ledger import JobRow
-from kfm.model.masking import masked
-from kfm.model.paths import receipt_path
-from kfm.model.receipt import (
+from kfm.model import (
+    Denied,
+    JobRow,
+    KfmError,
     PolicyDecision,
     Provenance,
     Receipt,
     ReceiptError,
     ReceiptInput,
     ReceiptOutput,
+    StepFailed,
+    UsageError,
+    ids,
+    masked,
+    rfc3339,
+    without_emitter,
 )
-from kfm.model.schedule import without_emitter
+from kfm.model.did_you_mean import meant
+from kfm.model.paths import receipt_path
 from kfm.run.claim import check_switch
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target

@@ -10,8 +10,7 @@ from kfm.evidence.projection import tick
 from kfm.evidence.receipts import pack_receipts
 from kfm.evidence.run_files import pack_noops
 from kfm.jobs.base import JobContext, JobResult, JobType
-from kfm.model.clock import rfc3339
-from kfm.model.errors import UsageError
+from kfm.model import UsageError, rfc3339
 from kfm.upkeep.reindex import datasets_with_evidence
 
 __all__ = ["JOB", "Parameters"]

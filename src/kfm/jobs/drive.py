@@ -8,9 +8,7 @@ from kfm.evidence.acts import erasing
 from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, Stopped, drive, held
 from kfm.jobs.tidy import tidy
-from kfm.model.errors import KfmError, StepFailed
-from kfm.model.job import INGEST
-from kfm.model.ledger import LedgerRow
+from kfm.model import INGEST, KfmError, LedgerRow, StepFailed
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.run.work import Reached

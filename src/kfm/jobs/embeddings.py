@@ -6,10 +6,8 @@ from kfm.evidence.references import resolve
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located
-from kfm.model.errors import StepFailed
+from kfm.model import IndexNote, ReceiptInput, ReceiptOutput, StepFailed
 from kfm.model.paths import indexes_folder
-from kfm.model.receipt import ReceiptInput, ReceiptOutput
-from kfm.model.search import IndexNote
 from kfm.upkeep.search import index_note, index_path
 from kfm.world.world import World
 

@@ -5,9 +5,7 @@ in the receipt with its digest.
 import msgspec
 
 from kfm.jobs.base import JobContext, JobResult, JobType, write_receipt
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced
-from kfm.model.receipt import PolicyDecision
+from kfm.model import Fenced, PolicyDecision, rfc3339
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.retention import GRACE, Swept, doomed, settle, sweep
 

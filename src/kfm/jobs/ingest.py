@@ -7,11 +7,8 @@ import msgspec
 from kfm.evidence.run_end import owed
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType, published
 from kfm.jobs.drive import run_target
-from kfm.model.errors import Denied, Fenced
-from kfm.model.job import INGEST, Request
+from kfm.model import INGEST, Denied, Fenced, PolicyDecision, Request, trigger_of
 from kfm.model.paths import receipt_path
-from kfm.model.receipt import PolicyDecision
-from kfm.model.schedule import trigger_of
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome, worst
 

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.job import JobLine, Signal
-from kfm.model.ledger import JobRow
-from kfm.model.masking import masked
+from kfm.model import Clock, JobLine, JobRow, Signal, masked, rfc3339
 from kfm.store.jobs import Depth
 
 __all__ = ["BUCKETS", "JobLog", "Told", "metrics"]

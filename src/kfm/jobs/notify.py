@@ -11,14 +11,19 @@ from kfm.evidence.status import dataset_status
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.url import host_of
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ledger import denial_codes
-from kfm.model.masking import keep_secret
+from kfm.model import (
+    Denied,
+    Json,
+    PolicyDecision,
+    ReceiptOutput,
+    UsageError,
+    canonical,
+    denial_codes,
+    ids,
+    keep_secret,
+    rfc3339,
+)
 from kfm.model.paths import notice_path
-from kfm.model.receipt import PolicyDecision, ReceiptOutput
 
 __all__ = ["JOB", "Notice"]
 

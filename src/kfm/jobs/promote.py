@@ -11,9 +11,7 @@ from kfm.jobs.base import (
     published,
 )
 from kfm.jobs.promote_here import promote_run
-from kfm.model.errors import Fenced, KfmError
-from kfm.model.job import PROMOTE
-from kfm.model.receipt import PolicyDecision
+from kfm.model import PROMOTE, Fenced, KfmError, PolicyDecision
 from kfm.world.outcome import Outcome, worst
 
 __all__ = ["JOB"]

@@ -6,8 +6,7 @@ from kfm.channel.chain import EMPTY
 from kfm.evidence.append_times import check_clock
 from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy
-from kfm.model.errors import Fenced, KfmError
-from kfm.model.ledger import LedgerRow
+from kfm.model import Fenced, KfmError, LedgerRow
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World

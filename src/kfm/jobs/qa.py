@@ -9,11 +9,8 @@ import msgspec
 
 from kfm.evidence.receipts import pretty
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
-from kfm.model import ids
-from kfm.model.errors import StepFailed
+from kfm.model import PolicyDecision, ReceiptInput, ReceiptOutput, StepFailed, Verdict, ids
 from kfm.model.paths import qa_path
-from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
-from kfm.model.verdict import Verdict
 from kfm.upkeep.judge_again import Judgement, judge_ref
 
 __all__ = ["JOB", "Check", "QaReport"]

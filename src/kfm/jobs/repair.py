@@ -4,9 +4,7 @@ aside.
 
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
 from kfm.jobs.promote_here import promote_run
-from kfm.model.errors import KfmError
-from kfm.model.ledger import LedgerRow
-from kfm.model.receipt import PolicyDecision
+from kfm.model import KfmError, LedgerRow, PolicyDecision
 from kfm.upkeep.doctor import examine
 
 __all__ = ["JOB"]

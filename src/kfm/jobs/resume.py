@@ -4,8 +4,7 @@ from kfm.channel.chain import pinned_parts
 from kfm.jobs.drive import run_target
 from kfm.jobs.promote_here import promote_run
 from kfm.jobs.stepping import Patience, drive
-from kfm.model.ledger import LedgerRow
-from kfm.model.staged import is_assembly
+from kfm.model import LedgerRow, is_assembly
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 
-from kfm.model.errors import Fenced
+from kfm.model import Fenced
 from kfm.run.work import MustSettle, Reached, Steps
 from kfm.world.outcome import Outcome
 

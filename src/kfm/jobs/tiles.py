@@ -11,9 +11,8 @@ from kfm.evidence.receipts import pretty
 from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located
-from kfm.model import canonical
+from kfm.model import PolicyDecision, ReceiptInput, ReceiptOutput, canonical
 from kfm.model.paths import version_tiles_folder
-from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 

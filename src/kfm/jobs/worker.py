@@ -23,11 +23,7 @@ import msgspec
 
 from kfm.jobs import JOB_MODULES, LIGHT_POOL
 from kfm.jobs.job_log import Told
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock
-from kfm.model.errors import Fenced, KfmError, StoreUnavailable
-from kfm.model.ledger import JobRow, Token
+from kfm.model import Clock, Fenced, JobRow, Json, KfmError, StoreUnavailable, Token, ids
 from kfm.store.base import Bell, Store, Tx
 from kfm.store.heartbeat import Heartbeat
 

@@ -19,15 +19,21 @@ from kfm.evidence.version_records import read_facts
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
 from kfm.judge.gates.mandatory import labels, licence, registered
 from kfm.judge.release import candidate_of, digest_of, open_table
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.content import rules_in
-from kfm.model.dataset import Column
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import (
+    Candidate,
+    Column,
+    Denied,
+    Generation,
+    IntegrityError,
+    Json,
+    KfmError,
+    LedgerRow,
+    Reason,
+    UsageError,
+    is_record,
+    rules_in,
+)
 from kfm.model.paths import dcat_path, version_path
-from kfm.model.verdict import Reason
-from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.world.world import World
 from kfm.zones.base import hash_file

@@ -5,9 +5,7 @@ before anybody approves it.
 from kfm.evidence.proposal import Compared, Comparison, comparison_of, load
 from kfm.evidence.receipts import pretty
 from kfm.judge.boundary import NOBODY, Reader, located
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Denied, KfmError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import Denied, Generation, KfmError, LedgerRow, rfc3339
 from kfm.model.paths import proposal_path
 from kfm.world.world import World
 

@@ -23,15 +23,22 @@ from kfm.judge.gates.quality import new_columns
 from kfm.judge.permits import permitted
 from kfm.judge.release import is_withheld, release_marks
 from kfm.keys.attest import check_attestation
-from kfm.model import labels
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import Denied
-from kfm.model.ledger import Generation
+from kfm.model import (
+    ATTESTATION,
+    Before,
+    Candidate,
+    DatasetEntry,
+    Denied,
+    Evidence,
+    Gate,
+    Generation,
+    Json,
+    Reason,
+    Verdict,
+    judge_all,
+    labels,
+)
 from kfm.model.paths import collection_path, dcat_path, item_path, version_path
-from kfm.model.verdict import Before, Evidence, Gate, Reason, Verdict, judge_all
-from kfm.model.version import ATTESTATION
 from kfm.policy.base import Decision
 from kfm.world.world import World
 from kfm.zones.base import Zone

@@ -14,10 +14,7 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
-from kfm.model.content import rules_in
-from kfm.model.errors import Denied, StepFailed
-from kfm.model.journal import Stored
-from kfm.model.ledger import Generation, LedgerRow, denial_codes
+from kfm.model import Denied, Generation, LedgerRow, StepFailed, Stored, denial_codes, rules_in
 from kfm.world.world import World
 from kfm.zones.base import copied, hash_file, room
 

@@ -15,14 +15,21 @@ from kfm.evidence.proposal import load
 from kfm.evidence.receipts import find_receipt
 from kfm.judge.derive import fetch_table
 from kfm.keys.attest import check_attestation
-from kfm.model import ids
-from kfm.model.errors import Denied, IntegrityError, KfmError
-from kfm.model.journal import Assembled, Captured
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import (
+    ATTESTATION,
+    Assembled,
+    Captured,
+    Denied,
+    Generation,
+    IntegrityError,
+    KfmError,
+    LedgerRow,
+    Reason,
+    ids,
+    is_assembly,
+    is_record,
+)
 from kfm.model.paths import capture_folder, pins_path, proposal_path, run_path, version_folder
-from kfm.model.staged import is_assembly
-from kfm.model.verdict import Reason
-from kfm.model.version import ATTESTATION, is_record
 from kfm.world.world import World
 from kfm.zones.base import Zone
 

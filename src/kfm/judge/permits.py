@@ -9,8 +9,7 @@ import msgspec
 from kfm.evidence.grants import words_of, write_word
 from kfm.evidence.run_end import close_runs
 from kfm.keys.private_key import PersonKey
-from kfm.model.ledger import LedgerRow
-from kfm.model.staged import is_assembly
+from kfm.model import LedgerRow, is_assembly
 from kfm.store.base import Tx
 from kfm.world.world import World
 

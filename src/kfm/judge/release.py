@@ -13,15 +13,25 @@ from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformR
 from kfm.connectors.operations import Govern
 from kfm.evidence.version_records import placed, read_facts
 from kfm.keys.commitments import SEALED
-from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.content import rules_in
-from kfm.model.dataset import Column, DatasetEntry
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.journal import Stored
-from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
-from kfm.model.ledger import Generation
+from kfm.model import (
+    NEW_COLUMNS,
+    Candidate,
+    Column,
+    DatasetEntry,
+    Denied,
+    Generation,
+    IntegrityError,
+    Json,
+    KfmError,
+    Stored,
+    UsageError,
+    canonical,
+    ids,
+    made_columns,
+    release_steps,
+    rules_in,
+)
+from kfm.model.labels import explains
 from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path
 from kfm.world.run_log import RunLog
 from kfm.world.world import World

@@ -7,12 +7,8 @@ from kfm.evidence.proposal import terms_before
 from kfm.judge.candidate import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.judge.release import digest_of
 from kfm.keys.approvals import terms_of, told_loosened
-from kfm.model.candidate import Candidate
-from kfm.model.errors import RunDamaged
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import Candidate, Generation, LedgerRow, Reason, RunDamaged, Verdict, is_record
 from kfm.model.paths import proposal_path, prov_path
-from kfm.model.verdict import Reason, Verdict
-from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.world.run_log import RunLog
 from kfm.world.world import World

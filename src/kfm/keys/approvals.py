@@ -9,14 +9,21 @@ from contextlib import suppress
 import msgspec
 
 from kfm.keys.trust import Trust, TrustedKey
-from kfm.model import canonical, ids
-from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
-from kfm.model.change import CHANGE
-from kfm.model.channel import GenerationPredicate
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import IntegrityError, KfmError
-from kfm.model.labels import obligations
-from kfm.model.licences import restrictions
+from kfm.model import (
+    ACCEPT,
+    CHANGE,
+    Approval,
+    DatasetEntry,
+    GenerationPredicate,
+    IntegrityError,
+    KfmError,
+    Recorded,
+    Terms,
+    canonical,
+    ids,
+    obligations,
+    restrictions,
+)
 
 __all__ = [
     "asked_of",

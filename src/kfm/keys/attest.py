@@ -4,8 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 from kfm.keys.trust import STATEMENT_TYPE, TrustedKey
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError
+from kfm.model import IntegrityError, Json
 
 __all__ = ["Verifier", "check_attestation", "provenance"]
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from kfm.model.errors import Denied, IntegrityError
+from kfm.model import Denied, IntegrityError
 from kfm.zones.durable import create_durably, sync_folder
 
 __all__ = ["COMMITTED", "OPEN", "SEALED", "Vaults", "Veil"]

@@ -27,9 +27,16 @@ from kfm.keys.trust import (
     unwrap,
 )
 from kfm.keys.trust_folder import TrustFolder
-from kfm.model import canonical, ids
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.model import (
+    Denied,
+    IntegrityError,
+    KfmError,
+    StepFailed,
+    UsageError,
+    canonical,
+    ids,
+    rfc3339,
+)
 from kfm.zones.durable import create_durably, sync_folder
 
 __all__ = ["KeyFolder", "channel_heads"]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kfm.keys.trust import PAYLOAD_TYPE, Envelope, Signature, keyid_of, pae
-from kfm.model import canonical
-from kfm.model.errors import IntegrityError, KfmError
+from kfm.model import IntegrityError, KfmError, canonical
 from kfm.zones.durable import create_durably
 
 if TYPE_CHECKING:

@@ -13,10 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.channel import RootAt
-from kfm.model.errors import Denied, IntegrityError
+from kfm.model import Denied, IntegrityError, Json, RootAt, canonical, ids
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

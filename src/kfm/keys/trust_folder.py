@@ -17,8 +17,7 @@ from kfm.keys.trust import (
     nothing_leads,
     strict_b64,
 )
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError, KfmError
+from kfm.model import Denied, IntegrityError, Json, KfmError
 
 __all__ = ["TrustFolder"]
 

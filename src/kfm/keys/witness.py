@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from kfm.keys.trust import Trust, UnknownSigner, broken, statement
-from kfm.model.canonical import Json
-from kfm.model.errors import KfmError
+from kfm.model import Json, KfmError
 
 __all__ = ["check_witnesses", "witness_statement"]
 

@@ -32,9 +32,7 @@ from kfm.connectors.read.geometry import (
 from kfm.connectors.read.repeated_members import Twice, decode_once, twice_around
 from kfm.connectors.read.rows import Loose
 from kfm.connectors.table.sanity import Sane
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
-from kfm.model.mapping import column_names
+from kfm.model import Column, Json, column_names
 
 __all__ = ["Options", "acquire", "columns", "key", "readers", "sanity"]
 

@@ -23,9 +23,8 @@ from kfm.connectors.read.geometry import Point, Problem
 from kfm.connectors.read.rows import Batch, Loose
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.values import cells_text, type_cells
-from kfm.model.dataset import Column
+from kfm.model import CONVERSIONS, Column, MappedColumn, Mapping, column_names, with_nulls
 from kfm.model.did_you_mean import meant
-from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
 
 __all__ = ["columns", "readers"]
 

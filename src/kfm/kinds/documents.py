@@ -39,7 +39,7 @@ from kfm.connectors.operations import Read
 from kfm.connectors.read.rows import Loose
 from kfm.connectors.read.text import text_blocks
 from kfm.connectors.table.sanity import Sane
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "About", "Options", "companions", "readers"]
 

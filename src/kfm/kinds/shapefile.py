@@ -25,8 +25,7 @@ from kfm.connectors.read.archive import MAX_BYTES, unpack
 from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
 from kfm.connectors.read.geometry import Problem
 from kfm.connectors.read.rows import Loose, Row
-from kfm.model.dataset import Column
-from kfm.model.mapping import column_names
+from kfm.model import Column, column_names
 
 __all__ = ["Options", "columns", "readers"]
 

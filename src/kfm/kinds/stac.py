@@ -24,8 +24,7 @@ from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.text import utf8_blocks
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
+from kfm.model import Column, Json
 
 __all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "readers"]
 

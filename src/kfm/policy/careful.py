@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from kfm.model import canonical, ids
-from kfm.model.errors import KfmError
+from kfm.model import KfmError, canonical, ids
 from kfm.policy.base import Decision, Trouble, is_test, policy_digest
 from kfm.policy.subset import PACKAGE, scan
 

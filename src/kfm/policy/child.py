@@ -15,7 +15,7 @@ from typing import Any
 
 import regorus
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.sandbox import confine
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.policy.base import Trouble, is_test
 from kfm.policy.careful import Careful
 from kfm.policy.process import Child, place_of

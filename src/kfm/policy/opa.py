@@ -14,8 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError
 from kfm.policy.base import Trouble
 from kfm.policy.careful import Careful
 

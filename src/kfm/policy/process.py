@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.policy.base import Trouble
 
 __all__ = ["Child", "place_of"]

@@ -9,11 +9,7 @@ from kfm.evidence.acts import drop, intend, settle
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.projection import project
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate, Kind, Lift
-from kfm.model.errors import IntegrityError
-from kfm.model.ledger import Generation
+from kfm.model import Generation, GenerationPredicate, IntegrityError, Json, Kind, Lift, ids
 from kfm.model.paths import version_folder
 from kfm.store.base import Tx
 from kfm.world.world import World

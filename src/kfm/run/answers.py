@@ -6,9 +6,7 @@ import msgspec
 
 from kfm.fetch.base import Budget, Fetched
 from kfm.fetch.url import canonical_url
-from kfm.model import canonical, ids
-from kfm.model.clock import Clock
-from kfm.model.media_types import type_oddity
+from kfm.model import Clock, canonical, ids, type_oddity
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World

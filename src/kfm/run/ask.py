@@ -15,8 +15,7 @@ from kfm.connectors.operations import Acquire, Catalogue
 from kfm.evidence.captures import RESERVED
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model import Denied, Json, KfmError, UsageError
 from kfm.run.answers import Limits, say_odd, with_type_checked
 from kfm.run.file_end import Ending
 from kfm.world.run_log import RunLog

@@ -8,9 +8,7 @@ from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.quarantine import check_base
 from kfm.judge.release import sealed_records
-from kfm.model.errors import Fenced
-from kfm.model.journal import PartDone, Pinned
-from kfm.model.ledger import Generation, Token
+from kfm.model import Fenced, Generation, PartDone, Pinned, Token
 from kfm.run.assemble import assemble
 from kfm.run.tables import Parts, own_part
 from kfm.run.work import Reached, Steps, Taken, Work

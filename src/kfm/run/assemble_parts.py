@@ -8,12 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from kfm.evidence.run_end import close_runs
-from kfm.model import ids
-from kfm.model.errors import StepFailed, UsageError
-from kfm.model.job import INGEST
-from kfm.model.ledger import LedgerRow
+from kfm.model import ASSEMBLE, INGEST, LedgerRow, StepFailed, UsageError, ids, is_assembly
 from kfm.model.paths import pins_path
-from kfm.model.staged import ASSEMBLE, is_assembly
 from kfm.run.assemble import assemble
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch
 from kfm.run.claim_parts import Assembling, claim_parts

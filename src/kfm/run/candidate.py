@@ -11,15 +11,21 @@ from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal
 from kfm.evidence.version_records import origin_of, prov_record, version_records
 from kfm.judge.release import is_withheld, open_table
-from kfm.model import ids
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError
-from kfm.model.journal import Pinned
-from kfm.model.ledger import LedgerRow, is_older, stamps_of
-from kfm.model.origin import SAMPLE, origins_of
+from kfm.model import (
+    SAMPLE,
+    Candidate,
+    Denied,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    Pinned,
+    ids,
+    is_assembly,
+    is_older,
+    origins_of,
+    stamps_of,
+)
 from kfm.model.paths import proposal_path
-from kfm.model.staged import is_assembly
 from kfm.run.tables import Tables, measured
 from kfm.run.work import Work
 from kfm.world.target import Target

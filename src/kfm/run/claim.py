@@ -12,25 +12,32 @@ from kfm.channel.chain import EMPTY
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs
-from kfm.model import canonical, ids
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
-from kfm.model.journal import Capturing, Planned
-from kfm.model.ledger import (
+from kfm.model import (
     UNCHANGED,
+    Capturing,
+    Clock,
+    DatasetEntry,
+    Denied,
     Generation,
     HeadKey,
+    KfmError,
     LedgerRow,
     NoopRow,
+    Plan,
+    Planned,
+    StepFailed,
     Token,
+    UsageError,
     WalRecord,
     after_stamp,
+    canonical,
+    ids,
+    is_assembly,
+    plan_hash,
+    rfc3339,
+    without_emitter,
 )
 from kfm.model.paths import receipt_path
-from kfm.model.plan import Plan, plan_hash
-from kfm.model.schedule import without_emitter
-from kfm.model.staged import is_assembly
 from kfm.run.answers import canonical_url_of
 from kfm.run.look import Captured
 from kfm.run.noop import Noop, is_noop, official_stamp

@@ -11,13 +11,19 @@ from kfm.channel.chain import kept_out
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs
-from kfm.model import canonical, ids
-from kfm.model.clock import Clock
-from kfm.model.journal import AssemblyPlanned, Pinned
-from kfm.model.ledger import Generation, LedgerRow, Token
+from kfm.model import (
+    AssemblyPlanned,
+    Clock,
+    Generation,
+    LedgerRow,
+    Pinned,
+    Plan,
+    Token,
+    canonical,
+    ids,
+    is_assembly,
+)
 from kfm.model.paths import pins_path, receipt_path
-from kfm.model.plan import Plan
-from kfm.model.staged import is_assembly
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, journal_of, keep_plan, new_row
 from kfm.run.look import Captured
 from kfm.run.noop import Noop, approved, denied_before

@@ -13,10 +13,7 @@ from kfm.connectors.operations import Collect
 from kfm.evidence.captures import render_raw
 from kfm.evidence.journal import Journal
 from kfm.judge.release import open_table, store_table
-from kfm.model.dataset import Column
-from kfm.model.journal import PartDone, Pinned, Stored
-from kfm.model.ledger import Generation
-from kfm.model.staged import Pins
+from kfm.model import Column, Generation, PartDone, Pinned, Pins, Stored
 from kfm.run.staged_parts import AGAIN, table_path
 from kfm.run.tables import Parts, base_table
 from kfm.run.work import Reached, Work

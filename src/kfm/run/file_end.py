@@ -9,9 +9,7 @@ import msgspec
 
 from kfm.connectors.base import LINES, Refusal, ends_open, refusal_of_cut
 from kfm.fetch.base import Fetched
-from kfm.model.canonical import Json
-from kfm.model.dataset import Source
-from kfm.model.ledger import LedgerRow
+from kfm.model import Json, LedgerRow, Source
 from kfm.model.paths import capture_folder
 from kfm.run.answers import capture_name
 from kfm.world.target import Target

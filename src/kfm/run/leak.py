@@ -25,10 +25,7 @@ from kfm.connectors.base import (
 )
 from kfm.connectors.operations import Chain, Govern, Join, Search, Twin
 from kfm.judge.release import govern_job
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column, DatasetEntry, Release
-from kfm.model.errors import KfmError
+from kfm.model import Column, DatasetEntry, Json, KfmError, Release, canonical, ids
 from kfm.model.labels import explains
 from kfm.run.transform_inputs import read_job, transform_job
 from kfm.world.target import Target

@@ -12,13 +12,21 @@ from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults, Veil
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.errors import Denied, IntegrityError, StepFailed
-from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
+from kfm.model import (
+    Clock,
+    Denied,
+    Generation,
+    HeadKey,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    SourceRef,
+    StepFailed,
+    believable,
+    ids,
+    rfc3339,
+)
 from kfm.model.paths import capture_folder
-from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.run.answers import OWN, Limits, canonical_url_of, capture_name, say_odd, with_type_checked
 from kfm.run.file_end import OPEN, Ending

@@ -13,16 +13,25 @@ from kfm.evidence.proposal import count, load, registry_digest
 from kfm.evidence.receipts import promotion_of
 from kfm.judge.intact import check_files, inputs_changed
 from kfm.judge.verdicts import judge_candidate
-from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate
-from kfm.model.clock import rfc3339
-from kfm.model.errors import IntegrityError, KfmError, RunDamaged
-from kfm.model.journal import LineageMeant, VersionNamed
-from kfm.model.ledger import LedgerRow, Token
+from kfm.model import (
+    Candidate,
+    IntegrityError,
+    KfmError,
+    LedgerRow,
+    LineageMeant,
+    PolicyAsked,
+    Promotion,
+    RunDamaged,
+    Token,
+    Verdict,
+    VersionNamed,
+    canonical,
+    denied,
+    ids,
+    is_assembly,
+    rfc3339,
+)
 from kfm.model.paths import proposal_path, run_path
-from kfm.model.receipt import PolicyAsked, Promotion
-from kfm.model.staged import is_assembly
-from kfm.model.verdict import Verdict, denied
 from kfm.policy.base import Decision
 from kfm.run.noop import approved
 from kfm.store.base import Tx

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 import msgspec
 
 from kfm.channel.chain import kept_out, unknown_content
-from kfm.model.errors import KfmError
-from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, denial_codes, is_older, stamps_of
-from kfm.model.staged import is_assembly
+from kfm.model import (
+    UNCHANGED,
+    Generation,
+    KfmError,
+    LedgerRow,
+    denial_codes,
+    is_assembly,
+    is_older,
+    stamps_of,
+)
 from kfm.run.look import Captured
 from kfm.store.base import Tx
 from kfm.world.target import Target

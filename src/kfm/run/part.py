@@ -15,11 +15,19 @@ from kfm.evidence.captures import capture_files, parse_checksums, render_raw
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError
-from kfm.model.journal import Captured as CaptureKept
-from kfm.model.journal import PartDone, Replays, Stored, Transforming
-from kfm.model.ledger import LedgerRow, believable, with_stamp
+from kfm.model import Captured as CaptureKept
+from kfm.model import (
+    Denied,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    PartDone,
+    Replays,
+    Stored,
+    Transforming,
+    believable,
+    with_stamp,
+)
 from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
 from kfm.run.transform_inputs import known_columns, known_words, transform_job

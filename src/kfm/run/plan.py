@@ -2,6 +2,7 @@
 same bytes.
 """
 
+from kfm.model import Plan, SourceRef
 from kfm.model.paths import (
     captures_folder,
     channel_folder,
@@ -10,7 +11,7 @@ from kfm.model.paths import (
     version_folder,
     versions_folder,
 )
-from kfm.model.plan import Plan, SourceRef, Step
+from kfm.model.plan import Step
 from kfm.run.look import look, source_refs
 from kfm.run.noop import is_noop
 from kfm.store.base import Tx

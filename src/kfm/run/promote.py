@@ -10,17 +10,25 @@ from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.receipts import finish
 from kfm.evidence.run_end import end_parts, follow_up
-from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, KfmError, RunDamaged, StepFailed
-from kfm.model.interrupts import finishing
-from kfm.model.job import PROMOTE
-from kfm.model.journal import Appending, Planned
-from kfm.model.ledger import LedgerRow, Token, head_key_of
-from kfm.model.schedule import without_emitter
-from kfm.model.staged import is_assembly
-from kfm.model.verdict import denied
+from kfm.model import (
+    PROMOTE,
+    Appending,
+    Fenced,
+    GenerationPredicate,
+    KfmError,
+    LedgerRow,
+    Planned,
+    RunDamaged,
+    StepFailed,
+    Token,
+    denied,
+    finishing,
+    head_key_of,
+    ids,
+    is_assembly,
+    rfc3339,
+    without_emitter,
+)
 from kfm.run.act import void
 from kfm.run.claim import check_switch
 from kfm.run.name_generation import (

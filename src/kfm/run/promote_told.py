@@ -12,13 +12,19 @@ from kfm.evidence.proposal import approvals_of, count, load, rejected_by, uncomp
 from kfm.evidence.receipts import finish, without_values
 from kfm.evidence.run_end import close_log, idempotency_state
 from kfm.judge.release import new_columns
+from kfm.model import (
+    SAID_NO,
+    Assembled,
+    IntegrityError,
+    LedgerRow,
+    PartDone,
+    Pinned,
+    Verdict,
+    denied,
+    rfc3339,
+)
 from kfm.model.change import told
-from kfm.model.clock import rfc3339
-from kfm.model.errors import IntegrityError
-from kfm.model.journal import Assembled, PartDone, Pinned
-from kfm.model.ledger import SAID_NO, LedgerRow
 from kfm.model.paths import proposal_path
-from kfm.model.verdict import Verdict, denied
 from kfm.world.outcome import Outcome, table_rows
 from kfm.world.run_log import RunLog
 from kfm.world.world import Registry, World

@@ -11,15 +11,21 @@ from kfm.evidence.proposal import acceptable, needed, registry_digest
 from kfm.evidence.receipts import finish, run_files
 from kfm.evidence.run_end import end_parts, follow_up
 from kfm.judge.release import new_columns
-from kfm.model import ids
-from kfm.model.candidate import Candidate
+from kfm.model import (
+    Assembled,
+    Candidate,
+    LedgerRow,
+    PartDone,
+    Pinned,
+    Proposal,
+    Reason,
+    Verdict,
+    denied,
+    ids,
+    rfc3339,
+)
 from kfm.model.change import told
-from kfm.model.clock import rfc3339
-from kfm.model.journal import Assembled, PartDone, Pinned
-from kfm.model.ledger import LedgerRow
 from kfm.model.paths import proposal_path
-from kfm.model.proposal import Proposal
-from kfm.model.verdict import Reason, Verdict, denied
 from kfm.run.claim import keep_head_key
 from kfm.run.noop import older_told
 from kfm.run.same_version import keep_records, nothing_new

@@ -14,13 +14,18 @@ from kfm.evidence.proposal import load, record_approvals
 from kfm.evidence.receipts import seal
 from kfm.judge.intact import check_version_folder
 from kfm.judge.release import keep_precise, open_table
-from kfm.model import canonical
-from kfm.model.candidate import Candidate
-from kfm.model.errors import IntegrityError
-from kfm.model.journal import Appending, LineageKept, Planned, VersionKept
-from kfm.model.ledger import LedgerRow
+from kfm.model import (
+    Appending,
+    Candidate,
+    IntegrityError,
+    LedgerRow,
+    LineageKept,
+    Planned,
+    VersionKept,
+    canonical,
+    is_record,
+)
 from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
-from kfm.model.version import is_record
 from kfm.run.work import Reached
 from kfm.store.base import Tx
 from kfm.world.run_log import RunLog

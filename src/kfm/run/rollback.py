@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from kfm.channel.chain import version_kept_out, withdrawn_inside
-from kfm.model.channel import GenerationPredicate
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ledger import Generation
+from kfm.model import Denied, Generation, GenerationPredicate, UsageError
 from kfm.run.act import Choice, append_act, check_whole
 from kfm.store.base import Store
 from kfm.world.world import World

@@ -4,10 +4,7 @@ from kfm.channel.chain import version_kept_out
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import load, registry_digest
 from kfm.judge.release import keep_precise, sealed_records
-from kfm.model.candidate import Candidate
-from kfm.model.errors import KfmError
-from kfm.model.ledger import Generation, LedgerRow
-from kfm.model.staged import is_assembly
+from kfm.model import Candidate, Generation, KfmError, LedgerRow, is_assembly
 from kfm.store.base import Tx
 from kfm.world.world import World
 

@@ -5,8 +5,7 @@ nothing to do.
 from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.receipts import finish
-from kfm.model.clock import rfc3339
-from kfm.model.journal import PartDone
+from kfm.model import PartDone, rfc3339
 from kfm.run.noop import Noop
 from kfm.run.part import part_fields
 from kfm.run.work import Reached, Steps, Work

@@ -9,12 +9,17 @@ import msgspec
 
 from kfm.evidence.journal import done_of
 from kfm.evidence.run_files import read_run_file
-from kfm.model import canonical
-from kfm.model.errors import IntegrityError
-from kfm.model.journal import Captured, PartDone
-from kfm.model.ledger import LedgerRow, WalRecord
+from kfm.model import (
+    Captured,
+    IntegrityError,
+    LedgerRow,
+    Part,
+    PartDone,
+    Pins,
+    WalRecord,
+    canonical,
+)
 from kfm.model.paths import part_folder, run_path
-from kfm.model.staged import Part, Pins
 from kfm.world.world import World
 
 __all__ = ["AGAIN", "Damaged", "Staged", "pins_of", "read_parts", "table_path"]

@@ -22,15 +22,24 @@ from kfm.judge.release import (
     store_table,
     suppress_rules,
 )
-from kfm.model.candidate import rows_in
-from kfm.model.canonical import Json
-from kfm.model.change import Measured
-from kfm.model.dataset import DatasetEntry, change_limits
-from kfm.model.errors import Denied, StepFailed
-from kfm.model.journal import PartDone, Pinned, Stored
-from kfm.model.kinds import kind_of
-from kfm.model.labels import explains, obligations, unshown
-from kfm.model.ledger import Generation, is_older, stamps_of
+from kfm.model import (
+    DatasetEntry,
+    Denied,
+    Generation,
+    Json,
+    Measured,
+    PartDone,
+    Pinned,
+    StepFailed,
+    Stored,
+    change_limits,
+    is_older,
+    kind_of,
+    obligations,
+    rows_in,
+    stamps_of,
+)
+from kfm.model.labels import explains, unshown
 from kfm.model.paths import part_folder
 from kfm.run.work import Work
 from kfm.world.target import Target

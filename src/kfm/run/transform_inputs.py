@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from kfm.connectors.base import InputFile
 from kfm.connectors.operations import Join, Read
-from kfm.model.dataset import Column
+from kfm.model import Column
 from kfm.model.paths import version_path
 from kfm.world.target import Target
 from kfm.world.world import World

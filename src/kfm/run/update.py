@@ -7,11 +7,7 @@ freeze the run there. The order of operations is that of the checked model; see 
 from pathlib import Path
 
 from kfm.evidence.acts import check_erased
-from kfm.model.errors import UsageError
-from kfm.model.job import INGEST
-from kfm.model.ledger import LedgerRow
-from kfm.model.plan import Plan
-from kfm.model.schedule import without_emitter
+from kfm.model import INGEST, LedgerRow, Plan, UsageError, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
 from kfm.run.noop import Noop

@@ -21,14 +21,21 @@ from kfm.judge.release import (
 )
 from kfm.keys.private_key import PersonKey
 from kfm.keys.trust import statement
-from kfm.model import canonical, ids
-from kfm.model.candidate import Candidate, VersionFacts
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate, Lift, Lifted
-from kfm.model.clock import rfc3339
-from kfm.model.content import EVERYTHING
-from kfm.model.errors import Denied, UsageError
-from kfm.model.ledger import Generation
+from kfm.model import (
+    EVERYTHING,
+    Candidate,
+    Denied,
+    Generation,
+    GenerationPredicate,
+    Json,
+    Lift,
+    Lifted,
+    UsageError,
+    VersionFacts,
+    canonical,
+    ids,
+    rfc3339,
+)
 from kfm.model.paths import derived_path, rule_path, version_folder
 from kfm.run.act import Choice, append_act, check_whole
 from kfm.world.world import World

@@ -8,10 +8,7 @@ from kfm.connectors.base import TransformResult
 from kfm.evidence.version_records import version_records
 from kfm.judge.permits import shown_despite
 from kfm.judge.release import explained_before, open_table, release_mark, suppress_rules
-from kfm.model.candidate import Candidate
-from kfm.model.errors import IntegrityError
-from kfm.model.ledger import Generation
-from kfm.model.verdict import Reason
+from kfm.model import Candidate, Generation, IntegrityError, Reason
 from kfm.run.candidate import facts_of
 from kfm.run.look import captured_file
 from kfm.run.tables import Tables, merge_tables, says_newer

@@ -13,13 +13,21 @@ from kfm.evidence.journal import Journal, Page
 from kfm.evidence.quarantine import keep_capture
 from kfm.evidence.receipts import finish
 from kfm.evidence.run_end import close_log, idempotency_state
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
-from kfm.model.interrupts import finishing
-from kfm.model.journal import Replays, Stopped
-from kfm.model.ledger import LedgerRow, Token
+from kfm.model import (
+    Fenced,
+    Json,
+    KfmError,
+    LedgerRow,
+    Quarantined,
+    Replays,
+    StepFailed,
+    Stopped,
+    StoreUnavailable,
+    Token,
+    finishing,
+    ids,
+    rfc3339,
+)
 from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row

@@ -35,16 +35,27 @@ from kfm.jobs.drive import run_target, stop_run
 from kfm.jobs.promote_here import promote_run
 from kfm.jobs.stepping import Stopped
 from kfm.keys.key_folder import KeyFolder
-from kfm.model import ids
-from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
-from kfm.model.canonical import Json
-from kfm.model.clock import SystemClock, rfc3339
-from kfm.model.connector import StageReceipt
-from kfm.model.errors import Denied, KfmError, UsageError
-from kfm.model.job import INGEST
-from kfm.model.journal import Captured, Planned
-from kfm.model.ledger import LedgerRow
-from kfm.model.masking import masked
+from kfm.model import (
+    INGEST,
+    BackfillRow,
+    Captured,
+    Denied,
+    Grid,
+    Json,
+    KfmError,
+    LedgerRow,
+    Planned,
+    StageReceipt,
+    SystemClock,
+    UsageError,
+    bounds,
+    grid_of,
+    ids,
+    masked,
+    plan_from,
+    rfc3339,
+)
+from kfm.model.backfill import cut
 from kfm.model.paths import (
     batches_path,
     capture_folder,
@@ -56,7 +67,7 @@ from kfm.model.paths import (
     stac_folder,
     version_path,
 )
-from kfm.model.window import bounds, seconds
+from kfm.model.window import seconds
 from kfm.run.claim import check_switch
 from kfm.run.work import MustSettle, Reached
 from kfm.workspace import config

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from urllib.parse import parse_qs, parse_qsl
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["HOSTS", "answer"]
 

@@ -27,8 +27,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
+from kfm.model import Json, UsageError
 from kfm.samples.kansas import HOSTS, answer
 
 __all__ = [

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kfm.model.backfill import BackfillRow, PartRow
-from kfm.model.errors import Fenced
+from kfm.model import BackfillRow, Fenced, PartRow
 from kfm.store.view import SQL, Row, View
 
 __all__ = ["BackfillView", "PartLeft"]

@@ -7,16 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-from kfm.model.ledger import (
-    Generation,
-    HeadKey,
-    JobRow,
-    LedgerRow,
-    NoopRow,
-    OutboxRow,
-    Token,
-    WalRecord,
-)
+from kfm.model import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
 from kfm.store.backfill import BackfillView
 from kfm.store.effects import EffectView, OutboxView
 from kfm.store.index import IndexView

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from kfm.model.errors import StepFailed
-from kfm.model.interrupts import finishing
+from kfm.model import StepFailed, finishing
 from kfm.store.base import Tx
 
 __all__ = ["Committer", "Ticket"]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.model.clock import rfc3339
-from kfm.model.ledger import OutboxRow
+from kfm.model import OutboxRow, rfc3339
 from kfm.store.view import View
 
 __all__ = ["EffectView", "OutboxView"]

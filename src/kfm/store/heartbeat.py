@@ -2,7 +2,7 @@
 
 import threading
 
-from kfm.model.errors import KfmError
+from kfm.model import KfmError
 from kfm.store.base import Store, Token
 
 __all__ = ["Heartbeat"]

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.ledger import Generation, HeadKey
+from kfm.model import Generation, HeadKey, Json
 from kfm.store.looks import LookView
 from kfm.store.view import SQL, Row, View, insert_sql
 

@@ -6,9 +6,7 @@ import datetime as dt
 
 import msgspec
 
-from kfm.model.clock import rfc3339
-from kfm.model.job import PROMOTE, backoff_ms
-from kfm.model.ledger import JobRow, partition_lease
+from kfm.model import PROMOTE, JobRow, backoff_ms, partition_lease, rfc3339
 from kfm.store.leases import LeaseView
 from kfm.store.view import SQL, Row, View
 

@@ -4,11 +4,21 @@ one job.
 
 import msgspec
 
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
-from kfm.model.job import FOREVER, INGEST, PROMOTE, Envelope, Input, Request, Trace, check_inputs
-from kfm.model.ledger import JobRow, LedgerRow
+from kfm.model import (
+    FOREVER,
+    INGEST,
+    PROMOTE,
+    Envelope,
+    Input,
+    JobRow,
+    Json,
+    LedgerRow,
+    Request,
+    Trace,
+    UsageError,
+    check_inputs,
+    ids,
+)
 from kfm.store.job_rows import JobRows, must_be_job
 
 __all__ = ["Depth", "JobView", "PromotionView", "envelope_of"]

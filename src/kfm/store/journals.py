@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError
-from kfm.model.ledger import WalRecord
+from kfm.model import IntegrityError, Json, WalRecord
 from kfm.store.view import SQL, View
 
 __all__ = ["JournalView"]

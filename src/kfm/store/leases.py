@@ -7,8 +7,7 @@ from functools import partial
 
 import msgspec
 
-from kfm.model.errors import Fenced
-from kfm.model.ledger import Token
+from kfm.model import Fenced, Token
 from kfm.store.view import Row, View
 
 __all__ = ["HeldLease", "LeaseView", "dataset_of"]

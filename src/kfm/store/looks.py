@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.model.ledger import NoopRow
+from kfm.model import NoopRow
 from kfm.store.view import SQL, View, insert_sql
 
 __all__ = ["LookView"]

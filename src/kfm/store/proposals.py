@@ -1,6 +1,6 @@
 """Proposals have numbers without gaps, by which people speak of them."""
 
-from kfm.model.ledger import LedgerRow
+from kfm.model import LedgerRow
 from kfm.store.runs import ledger_row
 from kfm.store.view import View
 

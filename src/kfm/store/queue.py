@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kfm.model.job import PROMOTE
-from kfm.model.ledger import JobRow, Token
+from kfm.model import PROMOTE, JobRow, Token
 from kfm.store.job_rows import JobRows, job_row, kept_error, must_be_job
 from kfm.store.jobs import PromotionView
 from kfm.store.leases import LeaseView

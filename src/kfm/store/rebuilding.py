@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from kfm.model.clock import Clock
+from kfm.model import Clock
 from kfm.store.base import Tx
 from kfm.store.sqlite import SqliteStore, carry_over, standing_still
 from kfm.zones.durable import sync_folder

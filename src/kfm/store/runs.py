@@ -4,11 +4,7 @@ from hashlib import sha256
 
 import msgspec
 
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.content import Mark, Place
-from kfm.model.errors import Fenced, IntegrityError
-from kfm.model.ledger import LedgerRow
+from kfm.model import Fenced, IntegrityError, Json, LedgerRow, Mark, Place, canonical
 from kfm.store.jobs import PromotionView
 from kfm.store.view import SQL, Row, View, insert_sql
 

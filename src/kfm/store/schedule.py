@@ -4,7 +4,7 @@ forget.
 
 import msgspec
 
-from kfm.model.schedule import VisitRow
+from kfm.model import VisitRow
 from kfm.store.view import SQL, Row, View
 
 __all__ = ["ScheduleView"]

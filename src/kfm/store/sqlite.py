@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from kfm.model.clock import Clock
-from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
-from kfm.model.interrupts import finishing
+from kfm.model import Clock, Fenced, IntegrityError, KfmError, StepFailed, UsageError, finishing
 from kfm.store.base import Tx
 from kfm.store.committer import Committer, Ticket
 from kfm.store.locks import LockFolder

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from kfm.model.clock import rfc3339
-from kfm.model.ledger import JobRow
+from kfm.model import JobRow, rfc3339
 from kfm.store.view import View
 
 __all__ = ["Switch", "SwitchView"]

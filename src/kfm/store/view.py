@@ -5,9 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock
-from kfm.model.ledger import Token
+from kfm.model import Clock, Json, Token
 
 __all__ = ["MIGRATIONS", "SQL", "Database", "Home", "Locks", "Row", "View", "insert_sql"]
 

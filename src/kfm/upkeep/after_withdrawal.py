@@ -3,9 +3,8 @@
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared
 from kfm.evidence.withdrawal_check import Compared, taken_away
-from kfm.model.channel import GenerationPredicate
+from kfm.model import GenerationPredicate, is_record
 from kfm.model.paths import version_path
-from kfm.model.version import is_record
 from kfm.zones.base import Zone
 
 __all__ = ["verify_left"]

@@ -11,10 +11,7 @@ import msgspec
 from kfm.evidence.run_end import workers_alive
 from kfm.evidence.status import DatasetStatus
 from kfm.evidence.version_records import read_facts
-from kfm.model.errors import KfmError
-from kfm.model.freshness import delta_minutes
-from kfm.model.job import INGEST
-from kfm.model.ledger import Generation, JobRow
+from kfm.model import INGEST, Generation, JobRow, KfmError, delta_minutes
 from kfm.store.base import Tx
 from kfm.upkeep.pools import Pool, pool_rows
 from kfm.world.world import World

@@ -34,13 +34,21 @@ from kfm.keys.trust import (
     out_of_step,
 )
 from kfm.keys.witness import check_witnesses
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate, RootAt
-from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.origin import origins_of
+from kfm.model import (
+    ATTESTATION,
+    Denied,
+    GenerationPredicate,
+    IntegrityError,
+    Json,
+    KfmError,
+    RootAt,
+    UsageError,
+    canonical,
+    ids,
+    is_record,
+    origins_of,
+)
 from kfm.model.paths import approvals_path, prov_path, version_folder
-from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.after_withdrawal import verify_left
 from kfm.world.world import World
 from kfm.zones.base import Zone, check_path

@@ -9,11 +9,8 @@ from kfm.evidence.folder_check import Verified, note_unrecorded
 from kfm.evidence.proofs import missing_proofs
 from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.trust import out_of_step
-from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
-from kfm.model.errors import KfmError
+from kfm.model import ATTESTATION, GenerationPredicate, KfmError, ids
 from kfm.model.paths import approvals_path, channel_folder, receipt_path, run_path
-from kfm.model.version import ATTESTATION
 from kfm.upkeep.after_withdrawal import verify_left
 from kfm.upkeep.named_files import decoded, sealed_files
 from kfm.world.world import World

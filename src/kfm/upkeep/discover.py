@@ -11,10 +11,7 @@ import msgspec
 
 from kfm.connectors.base import plain
 from kfm.fetch.url import canonical_url, find_inline_secret, is_reference, parse_url
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.dataset import Catalogue, DatasetEntry
-from kfm.model.errors import KfmError, UsageError
+from kfm.model import Catalogue, DatasetEntry, Json, KfmError, UsageError, canonical, ids
 from kfm.run.ask import offered
 from kfm.world.world import World
 

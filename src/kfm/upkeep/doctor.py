@@ -14,12 +14,17 @@ from kfm.evidence.journal import check_chain
 from kfm.evidence.projection import stale_records, tick
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import pack_noops
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, IntegrityError, KfmError
-from kfm.model.ledger import LedgerRow, partition_lease
+from kfm.model import (
+    Fenced,
+    IntegrityError,
+    Json,
+    KfmError,
+    LedgerRow,
+    is_assembly,
+    partition_lease,
+    rfc3339,
+)
 from kfm.model.paths import announcement_path, aside_path, captures_folder, lock_path
-from kfm.model.staged import is_assembly
 from kfm.run.act import void
 from kfm.store.base import Served, Tx
 from kfm.upkeep.erase import destroy_left, left_behind, left_in_inbox

@@ -20,11 +20,15 @@ from kfm.evidence.acts import Act, after, drop, erasing, intend, meant, planned_
 from kfm.evidence.captures import render_raw
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key, pretty
-from kfm.model.canonical import Json
-from kfm.model.channel import GenerationPredicate
-from kfm.model.clock import rfc3339
-from kfm.model.errors import KfmError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import (
+    Generation,
+    GenerationPredicate,
+    Json,
+    KfmError,
+    LedgerRow,
+    is_assembly,
+    rfc3339,
+)
 from kfm.model.paths import (
     PLACES,
     approvals_path,
@@ -40,7 +44,6 @@ from kfm.model.paths import (
     versions_folder,
     withdrawals_folder,
 )
-from kfm.model.staged import is_assembly
 from kfm.run.act import void
 from kfm.store.base import Token, Tx
 from kfm.upkeep.retention import alone

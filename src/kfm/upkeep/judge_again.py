@@ -24,10 +24,18 @@ from kfm.judge.candidate import reason
 from kfm.judge.intact import check_files
 from kfm.judge.release import candidate_of
 from kfm.judge.verdicts import judge_candidate
-from kfm.model.errors import IntegrityError, KfmError, UsageError
-from kfm.model.ledger import SAID_NO, Generation, LedgerRow, denial_codes
-from kfm.model.proposal import Proposal
-from kfm.model.verdict import Reason, Verdict
+from kfm.model import (
+    SAID_NO,
+    Generation,
+    IntegrityError,
+    KfmError,
+    LedgerRow,
+    Proposal,
+    Reason,
+    UsageError,
+    Verdict,
+    denial_codes,
+)
 from kfm.upkeep.judge_official import judge_official
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World

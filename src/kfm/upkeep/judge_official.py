@@ -18,14 +18,19 @@ from kfm.judge.candidate import (
 )
 from kfm.judge.intact import check_files
 from kfm.judge.release import candidate_of
-from kfm.model import ids
-from kfm.model.candidate import Candidate
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied
-from kfm.model.ledger import Generation
+from kfm.model import (
+    GONE,
+    Books,
+    Candidate,
+    Denied,
+    Evidence,
+    Generation,
+    Json,
+    Reason,
+    Verdict,
+    ids,
+)
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
-from kfm.model.transform import GONE, Books
-from kfm.model.verdict import Evidence, Reason, Verdict
 from kfm.world.world import World
 
 __all__ = ["check_version", "judge_official", "may_show", "policy_input"]

@@ -13,11 +13,18 @@ from kfm.evidence.removed import removed_files
 from kfm.evidence.run_files import Packed, read_run_file
 from kfm.judge.release import candidate_of
 from kfm.keys.commitments import SEALED
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.errors import KfmError
-from kfm.model.journal import Assembled, Captured, PartDone
-from kfm.model.ledger import LedgerRow, WalRecord, denial_codes
+from kfm.model import (
+    Assembled,
+    Captured,
+    Json,
+    KfmError,
+    LedgerRow,
+    PartDone,
+    WalRecord,
+    denial_codes,
+    ids,
+    is_assembly,
+)
 from kfm.model.paths import (
     approvals_path,
     aside_path,
@@ -31,7 +38,6 @@ from kfm.model.paths import (
     version_path,
     work_folder,
 )
-from kfm.model.staged import is_assembly
 from kfm.world.world import World
 
 __all__ = ["Lawful", "is_erased", "journal_of", "verify_present"]

@@ -16,12 +16,18 @@ from kfm.evidence.projection import catalog_files, shown_version
 from kfm.evidence.receipts import find_receipt, outcome_of
 from kfm.evidence.removed import removed_files, removed_versions
 from kfm.evidence.run_files import Packed, load_packs, read_run_file
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import IntegrityError, KfmError
-from kfm.model.journal import Assembled
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model import (
+    ATTESTATION,
+    Assembled,
+    DatasetEntry,
+    Generation,
+    IntegrityError,
+    Json,
+    KfmError,
+    LedgerRow,
+    canonical,
+    ids,
+)
 from kfm.model.paths import (
     announcement_path,
     announcements_folder,
@@ -38,7 +44,6 @@ from kfm.model.paths import (
     stac_folder,
     tagged_path,
 )
-from kfm.model.version import ATTESTATION
 from kfm.upkeep.missing_files import Lawful, journal_of, verify_present
 from kfm.world.world import World
 

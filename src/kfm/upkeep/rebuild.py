@@ -18,10 +18,8 @@ from kfm.judge.release import (
     records_of_version,
     suppress_rules,
 )
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, IntegrityError
+from kfm.model import Denied, IntegrityError, Json, Receipt
 from kfm.model.paths import run_path
-from kfm.model.receipt import Receipt
 from kfm.run.answers import capture_name
 from kfm.run.look import captured_file, is_capture
 from kfm.run.tables import merge_tables, says_newer

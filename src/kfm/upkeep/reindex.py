@@ -13,12 +13,20 @@ from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.judge.release import candidate_of
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.channel import RootAt
-from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow, head_key_of
+from kfm.model import (
+    UNCHANGED,
+    Generation,
+    Json,
+    LedgerRow,
+    NoopRow,
+    Pins,
+    RootAt,
+    canonical,
+    head_key_of,
+    ids,
+    is_assembly,
+)
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
-from kfm.model.staged import Pins, is_assembly
 from kfm.run.act import void
 from kfm.store.base import Rebuild, Store, Tx
 from kfm.world.world import World

@@ -20,10 +20,17 @@ from kfm.evidence.receipts import pretty
 from kfm.evidence.references import resolve
 from kfm.evidence.removed import Doomed, Plan, plans, removed_versions
 from kfm.evidence.run_files import read_run_file
-from kfm.model import canonical
-from kfm.model.clock import rfc3339
-from kfm.model.errors import Fenced, KfmError, UsageError
-from kfm.model.ledger import Generation, LedgerRow, partition_lease
+from kfm.model import (
+    Fenced,
+    Generation,
+    KfmError,
+    LedgerRow,
+    UsageError,
+    canonical,
+    is_assembly,
+    partition_lease,
+    rfc3339,
+)
 from kfm.model.paths import (
     all_tiles_folder,
     approvals_folder,
@@ -48,7 +55,6 @@ from kfm.model.paths import (
     version_path,
     versions_folder,
 )
-from kfm.model.staged import is_assembly
 from kfm.model.window import seconds
 from kfm.store.base import Token, Tx
 from kfm.world.world import World

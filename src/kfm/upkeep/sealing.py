@@ -13,12 +13,8 @@ from kfm.evidence.receipts import (
     report_without_values,
 )
 from kfm.keys.commitments import COMMITTED, SEALED
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
+from kfm.model import HeadKey, Json, LedgerRow, WalRecord, ids, rfc3339, without_emitter
 from kfm.model.paths import proposal_path, work_folder
-from kfm.model.schedule import without_emitter
 from kfm.run.answers import capture_name
 from kfm.run.look import covered_source
 from kfm.run.name_generation import ask_again

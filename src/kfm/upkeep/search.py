@@ -12,9 +12,8 @@ from kfm.evidence.references import Ref
 from kfm.evidence.run_end import derivation, workers_alive
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.judge.boundary import NOBODY, Opened, Reader, data_of, located
-from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model import Citation, Denied, Found, Hit, IndexNote, KfmError, NotSearched, UsageError
 from kfm.model.paths import search_path, version_path
-from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
 from kfm.world.world import World
 
 __all__ = ["index_note", "index_path", "is_address", "opened", "search"]

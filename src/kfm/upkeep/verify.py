@@ -10,12 +10,8 @@ from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation
-from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
-from kfm.model.errors import KfmError
-from kfm.model.job import INGEST
+from kfm.model import ATTESTATION, INGEST, GenerationPredicate, KfmError, ids, is_record
 from kfm.model.paths import capture_folder, captures_folder, run_path, version_folder
-from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.chain_check import verify_chain
 from kfm.upkeep.erase import left_behind, left_in_inbox
 from kfm.upkeep.missing_files import Lawful, is_erased

@@ -5,9 +5,7 @@ import msgspec
 from kfm.evidence.folder_check import Verified, kind_of
 from kfm.evidence.journal import check_chain
 from kfm.judge.release import suppress_rules
-from kfm.model.canonical import Json
-from kfm.model.errors import Denied, KfmError
-from kfm.model.ledger import WalRecord
+from kfm.model import Denied, Json, KfmError, WalRecord
 from kfm.model.paths import parts_folder, precise_path, withdrawals_folder, work_folder
 from kfm.upkeep.named_files import decoded
 from kfm.world.world import World

@@ -18,9 +18,7 @@ import msgspec
 
 from kfm import __version__
 from kfm.evidence.inbox import brought
-from kfm.model import canonical, ids
-from kfm.model.clock import SystemClock, rfc3339
-from kfm.model.errors import IntegrityError, UsageError
+from kfm.model import IntegrityError, SystemClock, UsageError, canonical, ids, rfc3339
 from kfm.store.base import Served
 from kfm.store.sqlite import standing_still
 from kfm.upkeep.erase import Mark, erase_again, left_in_inbox

@@ -18,17 +18,25 @@ from kfm.fetch.url import (
     is_reference,
     names_a_secret,
 )
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
+from kfm.model import (
+    PLAIN,
+    DatasetEntry,
+    Json,
+    KfmError,
+    Release,
+    Schedule,
+    UpdaterConfig,
+    UsageError,
+    WorkspaceConfig,
+    canonical,
+    check_dataset_id,
+    kind_of,
+    known_kinds,
+    with_nulls,
+    wrong_limits,
+)
+from kfm.model import Mapping as MappingFile
 from kfm.model.did_you_mean import meant, told
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.ids import check_dataset_id
-from kfm.model.kinds import PLAIN, kind_of, known_kinds
-from kfm.model.limits import wrong_limits
-from kfm.model.mapping import Mapping as MappingFile
-from kfm.model.mapping import with_nulls
-from kfm.model.schedule import Schedule
 from kfm.model.window import seconds
 from kfm.workspace.secrets import looks_like_a_credential
 from kfm.zones.durable import replace_durably

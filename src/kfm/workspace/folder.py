@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kfm.model import ids
-from kfm.model.dataset import DatasetEntry, WorkspaceConfig
-from kfm.model.errors import StepFailed, UsageError
-from kfm.model.masking import keep_secret
+from kfm.model import DatasetEntry, StepFailed, UsageError, WorkspaceConfig, ids, keep_secret
 from kfm.policy.base import policy_digest, sources_of
 from kfm.store.address import is_server, password_in
 from kfm.workspace import config

@@ -17,9 +17,7 @@ import msgspec
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, job_type, parameters_of, work
 from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Ended
-from kfm.model.errors import Denied, KfmError
-from kfm.model.interrupts import stop_on_signals
-from kfm.model.ledger import JobRow
+from kfm.model import Denied, JobRow, KfmError, stop_on_signals
 from kfm.model.paths import version_folder
 from kfm.model.window import seconds
 from kfm.upkeep.attention import freshness

@@ -13,16 +13,21 @@ from kfm.connectors.child.code import hooks_of
 from kfm.evidence.journal import done_of
 from kfm.evidence.quarantine import corrections
 from kfm.fetch.url import expand_url, parse_url
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock, SystemClock
-from kfm.model.dataset import Canary, DatasetEntry, UpdaterConfig
-from kfm.model.errors import UsageError
-from kfm.model.journal import Planned
-from kfm.model.kinds import kind_of
-from kfm.model.labels import is_private
-from kfm.model.ledger import LedgerRow
-from kfm.model.staged import is_assembly
+from kfm.model import (
+    Canary,
+    Clock,
+    DatasetEntry,
+    Json,
+    LedgerRow,
+    Planned,
+    SystemClock,
+    UpdaterConfig,
+    UsageError,
+    ids,
+    is_assembly,
+    is_private,
+    kind_of,
+)
 from kfm.model.window import window as parse_window
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace

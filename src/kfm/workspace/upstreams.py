@@ -16,11 +16,7 @@ from kfm.fetch.connect import inner
 from kfm.fetch.polite import Manners
 from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.errors import UsageError
-from kfm.model.ledger import LedgerRow
-from kfm.model.origin import SAMPLE, recorded_as
+from kfm.model import SAMPLE, Json, LedgerRow, UsageError, canonical, ids, recorded_as
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace
 from kfm.zones.base import hash_file

@@ -16,13 +16,20 @@ from kfm.connectors.base import TransformResult, toolchain
 from kfm.connectors.operations import Chain, TransformJob
 from kfm.keys.commitments import Vaults
 from kfm.keys.key_folder import KeyFolder
-from kfm.model import ids
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock, SystemClock
-from kfm.model.dataset import DatasetEntry, Source
-from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
+from kfm.model import (
+    Clock,
+    DatasetEntry,
+    Gate,
+    IntegrityError,
+    Json,
+    KfmError,
+    MissingExtra,
+    Source,
+    SystemClock,
+    UsageError,
+    ids,
+)
 from kfm.model.paths import run_path
-from kfm.model.verdict import Gate
 from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
 from kfm.store.address import SERVERS
 from kfm.store.base import Rebuild, Served, Store

@@ -6,10 +6,7 @@ from typing import TypedDict
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock, rfc3339
-from kfm.model.ids import new_run_id
-from kfm.model.masking import masked
+from kfm.model import Clock, Json, masked, new_run_id, rfc3339
 from kfm.model.paths import run_folder
 from kfm.zones.base import Zone
 

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kfm.model import canonical, ids
-from kfm.model.canonical import Json
-from kfm.model.content import Mark, Place
-from kfm.model.dataset import Column, DatasetEntry, spelled
-from kfm.model.kinds import kind_of
-from kfm.model.ledger import LedgerRow, partition_lease
+from kfm.model import (
+    Column,
+    DatasetEntry,
+    Json,
+    LedgerRow,
+    Mark,
+    Place,
+    canonical,
+    ids,
+    kind_of,
+    partition_lease,
+)
+from kfm.model.dataset import spelled
 
 __all__ = ["Again", "Target", "family_of", "specify"]
 

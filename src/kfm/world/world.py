@@ -13,13 +13,19 @@ from kfm.connectors.operations import TransformJob
 from kfm.fetch.base import Fetcher
 from kfm.keys.commitments import SEALED, Vaults, Veil
 from kfm.keys.key_folder import KeyFolder
-from kfm.model import canonical, ids, labels
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model import (
+    Clock,
+    DatasetEntry,
+    Denied,
+    Gate,
+    Json,
+    KfmError,
+    UsageError,
+    canonical,
+    ids,
+    labels,
+)
 from kfm.model.paths import captures_folder, parts_folder, proposals_folder
-from kfm.model.verdict import Gate
 from kfm.policy.base import Evaluator
 from kfm.store.base import Store, Token
 from kfm.world.outcome import Outcome

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from kfm.model.errors import IntegrityError, UsageError
+from kfm.model import IntegrityError, UsageError
 
 __all__ = [
     "Held",

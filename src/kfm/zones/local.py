@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from kfm.model.errors import IntegrityError, StepFailed
+from kfm.model import IntegrityError, StepFailed
 from kfm.zones.base import Held, Stored, Zone, check_path, hash_file, held_file
 from kfm.zones.durable import sync_folder
 from kfm.zones.temps import Temps

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 
 if TYPE_CHECKING:
     import ast

@@ -20,7 +20,7 @@ from kfm.connectors.read.geojson import GEOMETRY, GeoJsonReader, JsonReader
 from kfm.connectors.read.rows import Batch, Emit, Loose, Reader, Row, Tally, batch_of
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.rejects import Fixes, corrected, picked, record_digest, types_of
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["AskParent", "Context", "Emit", "Feed", "Hook", "load_connector"]
 

@@ -14,7 +14,7 @@ from kfm.connectors.child.code import hook_of
 from kfm.connectors.child.feed import Context, Emit, load_connector
 from kfm.connectors.operations import Discover
 from kfm.connectors.read.rows import Row
-from kfm.model.connector import Capabilities
+from kfm.model import Capabilities
 
 __all__ = ["discover", "judge_table"]
 

@@ -26,7 +26,7 @@ import msgspec
 from kfm.connectors.base import MEMORY_BYTES, Held, Refused
 from kfm.connectors.child import guard
 from kfm.connectors.operations import TransformJob, code_of
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.sandbox import confine
 
 __all__ = ["main", "nursery", "script", "trial"]

@@ -45,11 +45,7 @@ from kfm.connectors.operations import (
     Twin,
     code_of,
 )
-from kfm.model.canonical import Json
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import Denied, MissingExtra
-from kfm.model.kinds import kind_of
-from kfm.model.labels import is_private
+from kfm.model import DatasetEntry, Denied, Json, MissingExtra, is_private, kind_of
 
 __all__ = [
     "MEMORY_BYTES",

@@ -12,7 +12,7 @@ import msgspec
 from kfm.connectors.base import Books, Refused, TransformResult, plain
 from kfm.connectors.kind import Ask
 from kfm.connectors.operations import Catalogue
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["FOUND", "offers"]
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kfm.connectors.arrays import Array
 from kfm.connectors.read.geometry import Problem
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["TURNING", "check_texts", "composed"]
 

@@ -17,7 +17,7 @@ from kfm.connectors.read.records import Decoder, Items, Records, Slab
 from kfm.connectors.read.repeated_members import Twice, count_members, decode_once
 from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.read.text import utf8_blocks
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["FEATURE_ID", "GEOMETRY", "GeoJsonReader", "JsonReader", "duplicate"]
 

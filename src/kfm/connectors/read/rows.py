@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem
-from kfm.model.canonical import Json
+from kfm.model import Json
 
 __all__ = ["Batch", "Emit", "Fed", "Loose", "Reader", "Row", "Tally", "batch_of"]
 

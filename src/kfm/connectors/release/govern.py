@@ -28,9 +28,8 @@ from kfm.connectors.table.merge import _TYPES
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.values import ARROW
 from kfm.connectors.table.writer import arrow_schema
-from kfm.model.canonical import Json
-from kfm.model.dataset import Aggregate, Column, Location, Release
-from kfm.model.labels import explains, release_steps, unshown
+from kfm.model import Aggregate, Column, Json, Location, Release, release_steps
+from kfm.model.labels import explains, unshown
 
 __all__ = [
     "Where",

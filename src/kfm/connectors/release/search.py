@@ -19,9 +19,8 @@ from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Search
 from kfm.connectors.release.govern import Where, columns_of, folded
 from kfm.connectors.release.spelling import WIDEST, ZOOMS, Places, Token, number_tokens, spoken
-from kfm.model.dataset import Column, Release
-from kfm.model.labels import made_columns, unshown
-from kfm.model.looks import looks_of, looks_of_values
+from kfm.model import Column, Release, looks_of, looks_of_values, made_columns
+from kfm.model.labels import unshown
 
 __all__ = ["SHOWN", "search"]
 

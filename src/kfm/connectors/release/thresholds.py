@@ -21,9 +21,7 @@ import pyarrow.parquet as pq
 
 from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import Step
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.dataset import Release
+from kfm.model import Json, Release, canonical
 
 __all__ = ["Explained", "Numbers", "Shown", "band", "in_cells", "in_groups", "settled", "step"]
 

@@ -39,7 +39,7 @@ from kfm.connectors.read.text import text_blocks, utf8_blocks
 from kfm.connectors.release.govern import Area, Where, folded, representative, touching
 from kfm.connectors.table.infer import Inferred
 from kfm.connectors.table.values import cells_text, moment, type_cells, type_values
-from kfm.model.dataset import Release
+from kfm.model import Release
 from kfm.model.labels import unshown
 
 __all__ = ["read_json", "twin"]

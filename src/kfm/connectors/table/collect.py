@@ -18,8 +18,7 @@ from kfm.connectors.operations import Collect, Merge
 from kfm.connectors.table.merge import cast, columns_after, keys_of, merge, telling, within
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.writer import arrow_schema
-from kfm.model.dataset import Column
-from kfm.model.kinds import kind_of
+from kfm.model import Column, kind_of
 
 __all__ = ["collect"]
 

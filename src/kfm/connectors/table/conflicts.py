@@ -13,7 +13,7 @@ from kfm.connectors.arrays import Array
 from kfm.connectors.loading import module_of
 from kfm.connectors.operations import Read
 from kfm.connectors.table.keys import Duplicates
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Clashes", "Place", "key_text", "rows_at", "settle", "spelt_out"]
 

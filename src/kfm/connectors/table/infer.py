@@ -15,7 +15,7 @@ from kfm.connectors.arrays import Values
 from kfm.connectors.operations import Read, Twin
 from kfm.connectors.read.geojson import FEATURE_ID
 from kfm.connectors.table.values import DECIMAL, IDENTIFIER, INT64, WHOLE, agrees, fast_cast
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Census", "Inferred", "Widen", "settle"]
 

@@ -10,7 +10,7 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.operations import Join
 from kfm.connectors.read.characters import composed
 from kfm.connectors.release.govern import columns_of, in_order, write_table
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["join"]
 

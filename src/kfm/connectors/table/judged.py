@@ -10,7 +10,7 @@ from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.read.rows import Batch
 from kfm.connectors.table.sanity import Sane, Sanity
 from kfm.connectors.table.wanted import Wanted
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Judging"]
 

@@ -15,7 +15,7 @@ from kfm.connectors.operations import Measure
 from kfm.connectors.table.hashing import mixed
 from kfm.connectors.table.keys import buckets
 from kfm.connectors.table.merge import tombstones_of
-from kfm.model.change import Measured
+from kfm.model import Measured
 
 __all__ = ["measure"]
 

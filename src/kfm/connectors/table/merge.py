@@ -18,9 +18,7 @@ from kfm.connectors.read.characters import composed
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.values import ARROW
 from kfm.connectors.table.writer import arrow_schema
-from kfm.model.change import Measured
-from kfm.model.dataset import Column
-from kfm.model.kinds import kind_of
+from kfm.model import Column, Measured, kind_of
 
 __all__ = ["cast", "columns_after", "keys_of", "merge", "telling", "tombstones_of", "within"]
 

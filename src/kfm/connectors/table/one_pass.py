@@ -23,7 +23,7 @@ from kfm.connectors.table.rejects import Rejects, mend
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.typed import Typing
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Pass"]
 

@@ -18,8 +18,7 @@ from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem, encode
 from kfm.connectors.read.rows import Batch, Loose, Row
 from kfm.connectors.table.values import cells_text, type_cells
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
+from kfm.model import Column, Json
 
 __all__ = [
     "Fixes",

@@ -19,8 +19,7 @@ from msgspec import UNSET
 
 from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.read.geometry import Problem
-from kfm.model.dataset import Column
-from kfm.model.limits import limit_of, stated_limits
+from kfm.model import Column, limit_of, stated_limits
 
 __all__ = ["LATITUDE", "LONGITUDE", "Sane", "Sanity", "limits_for"]
 

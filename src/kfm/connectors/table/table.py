@@ -14,7 +14,7 @@ import shapely
 from kfm.connectors.base import Books, ColumnProfile, TransformResult
 from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.table.writer import Extent, TableWriter, arrow_schema
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Table"]
 

@@ -13,7 +13,7 @@ from kfm.connectors.read.geometry import GeoColumn, Problem, encode
 from kfm.connectors.read.rows import Batch
 from kfm.connectors.table.infer import Inferred, Widen
 from kfm.connectors.table.values import ARROW, cells_text, plain_values, type_cells, type_values
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Typing"]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kfm.connectors.arrays import Values
 from kfm.connectors.read.geometry import Problem
 from kfm.connectors.read.repeated_members import Twice, decode_once
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = [
     "ARROW",

@@ -16,7 +16,7 @@ from kfm.connectors.read.geometry import GeoColumn, Problem
 from kfm.connectors.read.rows import Batch
 from kfm.connectors.table.sanity import LATITUDE, LONGITUDE
 from kfm.connectors.table.values import moment
-from kfm.model.dataset import Column
+from kfm.model import Column
 
 __all__ = ["Wanted"]
 

@@ -18,10 +18,7 @@ from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import ColumnProfile, Refused
 from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.table.values import ARROW
-from kfm.model import canonical
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import Column
+from kfm.model import Column, Json, canonical, rfc3339
 
 __all__ = ["Extent", "TableWriter", "arrow_schema"]
 

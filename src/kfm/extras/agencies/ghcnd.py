@@ -32,9 +32,7 @@ from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.read.text import text_blocks, utf8_blocks
 from kfm.connectors.table.sanity import Sane, limits_for
 from kfm.connectors.table.values import ARROW
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column, rfc3339
 
 __all__ = [
     "COLUMNS",

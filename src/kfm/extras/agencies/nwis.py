@@ -20,8 +20,7 @@ from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.text import text_blocks
 from kfm.connectors.table.sanity import Sane
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column
 
 __all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "columns", "key", "readers"]
 

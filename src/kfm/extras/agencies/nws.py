@@ -25,9 +25,7 @@ from kfm.connectors.read.repeated_members import Twice, decode_once
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.values import moment
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column, Json
 
 __all__ = ["KIND", "SANITY", "Options", "acquire", "columns", "key", "readers"]
 

@@ -18,8 +18,7 @@ from kfm.connectors.read.geojson import GeoJsonReader
 from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.table.sanity import Sane
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column
 
 __all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "acquire", "columns", "key", "readers"]
 

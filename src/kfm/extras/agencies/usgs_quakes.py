@@ -19,10 +19,7 @@ from kfm.connectors.read.records import Records
 from kfm.connectors.read.rows import Loose, Row
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.sanity import Sane
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column, Json, rfc3339
 
 __all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "TOMBSTONES", "Options", "readers"]
 

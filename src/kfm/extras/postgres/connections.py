@@ -15,8 +15,7 @@ from psycopg import errors as pg
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
+from kfm.model import IntegrityError, Json, KfmError, StepFailed, StoreUnavailable, UsageError
 from kfm.store.address import password_in, shown
 
 __all__ = ["BELL", "POOL", "Connection", "Connections", "ServerBell", "first"]

@@ -17,9 +17,7 @@ from psycopg import errors as pg
 
 from kfm.extras.postgres.connections import BELL, POOL, Connection, Connections, ServerBell, first
 from kfm.extras.postgres.dialect import TIMES, migration, to_postgres
-from kfm.model.canonical import Json
-from kfm.model.clock import Clock
-from kfm.model.errors import Fenced, IntegrityError, KfmError, StoreUnavailable, UsageError
+from kfm.model import Clock, Fenced, IntegrityError, Json, KfmError, StoreUnavailable, UsageError
 from kfm.store.address import shown
 from kfm.store.base import Tx
 from kfm.store.locks import NoLocks

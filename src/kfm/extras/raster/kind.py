@@ -48,9 +48,7 @@ from kfm.extras.raster.sniff import (
     sniff,
     too_large,
 )
-from kfm.model.canonical import Json
-from kfm.model.dataset import Column
-from kfm.model.kinds import KINDS
+from kfm.model import KINDS, Column, Json
 
 __all__ = ["COLUMNS", "KEY", "KIND", "SANITY", "Options", "companions", "readers"]
 

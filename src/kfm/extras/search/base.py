@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from kfm.extras.search.embed import Embedder, embedder
 from kfm.extras.search.passages import Passage, passages
-from kfm.model.errors import IntegrityError, MissingExtra
+from kfm.model import IntegrityError, MissingExtra
 
 __all__ = [
     "FORMAT",

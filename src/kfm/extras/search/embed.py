@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kfm.model.errors import MissingExtra
+from kfm.model import MissingExtra
 
 __all__ = ["CONTEXT", "Embedder", "embedder"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kfm.model.errors import MissingExtra
+from kfm.model import MissingExtra
 
 __all__ = ["Passage", "passages"]
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
-from kfm.model.canonical import Json
-from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageError
+from kfm.model import IntegrityError, Json, MissingExtra, StepFailed, UsageError
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,13 +9,8 @@ from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kfm.jobs.schedule.cron import check_cron, is_cron, next_after
-from kfm.model.canonical import Json
-from kfm.model.clock import rfc3339
-from kfm.model.dataset import DatasetEntry
-from kfm.model.errors import UsageError
-from kfm.model.job import INGEST
-from kfm.model.schedule import CADENCES, Schedule
-from kfm.model.window import bounds, seconds
+from kfm.model import CADENCES, INGEST, DatasetEntry, Json, Schedule, UsageError, bounds, rfc3339
+from kfm.model.window import seconds
 
 __all__ = ["Timetable", "Window", "check_cadence", "resolve", "to_ms"]
 

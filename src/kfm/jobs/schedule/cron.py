@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from cronsim import CronSim, CronSimError
 
-from kfm.model.errors import UsageError
+from kfm.model import UsageError
 
 __all__ = ["check_cron", "is_cron", "moments", "next_after"]
 

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from kfm.jobs.schedule.cadence import Timetable, Window, to_ms
-from kfm.model.schedule import VisitRow
+from kfm.model import VisitRow
 
 __all__ = ["BATCH", "FAR", "Decision", "decide", "settled", "visited"]
 

@@ -11,10 +11,7 @@ import msgspec
 
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import BATCH, FAR, Decision, decide, settled, visited
-from kfm.model.errors import Fenced, StoreUnavailable
-from kfm.model.job import Request
-from kfm.model.ledger import JobRow
-from kfm.model.schedule import VisitRow
+from kfm.model import Fenced, JobRow, Request, StoreUnavailable, VisitRow
 from kfm.store.base import Bell, Token, Tx
 from kfm.world.world import World
 

@@ -7,11 +7,17 @@ from shlex import quote
 from msgspec import UNSET
 
 from kfm.judge.gates.quality import quality
-from kfm.model.labels import CARE_LABELS, OBLIGATIONS
-from kfm.model.licences import restrictions
-from kfm.model.looks import shown_looks
-from kfm.model.transform import Books
-from kfm.model.verdict import Evidence, Gate, Reason, Verdict
+from kfm.model import (
+    CARE_LABELS,
+    OBLIGATIONS,
+    Books,
+    Evidence,
+    Gate,
+    Reason,
+    Verdict,
+    restrictions,
+    shown_looks,
+)
 
 __all__ = ["GATES", "is_spdx"]
 

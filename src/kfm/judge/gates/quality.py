@@ -5,10 +5,8 @@ last version.
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
-from kfm.model.change import CHANGE, FEW, told
-from kfm.model.dataset import Column, change_limits
-from kfm.model.transform import ColumnProfile
-from kfm.model.verdict import Evidence, Reason, Verdict
+from kfm.model import CHANGE, FEW, Column, ColumnProfile, Evidence, Reason, Verdict, change_limits
+from kfm.model.change import told
 
 __all__ = ["new_columns", "quality"]
 

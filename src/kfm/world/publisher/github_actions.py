@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kfm.model import canonical
-from kfm.model.ids import new_run_id
+from kfm.model import canonical, new_run_id
 from kfm.world.publisher.local import LocalPublisher
 from kfm.zones.base import Zone
 

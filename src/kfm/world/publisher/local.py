@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from kfm.model import canonical
-from kfm.model.canonical import Json
+from kfm.model import Json, canonical
 from kfm.model.paths import tagged_path
 from kfm.zones.base import Zone
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kfm.model.canonical import Json
+from kfm.model import Json
 from kfm.model.ids import digest
 from kfm.world.publisher.base import Publisher
 
