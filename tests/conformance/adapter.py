@@ -8,7 +8,7 @@ from typing import Any
 
 from kfm.catalog import prov
 from kfm.jobs.schedule.cron import check_cron, moments
-from kfm.keys import attest
+from kfm.keys import trust
 from kfm.model import canonical
 from kfm.model.errors import UsageError
 from kfm.policy.embedded import rego_eval as evaluate
@@ -48,11 +48,11 @@ def rego_eval(modules: list[str], data: Any, inp: Any, query: str) -> list[dict[
 
 
 def dsse_pae(kind: str, body: bytes) -> bytes:
-    return attest.pae(kind, body)
+    return trust.pae(kind, body)
 
 
 def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> bool:
-    return attest.ed25519_verify(public, message, signature)
+    return trust.ed25519_verify(public, message, signature)
 
 
 def cron_next(line: str, start: dt.datetime, count: int) -> list[dt.datetime]:

@@ -235,7 +235,12 @@ def test_where_an_error_nobody_foresaw_came_from_is_logged_and_shown(
         assert "in breaks" in line["error"]["stack"] and str(tmp_path) not in line["error"]["stack"]
 
 
-def test_a_process_that_falls_says_where(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_process_that_falls_says_where(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # whatever other tests have left behind holds nothing that is needed here
+    monkeypatch.setattr("kfm.cli.beside.threading.active_count", lambda: 1)
+
     def work(name: str, shown: Progress) -> list[Outcome]:
         if name == "kinds":
             raise KeyError(name)

@@ -95,6 +95,7 @@ def test_who_lost_the_lease_leaves_damaged_parts_where_they_are(toy: Explorer) -
     assert ended(update(world, toy.target(P0, "bf"))).state == "STAGED"
     (row,) = world.store.read(lambda tx: tx.runs.staged_for(DATASET, "bf"))
     part = next((toy.folder / "data" / "work" / DATASET / "parts").rglob(f"{P0}.parquet"))
+    part.chmod(0o644)
     part.write_bytes(b"damaged")
     steps = assemble_staged(world, toy.target(P0), "bf")
     until(steps, Reached.ASSEMBLE_TAKEN)
