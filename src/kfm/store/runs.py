@@ -1,7 +1,5 @@
 """The ledger: one row per run, each with a checksum over all its fields."""
 
-from hashlib import sha256
-
 import msgspec
 
 from kfm.model import Fenced, IntegrityError, Json, LedgerRow, Mark, Place, canonical
@@ -19,6 +17,8 @@ def ledger_sum(row: Row) -> str:
     """The checksum of a ledger row over all its fields; `backfill` came later, and a row without
     one is summed as before.
     """
+    from hashlib import sha256  # it brings OpenSSL, 4 MB that a worker does without
+
     return sha256(
         canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])
     ).hexdigest()
