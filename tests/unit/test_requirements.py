@@ -45,6 +45,15 @@ def test_a_state_is_one_of_three_and_met_names_a_test() -> None:
         assert state != "met" or where, f"{name}: where?"
 
 
+def test_what_is_met_is_where_it_is_said_to_be() -> None:
+    for name, state, where, _ in ROWS:
+        for path, told in re.findall(r"`([\w./]+(?:/|\.py))`(?: \(`([\w.]+)`\))?", where):
+            found = [at for at in (ROOT / path, ROOT / "src" / "kfm" / path) if at.exists()]
+            assert state != "met" or found, f"{name}: there is no {path}"
+            if told.isidentifier() and found and found[0].is_file():
+                assert re.search(rf"\b{told}\b", found[0].read_text()), f"{name}: {told}"
+
+
 def test_every_named_test_is_collected(request: pytest.FixtureRequest) -> None:
     named = {test for _, state, _, test in ROWS if state == "met"}
     assert named

@@ -21,7 +21,7 @@ from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.jobcall import dataset_id_of, settings_of, store_of
 from kfm.cli.terminal import say, show, sign
 from kfm.jobs import JOB_MODULES
-from kfm.jobs.base import job_type, parameters_of
+from kfm.jobs.base import SAID, job_type, parameters_of
 from kfm.jobs.job_log import JobLog
 from kfm.model import ID_PATTERN, JobRow, Json, Request, SystemClock, UsageError
 from kfm.model.window import window as parse_window
@@ -312,20 +312,7 @@ def _milliseconds(text: str) -> int:
 def _types(args: Namespace) -> int:
     kinds = [job_type(name) for name in JOB_MODULES]
     if args.json:
-        shown = (
-            "name",
-            "purpose",
-            "triggers",
-            "inputs",
-            "outputs",
-            "idempotency",
-            "rules",
-            "zone_in",
-            "zone_out",
-            "timeout_s",
-            "memory_mb",
-            "max_attempts",
-        )
+        shown = (*SAID, "timeout_s", "memory_mb", "max_attempts")
         emit(
             {
                 "types": [

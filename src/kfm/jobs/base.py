@@ -43,6 +43,7 @@ from kfm.world.world import World
 __all__ = [
     "JOB_MODULES",
     "NO_RECEIPT",
+    "SAID",
     "JobContext",
     "JobResult",
     "JobType",
@@ -60,7 +61,8 @@ _MOST = 8000  # characters of an error
 _CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
 # a URL has a word or a colon before every slash
 _PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")
-_WANTED = (
+# what every type of job says of itself
+SAID = (
     "name",
     "purpose",
     "triggers",
@@ -160,7 +162,7 @@ class JobType:
     max_attempts: int = 5
 
     def __post_init__(self) -> None:
-        missing = [name for name in _WANTED if not getattr(self, name)]
+        missing = [name for name in SAID if not getattr(self, name)]
         if missing:
             raise UsageError(
                 f"The job type {self.name or '(no name)'} does not say its {', '.join(missing)}.",
