@@ -26,7 +26,7 @@ from kfm.samples.upstream import SampleUpstream
 from tests.brought import NotHad, go_tool, machines
 
 SHARED = Path(__file__).parents[2] / "shared"
-# every test that was found, also one that is not selected, without its parameters
+# every test that runs every time, also one that is not selected, without its parameters
 COLLECTED = pytest.StashKey[set[str]]()
 
 # a busy machine proves nothing
@@ -71,7 +71,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Some cases of each slow family in every run, all of them in the drill, and there alone what
     needs a tool that only root can install.
     """
-    config.stash[COLLECTED] = {item.nodeid.split("[")[0] for item in items}
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
         name = getattr(item, "originalname", item.name)
@@ -81,6 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         often = most is None or seen[item.path.name, name] <= most
         if not often or item.get_closest_marker("needs_strace"):
             item.add_marker(pytest.mark.drill)
+    every_time = (item for item in items if item.get_closest_marker("drill") is None)
+    config.stash[COLLECTED] = {item.nodeid.split("[")[0] for item in every_time}
 
 
 @pytest.fixture(scope="session", autouse=True)
