@@ -121,7 +121,7 @@ def rolled_back(why: str) -> IntegrityError:
         expected="every version of the root that anything was made under; a root only goes forward",
         remedy=(
             "Put the missing files back (`kfm keys restore FILE`, or from a bundle). Only where the"
-            " root was lost and this one is new and yours: `kfm keys root adopt`. Nothing was"
+            " root was lost and this one is new and yours: `kfm keys adopt-root`. Nothing was"
             " changed."
         ),
     )

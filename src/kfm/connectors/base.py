@@ -9,8 +9,9 @@ from typing import NoReturn
 
 import msgspec
 
-from kfm.model import Books, ColumnProfile, Held, Json, Quarantined, StepFailed, TransformResult
+from kfm.model import Books, ColumnProfile, Json, Quarantined, StepFailed, TransformResult
 from kfm.model.transform import Step
+from kfm.sandbox.isolation import Held
 
 __all__ = [
     "DECODED",
@@ -48,10 +49,10 @@ RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_reco
 VALUE = 4  # one value, which is held several times while it is written, may be this part of it
 DECODED = 2  # times as much as its text may be, a record may take in memory
 # formats whose records end with a line; of JSON only a record to each line
-LINES = ("csv", "txt", "rdb", "dly", "json")
+LINES = ("csv", "txt", "dat", "rdb", "dly", "json")
 UNCONFINED = "It was made by a process that the system could not keep from other files and programs"
 # a terminal, or the direction of what is read on it
-_STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STEERS = r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,7 +177,7 @@ def refuse_record(
 
 def plain(text: str) -> str:
     """Text somebody else wrote, with whatever would steer a terminal spelt out."""
-    return _STEERS.sub(lambda found: repr(found[0])[1:-1], text)
+    return re.sub(_STEERS, lambda found: repr(found[0])[1:-1], text)
 
 
 def toolchain() -> dict[str, str]:

@@ -4,92 +4,32 @@ are checked.
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
+from zoneinfo import ZoneInfo
 
 import msgspec
 
+from kfm.connect import Ask, NotFetched
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
-from kfm.connectors.operations import Acquire
 from kfm.connectors.read.rows import Batch, Loose, batch_of
 from kfm.model import Json, rfc3339
 from kfm.model.did_you_mean import meant
 
-__all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]
+__all__ = ["Ask", "HeadedReader", "NotFetched", "RowReader", "in_utc", "near", "options_of", "utc"]
 
 T = TypeVar("T")
-
-
-class NotFetched(OSError):
-    """The parent could not fetch what was asked for, or may not."""
-
-
-class Ask:
-    """What `acquire` is given: the registered addresses, the window, and one way to get bytes."""
-
-    def __init__(
-        self,
-        job: Acquire,
-        ask: Callable[[Json], Json],
-        log: Callable[..., None],
-    ) -> None:
-        self.dataset_id, self.urls, self.options = job.dataset_id, job.urls, job.options
-        self.since, self.until = job.since, job.until  # RFC 3339, half-open; None: no bound
-        self.format = job.format
-        # refuse: no record may come twice; else the table's rule decides
-        self.conflicts = job.conflicts
-        self._ask, self.log = ask, log
-        self._names: set[str] = set()
-
-    def get(
-        self, url: str, name: str, *, accept: str = "", body: object = None, keep: bool = True
-    ) -> Path:
-        """The whole body of `url` as a file; `body` (JSON) makes it a POST. Kept ones are the
-        capture, in order of asking.
-
-        `name` is the source id of the file: letters, digits, `.`, `_` and `-`, once per capture.
-        The same host, or one the registry allows. Raises `NotFetched`; when that ends the acquire,
-        the run ends with the parent's own error and exit code.
-        """
-        if name in self._names:
-            raise ValueError(f"{name} was asked for twice")
-        self._names.add(name)
-        payload = msgspec.json.encode(body).decode() if body is not None else ""
-        answer = self._ask(
-            {
-                "op": "fetch",
-                "url": url,
-                "name": name,
-                "accept": accept,
-                "body": payload,
-                "keep": keep,
-            }
-        )
-        if "path" not in answer:
-            raise NotFetched(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
-        return Path(answer["path"])
-
-    def get_many(self, wanted: dict[str, str], *, accept: str = "") -> list[Path]:
-        """Several files at once, `name -> url`, in order."""
-        if twice := self._names & set(wanted):
-            raise ValueError(f"{min(twice)} was asked for twice")
-        self._names |= set(wanted)
-        items = [{"url": url, "name": name, "accept": accept} for name, url in wanted.items()]
-        answer = self._ask({"op": "fetch", "items": items}) if items else {"paths": []}
-        if "paths" not in answer:
-            raise NotFetched(
-                f"could not fetch {len(items)} files: {answer.get('error', 'no reason given')}"
-            )
-        return [Path(path) for path in answer["paths"]]
 
 
 class RowReader(ABC):
     """A reader that makes its rows one by one: subclasses write `rows`."""
 
     record_limit = RECORD_BYTES
+    # its values are text: their types are found as those of CSV are, and empty means null
+    cells = False
 
     def __init__(self, source: InputFile) -> None:
         self.source_id, self.path = source.source_id, Path(source.path)
@@ -112,7 +52,29 @@ class RowReader(ABC):
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Every record as the named columns."""
         for chunk in self.loose():
-            yield batch_of(self.source_id, chunk, names)
+            yield batch_of(self.source_id, chunk, names)._replace(cells=self.cells)
+
+
+class HeadedReader(RowReader):
+    """A reader of text cells below names that are known before the first record."""
+
+    cells = True
+
+    @abstractmethod
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+
+    def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Every record as the named columns; one that the file does not have is missing, not
+        empty.
+        """
+        header = self.header()
+        known = tuple(n for n in names if n in header)
+        # no names: no record could be read, and the reasons are told at the end
+        unknown = tuple(n for n in header if n not in names) if names else ()
+        for chunk in self.loose():
+            batch = batch_of(self.source_id, chunk, known)
+            yield batch._replace(unknown=unknown, cells=True)
 
 
 def options_of(given: Json, kind: type[T]) -> T:
@@ -125,7 +87,7 @@ def options_of(given: Json, kind: type[T]) -> T:
             f"source.options: {error}.",
             expected="the options of this kind of source",
             remedy=(
-                "Correct them in the registry entry; docs/sources.md lists"
+                "Change source.options of the registry entry; docs/sources.md lists"
                 f" them.{meant(error, kind)}"
             ),
         ) from error
@@ -154,3 +116,15 @@ def utc(text: object) -> str:
         return rfc3339(found) if found.tzinfo else ""
     except (ValueError, OverflowError):
         return ""
+
+
+def in_utc(found: dt.datetime, zone: ZoneInfo | None) -> str | None:
+    """In UTC, or None when that is a guess: no zone, or an hour that comes twice or never as clocks
+    change.
+    """
+    if found.tzinfo is None:
+        early, late = (found.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+        if zone is None or early.utcoffset() != late.utcoffset():
+            return None
+        found = early
+    return found.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from kfm.connectors.base import RECORD_BYTES, InputFile
-from kfm.model import Column, Json, Location, Release
+from kfm.model import Column, Json, Location, Packed, Release
 
 __all__ = [
     "Acquire",
@@ -25,7 +25,9 @@ __all__ = [
     "Read",
     "Recheck",
     "Search",
+    "Trace",
     "TransformJob",
+    "Try",
     "Twin",
     "code_of",
 ]
@@ -61,6 +63,7 @@ class Acquire(Operation, frozen=True, kw_only=True):
     urls: tuple[str, ...] = ()  # the registered addresses, filled for this window
     known_token: str | None = None  # the change token of the official version
     format: str
+    records: str | None = None  # where they are in a JSON document
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
     conflicts: Conflicts = "refuse"
@@ -97,6 +100,7 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
     captured_at: str | None = None
     mapping: Json = {}  # delimited: mapping.yml
     format: str
+    packed: Packed | None = None  # what the inputs are packed in
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     # JSON: dotted path to the array; "." = every top-level value is a record
     records: str | None = None
@@ -117,6 +121,19 @@ class Read(Operation, frozen=True, kw_only=True, tag="transform"):
     fixes: dict[str, dict[str, str | None]] = {}
     connector: str | None = None  # a workspace's connector.py
     conflicts: Conflicts = "refuse"  # records that share a key and differ
+
+
+class Try(Read, frozen=True, kw_only=True, tag="try"):
+    """The same over the first records alone, telling what they were before and after."""
+
+    rows: int = 10  # of each to tell
+
+
+class Trace(Read, frozen=True, kw_only=True, tag="trace"):
+    """Where in the captured files a key stands; nothing is made."""
+
+    wanted: tuple[Column, ...]  # the columns of the key
+    texts: tuple[str, ...]  # what each of them holds
 
 
 class Join(Operation, frozen=True, kw_only=True):
@@ -191,6 +208,7 @@ class Twin(Operation, frozen=True, kw_only=True):
     """Captured files, changed where nothing public may depend on them."""
 
     format: str
+    packed: Packed | None = None  # what the inputs are packed in; the twins are not
     encoding: str | None = None
     records: str | None = None
     schema: tuple[Column, ...] = ()
@@ -230,6 +248,8 @@ TransformJob = (
     | Discover
     | Catalogue
     | Read
+    | Try
+    | Trace
     | Join
     | Recheck
     | Merge

@@ -4,7 +4,6 @@ time.
 
 import filecmp
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kfm.diff.base import Change, Columns, Diff, Measure, Place, Value
+from kfm.diff.cells import rows_of, values
 from kfm.diff.side import Rows, Side, aligned, same
-from kfm.model import Json
 
 __all__ = ["diff_files"]
 
 _BLOCK = 1 << 18  # rows compared at once
 _EARTH_M = 6_371_008.8  # mean radius
-_WHOLE = 4  # geometries with at most so many points are written out
 
 
 def diff_files(
@@ -187,7 +185,7 @@ def _profile(name: str, *sides: "pa.Array | None") -> list[Measure]:
     )
     if times or numbers:
         ends = [
-            (None, None) if x is None else _values(pa.array(list(pc.min_max(x).values()), x.type))
+            (None, None) if x is None else values(pa.array(list(pc.min_max(x).values()), x.type))
             for x in sides
         ]
         words = ("earliest", "latest") if times else ("lowest", "highest")
@@ -225,22 +223,6 @@ def _measure(measure: str, column: str, before: Value, after: Value) -> Measure:
     return Measure(measure=measure, column=column, before=before, after=after, change=change)
 
 
-def _values(array: "pa.Array") -> list[object]:
-    """The cells of an array as JSON has them; times exactly, without zeros that say nothing."""
-    if pa.types.is_timestamp(array.type):
-        texts = array.cast(pa.string()).to_pylist()
-        return [
-            t and re.sub(r"(?:\.0*|(\.\d*?)0*)(Z|[+-]\d{4}|)$", r"\1\2", t).replace(" ", "T")
-            for t in texts
-        ]
-    if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
-        return list(array.cast(pa.string()).to_pylist())
-    cells = array.to_pylist()
-    if pa.types.is_large_binary(array.type):
-        return [None if c is None else c.hex() for c in cells]
-    return [str(c) if isinstance(c, float) and not math.isfinite(c) else c for c in cells]
-
-
 def _samples(
     left: Side,
     right: Side,
@@ -262,7 +244,7 @@ def _samples(
         n: ~same(*aligned(old[n][:size], new[n][:size])) for n in old if n in new and n not in key
     }
     (was, was_at), (now, now_at) = (
-        _cells(picked, len(at), geometry) for picked, at in zip((old, new), rows)
+        rows_of(picked, len(at), geometry) for picked, at in zip((old, new), rows)
     )
     found = []
     for i in range(size):
@@ -297,42 +279,6 @@ def _shares(kinds: Sequence[Rows], limit: int | None) -> list[Rows]:
             found[at] = kinds[at][: room // (len(kinds) - rank)]
             room -= len(found[at])
     return found
-
-
-def _cells(
-    picked: Mapping[str, "pa.Array"], size: int, geometry: str
-) -> tuple[list[Json], list[Place | None]]:
-    """Rows as plain values, and where each is."""
-    places: list[Place | None] = [None] * size
-    columns = {}
-    for name, array in picked.items():
-        if name == geometry:
-            columns[name], places = _shapes(array)
-        else:
-            columns[name] = _values(array)
-    return [{n: values[i] for n, values in columns.items()} for i in range(size)], places
-
-
-def _shapes(array: "pa.Array") -> tuple[list[object], list[Place | None]]:
-    """Geometries as text, long ones by kind and size, and their centroids."""
-    import shapely
-
-    shapes = shapely.from_wkb(array.to_numpy(zero_copy_only=False), on_invalid="ignore")
-    ends = shapely.bounds(shapely.centroid(shapes)).tolist()  # nan for none and empty ones
-    sizes = shapely.get_num_coordinates(shapes).tolist()
-    words = [
-        (
-            None
-            if s is None
-            else (
-                shapely.to_wkt(s, rounding_precision=-1)
-                if n <= _WHOLE
-                else f"{s.geom_type}, {n:,} points"
-            )
-        )
-        for s, n in zip(shapes, sizes)
-    ]
-    return words, [(x, y) if math.isfinite(x) else None for x, y, *_ in ends]
 
 
 def _metres(a: Place | None, b: Place | None) -> float | None:

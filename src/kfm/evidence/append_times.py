@@ -59,13 +59,12 @@ def _behind(tx: Tx, clock: Clock, head: Generation) -> tuple[dt.timedelta, str] 
     if newest is None or behind <= NOTICED:
         return None
     days, hours, minutes = behind.days, behind.seconds // 3600, behind.seconds // 60
-    by = (
-        f"{days:,} days"
-        if days > 1
-        else f"{days * 24 + hours} hours"
-        if days or hours > 1
-        else f"{minutes} minutes"
-    )
+    if days > 1:
+        by = f"{days:,} days"
+    elif days or hours > 1:
+        by = f"{days * 24 + hours} hours"
+    else:
+        by = f"{minutes} minutes"
     now = rfc3339(clock.now())[:19]
     return (
         behind,

@@ -1,6 +1,6 @@
 """The raw zone: captures by content, and the two indexes rendered over them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kfm.model import Json, UsageError, canonical, ids
@@ -9,7 +9,14 @@ from kfm.zones.base import Zone
 
 RESERVED = {"manifest.json", "checksums.sha256"}  # names of our own in a capture
 
-__all__ = ["RESERVED", "capture_files", "checksums", "parse_checksums", "render_raw"]
+__all__ = [
+    "RESERVED",
+    "capture_files",
+    "capture_manifest",
+    "checksums",
+    "parse_checksums",
+    "render_raw",
+]
 
 
 def checksums(digests: Mapping[str, str]) -> bytes:
@@ -24,10 +31,7 @@ def parse_checksums(raw: bytes) -> dict[str, str]:
 
 
 def capture_files(
-    dataset_id: str,
-    capture_id: str,
-    files: Mapping[str, Path],
-    sources: Sequence[Json],
+    dataset_id: str, capture_id: str, files: Mapping[str, Path], sources: Sequence[Json]
 ) -> dict[str, bytes | Path]:
     """Every file of a capture: the bytes as they came, a manifest without times or addresses,
     checksums over both.
@@ -39,14 +43,7 @@ def capture_files(
             expected="another name",
             remedy="Rename the source.",
         )
-    listed = [
-        {"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]}
-        for name, s in zip(files, sources)
-    ]
-    manifest = (
-        canonical.dumps({"capture_id": capture_id, "dataset_id": dataset_id, "files": listed})
-        + b"\n"
-    )
+    manifest = capture_manifest(dataset_id, capture_id, files, sources)
     digests = {name: s["digest"] for name, s in zip(files, sources)} | {
         "manifest.json": ids.digest(manifest)
     }
@@ -55,6 +52,18 @@ def capture_files(
     # last: a capture with checksums is whole
     found[f"{folder}/checksums.sha256"] = checksums(digests)
     return found
+
+
+def capture_manifest(
+    dataset_id: str, capture_id: str, names: Iterable[str], sources: Sequence[Json]
+) -> bytes:
+    """The manifest of a capture: the same files always give the same bytes."""
+    listed = [
+        {"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]}
+        for name, s in zip(names, sources)
+    ]
+    told = {"capture_id": capture_id, "dataset_id": dataset_id, "files": listed}
+    return canonical.dumps(told) + b"\n"
 
 
 def render_raw(zone: Zone, dataset_id: str, write: Callable[[str, bytes], None]) -> None:

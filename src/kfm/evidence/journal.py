@@ -99,6 +99,7 @@ class Page:
     ) -> None:
         """Write the next record."""
         run = self.run
+        told = msgspec.json.encode(payload).decode() if payload is not None else "{}"
         self.add(
             WalRecord(
                 wal_id=run.wal_id,
@@ -108,10 +109,7 @@ class Page:
                 updater_id=run.updater_id,
                 updater_version=run.updater_version,
                 input_hash=run.input_hash,
-                payload=covered(
-                    msgspec.json.encode(payload).decode() if payload is not None else "{}",
-                    self._veil,
-                ),
+                payload=covered(told, self._veil),
                 status=status,
                 ts=self._now,
                 prev="",

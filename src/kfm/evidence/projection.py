@@ -8,7 +8,7 @@ from contextlib import suppress
 from kfm.catalog.base import Described
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.evidence.acts import erasing, settle
+from kfm.evidence.owed import erasing, settle
 from kfm.evidence.receipts import finish
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_listing
 from kfm.model import DatasetEntry, Denied, Generation, IntegrityError, LedgerRow, Source, canonical
@@ -65,6 +65,7 @@ def project(world: World, dataset_id: str, log: RunLog | None = None) -> None:
     shown = shown_version(world, head)
     files = catalog_files(world, shown)
     _evidence(world, dataset_id, publisher)
+    world.latest.show(world, dataset_id)
     for path in [
         p
         for p in world.data.names(stac_folder(dataset_id))
@@ -236,6 +237,8 @@ def tick(world: World, dataset_id: str) -> list[str]:
     if head.generation and stale_records(world, head):
         project(world, dataset_id)
         done.append("projection")
+    if world.latest.show(world, dataset_id):
+        done.append("latest")
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
         finish(world, row.run_id)
         done.append(f"archive {row.run_id}")

@@ -1,6 +1,5 @@
 """Receipts: what a run did, told once, from its ledger row and its journal."""
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +10,8 @@ from msgspec import UNSET
 
 from kfm.connectors.base import UNCONFINED
 from kfm.evidence.journal import done_of, fold, payload_of
-from kfm.evidence.packs import pack, unpacked
-from kfm.evidence.run_files import started_at
+from kfm.evidence.report import report_of, report_without_values, without_values
+from kfm.evidence.run_files import started_at, unpacked
 from kfm.keys.commitments import Veil
 from kfm.model import (
     ATTESTATION,
@@ -21,6 +20,7 @@ from kfm.model import (
     Assembled,
     Denied,
     Json,
+    KfmError,
     PartDone,
     Pinned,
     Planned,
@@ -28,23 +28,16 @@ from kfm.model import (
     Receipt,
     RunManifest,
     RunRecord,
+    Stopped,
     ValidationReport,
     VersionNamed,
-    denied,
     ids,
     is_assembly,
     masked,
     rfc3339,
     without_emitter,
 )
-from kfm.model.paths import (
-    aside_path,
-    proposal_path,
-    receipt_path,
-    receipts_folder,
-    run_path,
-    version_path,
-)
+from kfm.model.paths import aside_path, proposal_path, receipt_path, run_path, version_path
 from kfm.store.base import LedgerRow, Tx, WalRecord
 from kfm.world.world import World
 from kfm.zones.base import Zone
@@ -54,14 +47,11 @@ __all__ = [
     "find_receipt",
     "finish",
     "manifest_without_values",
-    "pack_receipts",
     "pretty",
     "promotion_of",
     "read_receipt",
-    "report_without_values",
     "run_files",
     "seal",
-    "without_values",
 ]
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -165,192 +155,6 @@ def _tool_versions(world: World) -> dict[str, str]:
     return {"python": platform.python_version(), **world.toolchain()}
 
 
-def _report(
-    world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None
-) -> Json:
-    """validation_report.json: five sections, each with check, value, threshold and verdict."""
-    part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
-    verdicts = judged.verdicts if judged is not None else ()
-    reasons = denied(verdicts)
-
-    def verdict(*prefixes: str) -> str:
-        if not verdicts:
-            return "not judged"
-        return "deny" if any(r.code.startswith(prefixes) for r in reasons) else "pass"
-
-    share = (
-        part.books.quarantined / part.books.read if part is not None and part.books.read else 0.0
-    )
-    limit = part.max_quarantined if part is not None and part.max_quarantined is not UNSET else None
-    registry = plan.registry if plan is not None else {}
-    warned = (
-        judged.warnings
-        if judged is not None and judged.warnings is not UNSET
-        else part.warnings or ()
-        if part is not None
-        else ()
-    )
-    return {
-        "run_id": row.run_id,
-        "dataset_id": row.dataset_id,
-        "ok": bool(verdicts) and not reasons,
-        "sections": {
-            "schema": [
-                {
-                    "check": "columns",
-                    "value": msgspec.to_builtins(part.schema) if part is not None else [],
-                    "threshold": "the registry's schema",
-                    "verdict": verdict("schema"),
-                },
-                {
-                    "check": "books",
-                    "value": msgspec.to_builtins(part.books) if part is not None else {},
-                    "threshold": "read = written + unchanged + quarantined + dropped",
-                    "verdict": verdict("books"),
-                },
-                {
-                    "check": "quarantined",
-                    "value": share,
-                    "threshold": limit,
-                    "verdict": verdict("quarantine"),
-                },
-            ],
-            "geo": _geo(part, registry),
-            "time": _time(part, registry, row.win),
-            "quality": [
-                {
-                    "check": "rows",
-                    "value": judged.rows if judged is not None else {},
-                    "threshold": "quality in the registry",
-                    "verdict": verdict("quality"),
-                }
-            ],
-            "licence": [
-                {
-                    "check": "spdx",
-                    "value": judged.licence if judged is not None else None,
-                    "threshold": "an SPDX id",
-                    "verdict": verdict("licence"),
-                }
-            ],
-            "policy": [
-                {
-                    "check": "labels",
-                    "value": judged.labels if judged is not None else None,
-                    "threshold": "every obligation discharged",
-                    "verdict": verdict("labels"),
-                },
-                {
-                    "check": "rules",
-                    "value": list(judged.steps) if judged is not None else [],
-                    "threshold": "policy/*.rego",
-                    "verdict": verdict("policy", "gates"),
-                },
-            ],
-        },
-        "review": msgspec.to_builtins(judged.review) if judged is not None else [],
-        "reasons": msgspec.to_builtins(reasons),
-        "warnings": warned,
-        **world.marks,
-    }
-
-
-_UNSEEN = "not looked at"
-_WORLD = [-180, -90, 180, 90]
-
-
-def _check(check: str, value: object, threshold: object, passed: bool | None) -> Json:
-    """One line of the report; `passed` None: there is nothing to look at."""
-    return {
-        "check": check,
-        "value": value,
-        "threshold": threshold,
-        "verdict": _UNSEEN if passed is None else "pass" if passed else "deny",
-    }
-
-
-def _geo(part: PartDone | None, registry: Json) -> list[Json]:
-    """Where the records lie, in which coordinates, and whether their shapes are whole."""
-    bbox, quality = part.bbox if part is not None else None, registry.get("quality") or {}
-    wanted = list((registry.get("extent") or {}).get("bbox") or _WORLD)
-    broken = part.result.invalid_geometries if part is not None else 0
-    strict = bool(quality.get("valid_geometry", True))
-    return [
-        _check("extent", bbox, wanted, None if bbox is None else _within(bbox, wanted)),
-        _check(
-            "crs",
-            registry.get("crs") or "EPSG:4326",
-            "degrees of WGS 84 in the table",
-            None if bbox is None else _within(bbox, _WORLD),
-        ),
-        _check(
-            "geometries",
-            {"invalid": broken},
-            0 if strict else "any",
-            None if bbox is None else not (strict and broken),
-        ),
-    ]
-
-
-def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
-    west, south, east, north = bbox
-    return (
-        wanted[0] <= west <= wanted[2]
-        and wanted[0] <= east <= wanted[2]
-        and wanted[1] <= south <= north <= wanted[3]
-    )
-
-
-def _time(part: PartDone | None, registry: Json, win: str) -> list[Json]:
-    """When the records speak of, against the window that was asked for and the time the registry
-    names.
-    """
-    column = (registry.get("source") or {}).get("time_column") or ""
-    profile = part.result.profile.get(column) if part is not None else None
-    told = (
-        [profile.min, profile.max] if profile is not None and profile.min and profile.max else None
-    )
-    extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
-    ends = [moment for text in told or () if (moment := _at(str(text))) is not None]
-    whole = len(ends) == 2 and ends[0] <= ends[1]
-    inside = whole and _between(ends, extent.get("start"), extent.get("end"), last=True)
-    return [
-        _check(
-            "window",
-            win or None,
-            "half-open, UTC",
-            whole and _between(ends, since, until, last=False) if win and told else None,
-        ),
-        _check(
-            "interval",
-            told,
-            [extent.get("start"), extent.get("end")] if extent else "a time the calendar has",
-            inside if told else None,
-        ),
-    ]
-
-
-def _at(text: str) -> dt.datetime | None:
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
-
-
-def _between(
-    ends: Sequence[dt.datetime], since: str | None, until: str | None, *, last: bool
-) -> bool:
-    """Whether a span lies between two moments, either of which may be missing; `last`: the second
-    belongs to it.
-    """
-    first, end = (_at(text) if text else None for text in (since, until))
-    begins, stops = ends
-    return (first is None or begins >= first) and (
-        end is None or stops < end or (last and stops == end)
-    )
-
-
 def _manifest(
     row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, object]
 ) -> Json:
@@ -370,32 +174,6 @@ def _manifest(
         "verdicts": msgspec.to_builtins(judged.verdicts) if judged is not None else [],
         **marks,
     }
-
-
-# ---- of a private dataset ------------------------------------------------------------------------
-# checks whose values follow from the registry, not from records; upstream may call a column after
-# what it is of
-_SAID = ("crs", "window", "spdx", "labels", "rules")
-_WITHHELD = "What it says of private records is sealed in the journal."
-
-
-def without_values(reasons: Sequence[Json]) -> list[Json]:
-    """Reasons by code and remedy: a message may quote records."""
-    return [{**reason, "message": _WITHHELD} for reason in reasons]
-
-
-def report_without_values(report: Json) -> Json:
-    """What was checked and how it ended; the values themselves are in the journal, which is
-    sealed.
-    """
-    checks = {
-        name: [c if c["check"] in _SAID else {**c, "value": None} for c in section]
-        for name, section in report["sections"].items()
-    }
-    told: Json = {
-        name: without_values(report[name]) for name in ("review", "reasons") if name in report
-    }
-    return {**report, **told, "sections": checks, "warnings": []}
 
 
 def manifest_without_values(manifest: Json) -> Json:
@@ -500,15 +278,36 @@ def _receipt(
         "warnings": (
             [f"{UNCONFINED}: {part.unconfined}."] if part is not None and part.unconfined else []
         ),
-        "errors": [{"message": row.reason, "stack": None}] if failed else [],
+        "errors": (
+            [{"message": row.reason, "stack": _stack(world, row, records)}] if failed else []
+        ),
         **(
             {"promotion": msgspec.to_builtins(seen)}
             if row.intent is not None
             and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
             else {}
         ),
+        **_vouched(world, plan),
         **world.marks,
     }
+
+
+def _stack(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str | None:
+    """Where the code of a failed step raised, if it did."""
+    last = next((r for r in reversed(records) if r.status == "FAILED"), None)
+    if last is None:
+        return None
+    return payload_of(last, world.veil(row.dataset_id), Stopped).stack or None
+
+
+def _vouched(world: World, plan: Planned | None) -> dict[str, str]:
+    """Who answers for a run, and for how sensitive its outputs were taken; what nobody can tell is
+    left out.
+    """
+    found = {"sensitivity": plan.registry.get("sensitivity") if plan is not None else None}
+    with suppress(KfmError):  # without a key nothing is signed, and the receipt still tells why
+        found["built_by"] = f"kfm://builder/{world.keys.signer}"
+    return {name: value for name, value in found.items() if value}
 
 
 def promotion_of(records: Sequence[WalRecord], veil: Veil) -> Promotion | None:
@@ -529,10 +328,9 @@ def run_files(
     """Write the three records of a run, each once; returns name -> digest."""
     last = fold(records).get("assemble")
     failed = last is not None and last.status == "FAILED"
-    report, manifest = (
-        _report(world, row, records, judged),
-        _manifest(row, judged, failed, world.marks),
-    )
+    part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
+    report = report_of(row, plan, part, judged, world.marks)
+    manifest = _manifest(row, judged, failed, world.marks)
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
         # a name may be a value too: which they are, the journal knows
@@ -542,16 +340,11 @@ def run_files(
         "validation_report.json": msgspec.convert(report, ValidationReport),
         "run_manifest.json": msgspec.convert(manifest, RunManifest),
     }
-    return {
-        name: _once(
-            world.root,
-            world.data,
-            run_path(row.dataset_id, row.run_id, name),
-            pretty(found),
-            row.run_id,
-        )
-        for name, found in files.items()
-    }
+    digests = {}
+    for name, found in files.items():
+        path = run_path(row.dataset_id, row.run_id, name)
+        digests[name] = _once(world.root, world.data, path, pretty(found), row.run_id)
+    return digests
 
 
 def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
@@ -564,6 +357,9 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     for name in ("prov.json", "approvals.json"):
         with suppress(FileNotFoundError):
             digests[name] = ids.digest(world.kept(proposal_path(row.dataset_id, row.run_id, name)))
+    lineage = run_path(row.dataset_id, row.run_id, "lineage.json")
+    if world.data.exists(lineage):
+        digests["lineage.json"] = ids.digest(world.data.read(lineage))
     signed = version_path(row.dataset_id, row.version_id, ATTESTATION)
     # so that the generation vouches for it, whatever becomes of the key later
     if row.intent is not None and world.data.exists(signed):
@@ -653,38 +449,6 @@ def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
     except Denied:
         return True
     return False
-
-
-def pack_receipts(world: World) -> int:
-    """Pack, day by day, the receipts of looks that began no run; a day is packed when another has
-    passed. Returns how many.
-
-    A crash half-way leaves a receipt in both places, never in none: a pack is named after its
-    content.
-    """
-    base, over = receipts_folder(INGEST) + "/", world.clock.now() - dt.timedelta(days=1)
-    loose = world.store.read(
-        lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d"))
-    )
-    days: dict[str, dict[str, bytes]] = {}
-    for path, digest in loose:
-        # one that is missing or was changed is not packed: `kfm verify` goes on to say so
-        with suppress(FileNotFoundError):
-            if ids.digest(content := world.root.read(path)) == digest:
-                days.setdefault(path.rpartition("/")[0], {})[path] = content
-    for day, found in days.items():
-        lines = [
-            {"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()}
-            for p, text in found.items()
-        ]
-
-        def note(path: str, digest: str) -> None:
-            world.store.transaction(
-                lambda tx: tx.effects.receipts_packed(path, digest, list(found))
-            )
-
-        pack(world.root, lines, list(found), lambda digest: f"{day}/{digest[7:23]}.jsonl", note)
-    return sum(map(len, days.values()))
 
 
 def read_receipt(path: Path) -> bytes:

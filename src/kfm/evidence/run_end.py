@@ -1,22 +1,30 @@
 """run_end: the last lines every run leaves, whatever became of it."""
 
+import datetime as dt
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.append_times import appended_at
+from kfm.evidence.journal import Journal
 from kfm.model import (
+    PARTIAL,
+    Assembled,
     Clock,
     IdempotencyState,
     IntegrityError,
     Json,
     LedgerRow,
+    Ran,
     Request,
     Trace,
+    denial_codes,
     head_key_of,
     ids,
     is_assembly,
+    phase_of,
     rfc3339,
     without_emitter,
 )
@@ -35,6 +43,8 @@ __all__ = [
     "follow_up",
     "idempotency_state",
     "owed",
+    "ran_of",
+    "tell_killed",
     "workers_alive",
 ]
 
@@ -59,7 +69,7 @@ def follow_up(
     entry = world.registry(dataset_id) if world.follows and workers_alive(tx) else None
     if entry is None:
         return
-    trace = Trace(parent_run_id=run_id, correlation_id=str(world.marks.get("correlation_id", "")))
+    trace = _trace(tx, world, run_id)
     for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
         tx.jobs.submit(
             Request(
@@ -69,6 +79,17 @@ def follow_up(
                 reason="follows a new version",
             )
         )
+
+
+def _trace(tx: Tx, world: World, run_id: str | None) -> Trace:
+    """Of what a run asks for: the cause is the same, and the run is the span that calls."""
+    from kfm.model.trace import asked_by  # nobody needs it where no worker runs
+
+    correlation, given = world.marks.get("correlation_id", ""), world.marks.get("traceparent")
+    row = tx.runs.get(run_id) if given and run_id is not None else None
+    if given and row is not None:
+        given = asked_by(given, correlation, row.run_id, row.attempt)
+    return Trace(parent_run_id=run_id, correlation_id=correlation, traceparent=given or UNSET)
 
 
 def owed(world: World, dataset_id: str) -> list[str]:
@@ -146,6 +167,7 @@ def close_log(
     trigger: str,
     reason: str,
     elapsed_ms: int,
+    ran: Ran,
     artifacts: int = 0,
     level: str = "info",
     fields: Json | None = None,
@@ -173,7 +195,50 @@ def close_log(
         duration_ms=elapsed_ms,
         **(fields or {}),
     )
+    world.telemetry.ended(world, log, state, elapsed_ms, ran)
     log.idempotency(msgspec.to_builtins(_told(world, log.dataset_id, idempotency)))
+    world.latest.ran(world, log.dataset_id, log.run_id)
+
+
+def ran_of(
+    updater_id: str,
+    version: str,
+    sources: Sequence[Json],
+    journal: Journal | None,
+    trigger: str,
+) -> Ran:
+    """What is known of a run that ended; without a journal it was not even planned."""
+    row = journal.run if journal is not None else None
+    judged = journal.payload("assemble", Assembled) if journal is not None else None
+    made = judged.artifacts.values() if judged is not None else ()
+    refused = row is not None and row.state == "REJECTED"
+    return Ran(
+        updater_id=updater_id,
+        version=version,
+        trigger=without_emitter(trigger),
+        replays=row.attempt if row is not None else 0,
+        # gates stand before the first file of a version
+        stage="UPSERT" if refused else phase_of(journal.records if journal is not None else ()),
+        partial=refused and PARTIAL in denial_codes(row.reason if row is not None else ""),
+        retries=sum(int(s.get("attempts") or 1) - 1 for s in sources),
+        inputs=len(sources),
+        outputs=len(made),
+        bytes_in=sum(int(s.get("size") or 0) for s in sources),
+        bytes_out=sum(int(each.get("size") or 0) for each in made),
+    )
+
+
+def tell_killed(world: World, log: RunLog, journal: Journal) -> None:
+    """The attempt before this one did not live to tell how it ended: it failed, where the journal
+    ends.
+    """
+    row = journal.run
+    sources = msgspec.json.decode(row.source_metadata)
+    found = ran_of(row.updater_id, row.updater_version, sources, journal, row.trigger_type)
+    began = dt.datetime.fromisoformat(row.timestamp)
+    took = int((world.clock.now() - began).total_seconds() * 1000)
+    killed = msgspec.structs.replace(found, replays=max(0, row.attempt - 1))
+    world.telemetry.ended(world, log, "FAILED", max(0, took), killed)
 
 
 def _told(world: World, dataset_id: str, state: IdempotencyState) -> IdempotencyState:

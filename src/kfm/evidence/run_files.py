@@ -4,15 +4,25 @@ addresses.
 
 import datetime as dt
 import re
-from functools import partial
+from collections.abc import Iterator
 
-from kfm.evidence.packs import pack, unpacked
-from kfm.model import Json
-from kfm.model.paths import noops_folder, noops_path, run_folder, run_path, runs_folder
+import msgspec
+
+from kfm.evidence.journal import check_chain
+from kfm.model import IntegrityError, Json, LedgerRow, WalRecord
+from kfm.model.paths import noops_folder, run_path, runs_folder
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Packed", "load_packs", "pack_noops", "read_run_file", "run_ids", "started_at"]
+__all__ = [
+    "Packed",
+    "load_packs",
+    "read_run_file",
+    "run_ids",
+    "run_journal",
+    "started_at",
+    "unpacked",
+]
 
 
 Packed = dict[str, dict[str, str]]
@@ -47,6 +57,23 @@ def read_run_file(
     return None if text is None else text.encode()
 
 
+def run_journal(world: World, row: LedgerRow) -> list[WalRecord]:
+    """From the store, or from the archive beside the receipts; the same records either way."""
+    records: list[WalRecord] = world.store.read(lambda tx: tx.journals.get(row.wal_id))
+    if not records:
+        raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl") or b""
+        try:
+            records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
+        except msgspec.DecodeError as error:
+            raise IntegrityError(
+                f"The archived journal of run {row.run_id} is damaged.",
+                expected="intact records",
+                remedy="Restore wal.jsonl from a backup.",
+            ) from error
+    check_chain(records)
+    return records
+
+
 def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[str]:
     """Every run that left files, packed or not, oldest first."""
     base = runs_folder(dataset_id) + "/"
@@ -54,40 +81,15 @@ def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[s
     return sorted(found | set(load_packs(zone, dataset_id) if packed is None else packed))
 
 
-def pack_noops(world: World, dataset_id: str) -> int:
-    """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never
-    in none.
+def unpacked(content: bytes, member: str) -> Iterator[tuple[str, Json]]:
+    """(run id, what is packed of it under `member`); a damaged line hides its own run and no
+    other.
     """
-    today = world.clock.now().date()
-    rows = world.store.read(lambda tx: tx.looks.unpacked_noops(dataset_id, today.isoformat()))
-    days: dict[str, list[str]] = {}
-    for row in rows:
-        days.setdefault(row.timestamp[:10], []).append(row.run_id)
-    for day, runs in days.items():
-        lines = [
-            line for run_id in runs if (line := _packed(world.data, dataset_id, run_id))["files"]
-        ]
-        files = [
-            run_path(dataset_id, line["run_id"], name) for line in lines for name in line["files"]
-        ]
-        path = partial(noops_path, dataset_id, day)
-        pack(
-            world.data,
-            lines,
-            files,
-            path,
-            lambda *_: world.store.transaction(lambda tx: tx.looks.mark_packed(runs)),
-        )
-        for run_id in runs:
-            world.data.remove_folders(
-                [run_folder(dataset_id, run_id), run_path(dataset_id, run_id, "artifacts")]
-            )
-    return len(rows)
-
-
-def _packed(zone: Zone, dataset_id: str, run_id: str) -> Json:
-    base = run_folder(dataset_id, run_id)
-    return {
-        "run_id": run_id,
-        "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)},
-    }
+    for line in content.splitlines():
+        try:
+            found = msgspec.json.decode(line)
+            run_id, told = found["run_id"], found[member]
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+            continue
+        if isinstance(run_id, str):
+            yield run_id, told

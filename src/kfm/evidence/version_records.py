@@ -271,10 +271,7 @@ def previous_versions(
     `told`: removed, and not left out.
     """
     rows: Sequence[Generation] = known or store.read(lambda tx: tx.index.generations(dataset_id))
-    gone = {
-        *(rows[-1].suppressed if rows else ()),
-        *(removed_versions(data, dataset_id) - told),
-    }
+    gone = {*(rows[-1].suppressed if rows else ()), *(removed_versions(data, dataset_id) - told)}
     order = [
         str(g.version_id)
         for g in rows

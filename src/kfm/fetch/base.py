@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
-from kfm.model import Quarantined, UpstreamUnavailable
+from kfm.model import Json, Quarantined, UpstreamUnavailable
 
 __all__ = [
     "AskedToWait",
@@ -92,7 +92,10 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sized: bool = False  # the length that was stated is the length that came
     request_ms: int = 0  # time spent in requests; waits are listed apart
     warnings: tuple[str, ...] = ()  # what was odd and taken all the same, in sentences
+    next_link: str = ""  # where a `Link` header says the next page is
     origin: str = ""  # `model.origin`; empty: upstream itself answered
+    # of a dataset of this workspace: {version, table, obligations} of what answered for it
+    made_of: Json = {}
 
 
 class TooLarge(Quarantined):

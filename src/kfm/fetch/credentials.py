@@ -8,10 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote, unquote_plus
 
-from kfm.fetch.url import check_reference, is_reference, names_a_secret
+from kfm.fetch.url import check_reference, is_reference, names_a_secret, reference_in
 from kfm.model import UsageError, keep_secret
 
-__all__ = ["Table", "check_value", "query_references", "resolve_headers", "resolve_query"]
+__all__ = [
+    "Table",
+    "check_value",
+    "look_up",
+    "query_references",
+    "resolve_headers",
+    "resolve_query",
+]
 
 Table = Mapping[str, str]  # `credentials` of kfm.yml: name -> env:NAME, file:PATH or cmd:COMMAND
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -63,13 +70,17 @@ def resolve_query(query: str, allowed: Container[str], table: Table = MappingPro
 
 
 def query_references(query: str) -> set[str]:
-    """The references in fields named like a secret."""
+    """The references in fields named like a secret, and those to a credential in any field."""
     fields = [field.partition("=") for field in query.split("&")]
     return {
         unquote_plus(value)
         for name, _, value in fields
-        if names_a_secret(unquote_plus(name)) and is_reference(unquote_plus(value))
+        if is_reference(unquote_plus(value)) and _holds(unquote_plus(name), unquote_plus(value))
     }
+
+
+def _holds(name: str, value: str) -> bool:
+    return names_a_secret(name) or value.startswith("credential:")
 
 
 def check_value(name: str, value: str) -> None:
@@ -84,12 +95,16 @@ def check_value(name: str, value: str) -> None:
 
 def _resolve_header(name: str, value: str, table: Table) -> str:
     _check_name(name)
-    if is_reference(value):
-        value = _look_up(value, f"header {name}", table)
+    if (found := reference_in(value)) is not None:
+        scheme, reference = found
+        value = look_up(reference, f"header {name}", table)
+        if scheme:
+            value = f"{scheme} {_encoded(value) if scheme == 'Basic' else value}"
+            keep_secret(value)
     elif _SECRET_HEADER.search(name):
         raise UsageError(
             f"The header {name} holds an inline secret.",
-            expected="a reference to the whole value: `env:NAME` or `credential:NAME`",
+            expected="a reference: `env:NAME` or `credential:NAME`, also behind `Bearer` or `Basic`",
             remedy=(
                 "Put the value in the environment, or say where it is under `credentials` in"
                 f" kfm.yml; name it in `source.headers.{name}`."
@@ -97,6 +112,13 @@ def _resolve_header(name: str, value: str, table: Table) -> str:
         )
     check_value(name, value)
     return value
+
+
+def _encoded(value: str) -> str:
+    """User and password as Basic carries them."""
+    from base64 import b64encode
+
+    return b64encode(value.encode()).decode()
 
 
 def _check_name(name: str) -> None:
@@ -111,12 +133,13 @@ def _check_name(name: str) -> None:
 
 def _resolve_field(field: str, allowed: Container[str], table: Table) -> str:
     name, _, value = field.partition("=")
-    if not names_a_secret(unquote_plus(name)) or unquote_plus(value) not in allowed:
+    if unquote_plus(value) not in allowed or not _holds(unquote_plus(name), unquote_plus(value)):
         return field
-    return f"{name}={quote(_look_up(unquote_plus(value), f'query field {unquote_plus(name)}', table), safe='')}"
+    return f"{name}={quote(look_up(unquote_plus(value), f'query field {unquote_plus(name)}', table), safe='')}"
 
 
-def _look_up(reference: str, where: str, table: Table) -> str:
+def look_up(reference: str, where: str, table: Table) -> str:
+    """What `env:NAME` or `credential:NAME` holds; from here on nothing says it."""
     check_reference(reference, where)
     kind, _, place = _listed(reference, where, table).partition(":")
     value = (

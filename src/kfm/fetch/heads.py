@@ -8,10 +8,18 @@ import re
 
 import msgspec
 
+from kfm.fetch.media_types import shown
 from kfm.fetch.wire import Head
-from kfm.model.media_types import shown
 
-__all__ = ["Stated", "head_oddities", "stated_digest", "strong_etag", "tag_digest", "weak_etag"]
+__all__ = [
+    "Stated",
+    "head_oddities",
+    "next_link",
+    "stated_digest",
+    "strong_etag",
+    "tag_digest",
+    "weak_etag",
+]
 
 
 # Bytes above 0x7e are legal but have no agreed character set, so they count as malformed: unknown,
@@ -38,7 +46,9 @@ _NAMES = {
     "id-sha-256": "sha256", "id-sha-512": "sha512",
 }  # fmt: skip
 _SINGLE = {"content-md5": "md5", "x-amz-checksum-sha256": "sha256", "x-amz-checksum-sha1": "sha1"}
-_MEMBER = re.compile(r"\s*([A-Za-z0-9*_.-]+)=(.*?)\s*")
+_LINK = r"<([^<>]*)>([^<]*)"
+_REL = r"(?i);\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))"
+_MEMBER = r"\s*([A-Za-z0-9*_.-]+)=(.*?)\s*"
 
 
 class Stated(msgspec.Struct, frozen=True):
@@ -66,6 +76,15 @@ def stated_digest(head: Head) -> Stated | None:
     return min(known, key=lambda stated: list(_SIZES).index(stated.algorithm), default=None)
 
 
+def next_link(head: Head) -> str:
+    """Where a `Link` header says that the next page is (RFC 8288); empty: nowhere."""
+    for target, rest in re.findall(_LINK, head.get("link") or ""):
+        relation = re.search(_REL, rest)
+        if relation and "next" in (relation[1] or relation[2]).lower().split():
+            return str(target)
+    return ""
+
+
 def tag_digest(etag: str | None) -> Stated | None:
     """A tag that looks like a digest, as object stores make them. That it is one shows only when it
     equals that of the body.
@@ -81,7 +100,7 @@ def tag_digest(etag: str | None) -> Stated | None:
 
 def _members(head: Head, name: str) -> list[Stated | None]:
     """Lists such as `sha-256=:…:` (RFC 9530) or `SHA-256=…` (RFC 3230)."""
-    matches = [_MEMBER.fullmatch(part) for part in (head.get(name) or "").split(",")]
+    matches = [re.fullmatch(_MEMBER, part) for part in (head.get(name) or "").split(",")]
     return [
         _stated(_NAMES.get(m[1].lower(), ""), m[2].strip(":"), name)
         for m in matches
@@ -113,10 +132,8 @@ _TOLERANCE_S = 86400.0  # how far a clock upstream may be ahead of ours
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # The form every server should use; `email.utils` knows more of them, and costs more to load than
 # the rest of this package.
-_DATE = re.compile(r"\w{3}, (\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) (?:GMT|UTC|\+0000)")
-_OLD_DATE = re.compile(
-    r"\w{6,9}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
-)
+_DATE = r"\w{3}, (\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) (?:GMT|UTC|\+0000)"
+_OLD_DATE = r"\w{6,9}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
 
 
 def head_oddities(head: Head, now: float) -> list[str]:
@@ -126,7 +143,7 @@ def head_oddities(head: Head, now: float) -> list[str]:
         found.append("Upstream states the length of its answer more than once.")
     if (changed := head.get("last-modified")) is not None:
         at = _seconds(changed)
-        if at is None and not _OLD_DATE.fullmatch(changed):
+        if at is None and not re.fullmatch(_OLD_DATE, changed):
             found.append(f"Upstream's Last-Modified is no date: {shown(changed)}.")
         elif at is not None and at > now + _TOLERANCE_S:
             found.append(
@@ -136,7 +153,7 @@ def head_oddities(head: Head, now: float) -> list[str]:
 
 
 def _seconds(date: str) -> float | None:
-    match = _DATE.fullmatch(date)
+    match = re.fullmatch(_DATE, date)
     if match is None or match[2] not in _MONTHS:
         return None
     day, year, hour, minute, second = (int(match[n]) for n in (1, 3, 4, 5, 6))

@@ -4,7 +4,6 @@ not allowed by name.
 
 import datetime as dt
 import math
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +24,29 @@ from kfm.fetch.base import (
 )
 from kfm.fetch.connect import Dialer, Lookup, lookup
 from kfm.fetch.credentials import Table, resolve_headers
-from kfm.fetch.heads import Stated, head_oddities, stated_digest, strong_etag, tag_digest, weak_etag
+from kfm.fetch.heads import (
+    Stated,
+    head_oddities,
+    next_link,
+    stated_digest,
+    strong_etag,
+    tag_digest,
+    weak_etag,
+)
 from kfm.fetch.polite import Manners
 from kfm.fetch.question import Asking, Condition, Question, gave_up
-from kfm.fetch.retry import LONGEST_WAIT_S, Backoff, Pace, Transient, retry_after_seconds
+from kfm.fetch.retry import (
+    LONGEST_WAIT_S,
+    Backoff,
+    Pace,
+    Transient,
+    any_share,
+    retry_after_seconds,
+)
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
 from kfm.fetch.wire import Head, Partial, Wire, read_body
 from kfm.model import Echo, UpstreamUnavailable, masked, rfc3339
+from kfm.model.ticks import tick
 
 __all__ = [
     "HttpFetcher",
@@ -49,7 +64,7 @@ MAX_RETRY_AFTER_S = (
 )
 MAX_OWN_WAIT_S = 120.0
 PASSING = {408, 429, 500, 502, 503, 504}
-_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_CONTENT_RANGE = r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)"
 
 
 class HttpFetcher:
@@ -69,7 +84,7 @@ class HttpFetcher:
         backoff_base_s: float = 0.5,
         backoff_cap_s: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = any_share,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         resolve: Lookup = lookup,
@@ -337,6 +352,7 @@ class _Fetch:
     def _receive(self, wire: Wire, head: Head) -> None:
         # made after the request was sent, when its secrets are known
         self._echo = self._echo or Echo()
+        total = self._seen.total if self._seen is not None else None
         for piece in read_body(wire, head):
             self._check_size(self._partial.size + len(piece))
             if self._echo.heard(piece):
@@ -352,6 +368,7 @@ class _Fetch:
                     ),
                 )
             self._partial.write(piece)
+            tick("download", self._partial.size, total, tells=True)
 
     def _compare_with_last_time(self) -> None:
         """A body that ends with the connection may be cut anywhere; two equal ones in a row are
@@ -430,6 +447,7 @@ class _Fetch:
             attempts=self._attempts,
             waits=tuple(self._waits),
             sized=head.length is not None,
+            next_link=next_link(head),
             warnings=tuple(self._warnings) if status == 200 else (),
         )
 
@@ -440,7 +458,7 @@ def _continued_total(head: Head, target: Target, seen: _Seen, offset: int) -> in
     Host and path must be the same too: tags of different resources may be equal. The query may
     differ, it may be signed anew.
     """
-    match = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
+    match = re.fullmatch(_CONTENT_RANGE, head.get("content-range") or "")
     if (
         match is None
         or head.get("etag") != seen.etag

@@ -4,7 +4,6 @@ workspace through small locked files.
 
 import fcntl
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kfm.fetch.base import Wait
-from kfm.fetch.retry import LONGEST_WAIT_S
+from kfm.fetch.retry import LONGEST_WAIT_S, any_share
 from kfm.model import HostLimits, Polite
 
 __all__ = ["Manners"]
@@ -51,7 +50,7 @@ class Manners:
         # hosts without limits of their own are left alone: loopback, and tests that play upstream
         only_named: bool = False,
         now: Callable[[], float] = time.time,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = any_share,
     ) -> None:
         self._folder, self._polite, self._only_named, self._now, self._jitter = (
             folder,

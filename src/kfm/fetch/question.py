@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple
 from urllib.parse import quote, urljoin
+
+import msgspec
 
 from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer, inner
@@ -32,7 +33,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _REPEATING = {307, 308}  # RFC 9110, 15.4: only these ask for the same method and body again
 
 
-class Asking(NamedTuple):
+class Asking(msgspec.Struct, frozen=True):
     """How questions are sent."""
 
     dialer: Dialer

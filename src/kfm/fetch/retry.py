@@ -8,7 +8,14 @@ import msgspec
 
 from kfm.model import UpstreamUnavailable
 
-__all__ = ["LONGEST_WAIT_S", "Backoff", "Pace", "Transient", "retry_after_seconds"]
+__all__ = [
+    "LONGEST_WAIT_S",
+    "Backoff",
+    "Pace",
+    "Transient",
+    "any_share",
+    "retry_after_seconds",
+]
 
 
 class Transient(Exception):
@@ -98,6 +105,13 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds to wait after the `failed`-th failure; never less than upstream `asked` for."""
         ceiling = min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
         return max(ceiling * self.jitter(), asked or 0.0)
+
+
+def any_share() -> float:
+    """From 0 to 1, so that those who wait do not come back together."""
+    import random  # who need not wait starts faster without it
+
+    return random.random()
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:

@@ -20,25 +20,28 @@ __all__ = [
     "masked_url",
     "names_a_secret",
     "parse_url",
+    "reference_in",
 ]
 
 # a file of the workspace, by its path in it; no redirect or link ever leads to one
 FILE = "file:///"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"(?i:(https?)):/{2}([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?")
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters and lone surrogates
+_FORBIDDEN = "[\x00-\x1f\x7f\ud800-\udfff]"  # control characters and lone surrogates
 _HOST = re.compile(
     r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*"
 )
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
-_UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
+_UNRESERVED = r"[A-Za-z0-9\-._~]"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_REFERENCE = re.compile(r"(?:env|credential|file|cmd):.+")
+_REFERENCE = r"(?:env|credential|file|cmd):.+"
+# of a header: the scheme is no secret
+_SCHEME = r"(Bearer|Basic|Token) ((?:env|credential):.+)"
 # what they name is read, or run, by whoever runs kfm: only kfm.yml may say so
 _OF_THE_TABLE = ("file:", "cmd:")
 # `sort_key` or `keyword` are ordinary fields, so a bare word "key" counts only alone or behind a
 # word that makes it one.
-_SECRET_NAME = re.compile(
+_SECRET_NAME = (
     r"(?:.*(?:token|secret|password|passwd|signature|credentials?)|pwd|auth|authorization|sig"
     r"|(?:.*(?:api|access|secret|private|subscription|auth|app|account|client|developer|user|license))?key)"
 )
@@ -66,13 +69,19 @@ class Target(msgspec.Struct, frozen=True):
         )
 
 
+def _forbidden(url: str) -> bool:
+    """Whether it holds what no address may."""
+    plain = url.isascii() and url.isprintable()  # as nearly all are
+    return not plain and re.search(_FORBIDDEN, url) is not None
+
+
 def parse_url(url: str) -> Target:
     """Take `url` apart.
 
     Raises `UsageError` for anything but a plain http or https URL; user and password are an inline
     secret.
     """
-    match = None if _FORBIDDEN.search(url) else _URL.fullmatch(url)
+    match = None if _forbidden(url) else _URL.fullmatch(url)
     if match is None:
         raise UsageError(
             "The URL is not usable.",
@@ -114,7 +123,7 @@ def find_inline_secret(url: str) -> None:
     named like one.
     """
     if url.startswith(FILE):
-        if _FORBIDDEN.search(url) or {"", ".", ".."} & set(url.removeprefix(FILE).split("/")):
+        if _forbidden(url) or {"", ".", ".."} & set(url.removeprefix(FILE).split("/")):
             raise UsageError(
                 "The path is not usable.",
                 expected="file:///<path inside the workspace>",
@@ -138,12 +147,22 @@ def find_inline_secret(url: str) -> None:
 
 def names_a_secret(name: str) -> bool:
     """Whether a query field of this name usually carries a credential."""
-    return _SECRET_NAME.fullmatch(re.sub(r"[^a-z0-9]", "", name.lower())) is not None
+    return re.fullmatch(_SECRET_NAME, re.sub(r"[^a-z0-9]", "", name.lower())) is not None
 
 
 def is_reference(value: str) -> bool:
     """Whether `value` names where a secret is, instead of being one."""
-    return _REFERENCE.fullmatch(value) is not None
+    return re.fullmatch(_REFERENCE, value) is not None
+
+
+def reference_in(value: str) -> tuple[str, str] | None:
+    """The scheme of a header (`Bearer`, `Basic`, `Token`; mostly none) and the reference behind it;
+    None where the value is no reference.
+    """
+    match = re.fullmatch(_SCHEME, value)
+    if match is not None:
+        return match[1], match[2]
+    return ("", value) if is_reference(value) else None
 
 
 def check_reference(value: str, where: str) -> None:
@@ -239,7 +258,7 @@ def _normal_escape(match: re.Match[str]) -> str:
     if len(found) == 1:
         return quote(found, safe="")
     plain = chr(int(found[1:], 16))
-    return plain if _UNRESERVED.fullmatch(plain) else found.upper()
+    return plain if re.fullmatch(_UNRESERVED, plain) else found.upper()
 
 
 def _masked(field: str) -> str:

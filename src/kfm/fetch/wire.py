@@ -119,7 +119,7 @@ _MAX_LINE = 16 * 1024
 _MAX_LINES = 200
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n\x00]*)?")
 _FIELD = re.compile(rb"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
+_CHUNK_SIZE = rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?"
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
@@ -326,7 +326,7 @@ def _chunked_body(wire: Wire, buffer: memoryview) -> Iterator[memoryview]:
 
 
 def _chunk_size(wire: Wire) -> int:
-    match = _CHUNK_SIZE.fullmatch(wire.line())
+    match = re.fullmatch(_CHUNK_SIZE, wire.line())
     if match is None:
         raise Transient("the body has a malformed chunk")
     return int(match[1], 16)

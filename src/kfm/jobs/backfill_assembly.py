@@ -1,6 +1,7 @@
 """The staged parts of a backfill become one version."""
 
 from kfm.jobs.backfill_batch import WAIT_S, Targets, bases_of
+from kfm.jobs.backfill_plan import read_plan
 from kfm.jobs.backfill_spans import OVER, begun
 from kfm.jobs.backfill_told import audit, summarise
 from kfm.jobs.promote_here import promote_pending
@@ -8,8 +9,8 @@ from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy
 from kfm.model import BackfillRow, Fenced, Json, StepFailed, rfc3339
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
-from kfm.world.world import PartsGone, World
+from kfm.world.outcome import Outcome, PartsGone
+from kfm.world.world import World
 
 __all__ = ["assemble"]
 
@@ -23,7 +24,7 @@ def assemble(
     row = begun(world, backfill_id)
     if row.state in OVER:
         return row, None
-    bases, _ = bases_of(row, row.read_plan(), targets)
+    bases, _ = bases_of(row, read_plan(row), targets)
     target = next(iter(bases.values()))
     patience = Patience(WAIT_S, row.dataset_id)
     # an earlier attempt got that far
@@ -57,7 +58,7 @@ def _ready(tx: Tx, row: BackfillRow) -> list[str]:
 def _lacks(tx: Tx, row: BackfillRow) -> bool:
     """Whether more partitions failed than the plan accepts."""
     failed: int = tx.backfill.failed_since(row.backfill_id, 0)
-    return failed > row.read_plan().acceptance.max_failed * row.total
+    return failed > read_plan(row).acceptance.max_failed * row.total
 
 
 def _check(outcome: Outcome | None) -> None:
@@ -116,7 +117,7 @@ def _made(tx: Tx, row: BackfillRow, outcome: Outcome | None) -> Json:
     if (
         head is not None
         and run is not None
-        and (run.backfill == row.backfill_id or row.read_plan().every == 1)
+        and (run.backfill == row.backfill_id or read_plan(row).every == 1)
     ):
         return {"run_id": run.run_id, "version_id": head.version_id, "generation": head.generation}
     return {"run_id": outcome.run_id} if outcome is not None and outcome.run_id else {}

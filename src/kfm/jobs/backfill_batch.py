@@ -2,34 +2,25 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
+from kfm.jobs.backfill_plan import BackfillPlan, Grid, grid_of, read_plan
 from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of
 from kfm.jobs.backfill_told import audit
 from kfm.jobs.drive import check_room, run_target
 from kfm.jobs.stepping import Patience, drive
-from kfm.model import (
-    INGEST,
-    BackfillPlan,
-    BackfillRow,
-    Denied,
-    Fenced,
-    Grid,
-    PartRow,
-    Request,
-    UsageError,
-    grid_of,
-)
+from kfm.model import INGEST, BackfillRow, Denied, Fenced, PartRow, Request, UsageError
+from kfm.model.ticks import tick
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
+from kfm.world.outcome import AlreadyStaged, Outcome
 from kfm.world.target import Target, specify
-from kfm.world.world import AlreadyStaged, World
+from kfm.world.world import World
 
 __all__ = ["WAIT_S", "Batch", "Targets", "Told", "bases_of", "work_batch"]
 
@@ -81,12 +72,14 @@ def work_batch(
     down and the next is tried.
     """
     row = begun(world, backfill_id)
-    plan, batch, flushed, last = row.read_plan(), Batch(row), 0, time.monotonic()
+    plan, batch, flushed, last = read_plan(row), Batch(row), 0, time.monotonic()
     if row.state not in ("running", "assembling"):
         return batch
     if plan.rate is not None:  # each of those who may work at once gets its share
         most = world.store.read(lambda tx: at_once(tx, plan))
-        world = replace(world, fetcher=_Slow(world.fetcher, most / plan.rate.per_second))
+        world = msgspec.structs.replace(
+            world, fetcher=_Slow(world.fetcher, most / plan.rate.per_second)
+        )
     bases, grid = bases_of(row, plan, targets)
     done = world.store.read(lambda tx: tx.backfill.done_in(backfill_id, first, first + amount))
     check_room(world)
@@ -102,6 +95,7 @@ def work_batch(
             _flush(world, row, batch.parts[flushed:], bases, grid)
             raise
         batch.parts.append(_told_part(row, n, outcome))
+        tick("backfill", n + 1, row.total, "partitions")
         if told is not None:
             told(n, outcome)
         if batch.parts[-1].state == "FAILED" or time.monotonic() - last > FLUSH_S:
@@ -178,12 +172,14 @@ def _part(
             reason="the time zone has no such day",
             partition=partition,
         )
-    target = specify(replace(bases[partition], win=win), world.policy_digest)
+    target = specify(msgspec.structs.replace(bases[partition], win=win), world.policy_digest)
     check_kept(target.entry)
     if plan.every == 1:  # a version per partition is an ordinary run per partition
         outcome = run_target(world, target, wait_s=wait_s)
     else:
-        outcome = _staged(world, row, replace(target, staged=row.backfill_id), wait_s)
+        outcome = _staged(
+            world, row, msgspec.structs.replace(target, staged=row.backfill_id), wait_s
+        )
     if outcome.state == "FENCED":
         raise Fenced(outcome.reason, expected="the lease to be free", remedy="It is tried again.")
     return outcome
@@ -245,7 +241,7 @@ def _flush(
             if job is not None and job.state == "queued":
                 tx.queue.note(tx.jobs.cancel(job.job_id), "failed", part.reason)
         now = msgspec.structs.replace(now, touched_ms=tx.backfill.now_ms())
-        plan, count = now.read_plan(), tx.backfill.failed_since(row.backfill_id, now.began_ms)
+        plan, count = read_plan(now), tx.backfill.failed_since(row.backfill_id, now.began_ms)
         if (
             failed
             and now.state == "running"

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from kfm.model import BackfillPlan, BackfillRow, JobRow, Json, Request, UsageError
+from kfm.jobs.backfill_plan import BackfillPlan, read_plan
+from kfm.model import BackfillRow, JobRow, Json, Request, UsageError
 from kfm.store.base import Tx
 from kfm.world.world import World
 
@@ -33,7 +34,7 @@ def slots_of(tx: Tx, pool: str) -> int | None:
 
 def hand_out(tx: Tx, row: BackfillRow) -> BackfillRow:
     """Put jobs, a bounded number ahead of those who work them."""
-    plan = row.read_plan()
+    plan = read_plan(row)
     out, most = len(tx.backfill.outs(row.backfill_id)), at_once(tx, plan)
     while out < most:
         span, row = next_span(tx, row, plan)
@@ -117,7 +118,7 @@ def is_of(job: JobRow, row: BackfillRow) -> bool:
 
 def go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
     """After a batch: stop when too many fail, hand out more, assemble when it is time to."""
-    plan = row.read_plan()
+    plan = read_plan(row)
     if row.state != "running":
         return tx.backfill.put(row)
     failed = tx.backfill.failed_since(row.backfill_id, row.began_ms)

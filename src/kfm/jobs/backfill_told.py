@@ -7,8 +7,9 @@ import msgspec
 
 from kfm.evidence.receipts import pretty
 from kfm.evidence.run_files import read_run_file
-from kfm.model import BackfillRow, Bucket, Summary, canonical, grid_of, ids, rfc3339
-from kfm.model.backfill import Status
+from kfm.jobs.backfill_plan import grid_of, read_plan
+from kfm.jobs.backfill_records import Bucket, Status, Summary
+from kfm.model import BackfillRow, canonical, ids, rfc3339
 from kfm.model.paths import backfill_path
 from kfm.store.base import Tx
 from kfm.world.world import World
@@ -21,7 +22,7 @@ SHOWN = 20  # failing partitions that status names
 
 def status(world: World, row: BackfillRow) -> Status:
     """Counts, grid, rate and what fails, from one walk over an index."""
-    plan = row.read_plan()
+    plan = read_plan(row)
     grid = grid_of(plan)
     if row.state not in ("running", "assembling"):  # those who work it follow the ledger themselves
         world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
@@ -135,7 +136,7 @@ def summarise(world: World, row: BackfillRow) -> None:
     """The receipt of the whole: counts and digests. The digest of the parts names no run, so it is
     the same wherever it is done.
     """
-    plan = row.read_plan()
+    plan = read_plan(row)
     grid, counts, hashed = grid_of(plan), dict[str, int](), hashlib.sha256()
     for part in world.store.read(lambda tx: tx.backfill.parts(row.backfill_id)):
         counts[part.state] = counts.get(part.state, 0) + 1

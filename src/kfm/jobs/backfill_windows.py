@@ -9,6 +9,8 @@ import msgspec
 
 from kfm.jobs.backfill_assembly import assemble
 from kfm.jobs.backfill_batch import WAIT_S, Targets, Told, bases_of, work_batch
+from kfm.jobs.backfill_plan import BackfillPlan, Grid, backfill_id, grid_of, read_plan, resolved
+from kfm.jobs.backfill_records import Estimate
 from kfm.jobs.backfill_spans import (
     OVER,
     begun,
@@ -21,22 +23,7 @@ from kfm.jobs.backfill_spans import (
     slots_of,
 )
 from kfm.jobs.backfill_told import audit, summarise
-from kfm.model import (
-    GONE,
-    BackfillPlan,
-    BackfillRow,
-    Estimate,
-    Evidence,
-    Grid,
-    UsageError,
-    backfill_id,
-    canonical,
-    grid_of,
-    ids,
-    is_assembly,
-    rfc3339,
-)
-from kfm.model.backfill import resolved
+from kfm.model import GONE, BackfillRow, Evidence, UsageError, canonical, ids, is_assembly, rfc3339
 from kfm.model.paths import backfill_path
 from kfm.model.window import seconds
 from kfm.run.claim import check_kept
@@ -201,7 +188,7 @@ def resume(
             ),
         )
     if targets is not None and row.state != "done":
-        bases_of(row, row.read_plan(), targets)
+        bases_of(row, read_plan(row), targets)
 
     def again(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
@@ -214,7 +201,7 @@ def resume(
         for first, amount, job_id in tx.backfill.outs(now.backfill_id) if put else ():
             job = tx.jobs.of(job_id) if job_id else None
             if job is None or job.state == "ended":
-                put_batch(tx, now, now.read_plan(), first, amount)
+                put_batch(tx, now, read_plan(now), first, amount)
         return go_on(tx, now, put)
 
     found: BackfillRow = world.store.transaction(again)
@@ -276,7 +263,7 @@ def work_here(
                 tx.jobs.cancel(job_id)
             if job is None or job.state != "running":
                 return first, amount
-        span, row = next_span(tx, row, row.read_plan())
+        span, row = next_span(tx, row, read_plan(row))
         if span is not None:
             tx.backfill.put_out(backfill_id, *span, "")
             tx.backfill.put(row)
@@ -287,7 +274,7 @@ def work_here(
         while True:
             row = begun(world, backfill_id)
             if row.state == "assembling" or (
-                not idle and world.store.read(lambda tx: due(tx, row, row.read_plan()))
+                not idle and world.store.read(lambda tx: due(tx, row, read_plan(row)))
             ):
                 row, outcome = assemble(world, backfill_id, targets)
                 if row.state != "running":

@@ -3,7 +3,6 @@ that is written once.
 """
 
 import importlib
-import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from msgspec import UNSET
 
 from kfm.evidence.receipts import _tool_versions, pretty
 from kfm.jobs import JOB_MODULES, place_of
-from kfm.judge.boundary import Opened, data_of
 from kfm.model import (
     Denied,
     JobRow,
@@ -30,11 +28,13 @@ from kfm.model import (
     UsageError,
     ids,
     masked,
+    placeless,
     rfc3339,
     without_emitter,
 )
 from kfm.model.did_you_mean import meant
 from kfm.model.paths import receipt_path
+from kfm.reading.boundary import Opened, data_of
 from kfm.run.claim import check_switch
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
@@ -58,9 +58,6 @@ __all__ = [
 
 NO_RECEIPT = "-"  # of a job that was given back untried: there is nothing to tell of it
 _MOST = 8000  # characters of an error
-_CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
-# a URL has a word or a colon before every slash
-_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")
 # what every type of job says of itself
 SAID = (
     "name",
@@ -276,14 +273,7 @@ def stack_of(error: BaseException) -> str:
     of this machine.
     """
     found = "".join(traceback.format_exception(error))
-    return _plain(masked(_placeless(found))[-_MOST:])
-
-
-def _placeless(stack: str) -> str:
-    """A stack without the folders of this machine: of code its file and the folder it is in, of
-    other paths the name.
-    """
-    return _PATH.sub(r"\1", _CODE.sub(r"\1", stack))
+    return _plain(masked(placeless(found))[-_MOST:])
 
 
 def _plain(text: str) -> str:

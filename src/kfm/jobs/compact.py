@@ -7,10 +7,9 @@ import datetime as dt
 import msgspec
 
 from kfm.evidence.projection import tick
-from kfm.evidence.receipts import pack_receipts
-from kfm.evidence.run_files import pack_noops
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.model import UsageError, rfc3339
+from kfm.upkeep.pack import pack_noops, pack_receipts
 from kfm.upkeep.reindex import datasets_with_evidence
 
 __all__ = ["JOB", "Parameters"]

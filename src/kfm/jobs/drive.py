@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 import msgspec
 
-from kfm.evidence.acts import erasing
+from kfm.evidence.owed import erasing
 from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, Stopped, drive, held
-from kfm.jobs.tidy import tidy
+from kfm.jobs.tidy import tell_outside, tidy
 from kfm.model import INGEST, KfmError, LedgerRow, StepFailed
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
@@ -46,7 +46,7 @@ def run_target(
 
         finish_erasure(world, target.dataset_id, wait_s)
     if target.entry.release is not None:
-        from kfm.judge.release import check_shown  # a NOOP starts faster without it
+        from kfm.release.by_rule import check_shown  # a NOOP starts faster without it
 
         check_shown(world, target.entry)
     for zone in (world.data, world.root):
@@ -80,6 +80,8 @@ def run_target(
             if last is None or step.state != "NOOP":
                 last = step
             if step.state in ("FAILED", "FENCED"):
+                with world.ended():
+                    tell_outside(world, target.dataset_id)
                 return step
             continue
         job = world.store.read(
@@ -187,7 +189,7 @@ def check_room(world: World) -> None:
 
 def _mend(world: World, dataset_id: str) -> None:
     """Set damaged rows aside before anything relies on them, and say so."""
-    from kfm.upkeep.doctor import mend_ledger
+    from kfm.upkeep.damaged_rows import mend_ledger
 
     for run_id in mend_ledger(world, dataset_id):
         world.log(dataset_id).say(

@@ -2,12 +2,13 @@
 
 import msgspec
 
-from kfm.evidence.references import resolve
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
-from kfm.judge.boundary import Opened, located
-from kfm.model import IndexNote, ReceiptInput, ReceiptOutput, StepFailed
+from kfm.model import ReceiptInput, ReceiptOutput, StepFailed
 from kfm.model.paths import indexes_folder
+from kfm.reading.boundary import Opened, located
+from kfm.reading.references import resolve
+from kfm.upkeep.found import IndexNote
 from kfm.upkeep.search import index_note, index_path
 from kfm.world.world import World
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.model import Clock, JobLine, JobRow, Signal, masked, rfc3339
+from kfm.model import Clock, JobLine, JobRow, Signal, rfc3339
+from kfm.model.masking import mask, private_places
 from kfm.store.jobs import Depth
 
 __all__ = ["BUCKETS", "JobLog", "Told", "metrics"]
@@ -34,7 +35,7 @@ _NOTHING = Told()
 
 
 class JobLog:
-    """Appends to `ledger/logs/`; a line is one write, so lines of several workers never mix."""
+    """Appends to `ledger/logs/` of a workspace; a line is one write, so lines of several workers never mix."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder, self._clock = folder, clock
@@ -121,8 +122,9 @@ class JobLog:
         self._append("signals", found)
 
     def _append(self, name: str, lines: Iterable[object]) -> None:
+        private = private_places(self._folder.parents[1])
         data = b"".join(
-            masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines
+            mask(msgspec.json.encode(line).decode(), private).encode() + b"\n" for line in lines
         )
         with contextlib.suppress(OSError):  # telemetry may be lost; the job is not
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -146,29 +148,49 @@ def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Depth], no
     lines = []
     for word in ("started", "succeeded", "failed", "skipped", "retries"):
         name = "kfm_job_retries_total" if word == "retries" else f"kfm_jobs_{word}_total"
-        lines += [f"# TYPE {name} counter"]
+        lines += _head(name, "counter")
         lines += [
             f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}'
             for kind, counts in found.items()
             if not kind.startswith("pool ")
         ]
-    lines.append("# TYPE kfm_job_duration_seconds histogram")
+    lines += _head("kfm_job_duration_seconds", "histogram")
     for kind, counts in found.items():
         if "duration_ms" in counts:
             lines += _histogram(kind, counts)
-    lines.append("# TYPE kfm_pool_wait_ms_total counter")
+    lines += _head("kfm_pool_wait_seconds_total", "counter")
     lines += [
-        f'kfm_pool_wait_ms_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"]}'
+        f'kfm_pool_wait_seconds_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"] / 1000}'
         for pool, c in found.items()
         if pool.startswith("pool ")
     ]
-    lines += ["# TYPE kfm_queue_depth gauge", "# TYPE kfm_queue_lag_seconds gauge"]
-    for depth in depths:
-        lines.append(f'kfm_queue_depth{{pool="{depth.pool}",state="{depth.state}"}} {depth.jobs}')
-        if depth.state == "queued":
-            lag = max(0, now_ms - depth.oldest) / 1000
-            lines.append(f'kfm_queue_lag_seconds{{pool="{depth.pool}"}} {lag:.3f}')
+    waiting = list(depths)
+    lines += _head("kfm_queue_depth", "gauge")
+    lines += [f'kfm_queue_depth{{pool="{d.pool}",state="{d.state}"}} {d.jobs}' for d in waiting]
+    lines += _head("kfm_queue_lag_seconds", "gauge")
+    lines += [
+        f'kfm_queue_lag_seconds{{pool="{d.pool}"}} {max(0, now_ms - d.oldest) / 1000:.3f}'
+        for d in waiting
+        if d.state == "queued"
+    ]
     return "\n".join(lines) + "\n"
+
+
+_HELP = {
+    "kfm_jobs_started_total": "workings of jobs that began",
+    "kfm_jobs_succeeded_total": "workings that did what was asked",
+    "kfm_jobs_failed_total": "workings that failed",
+    "kfm_jobs_skipped_total": "workings that found nothing to do",
+    "kfm_job_retries_total": "workings of what had failed before",
+    "kfm_job_duration_seconds": "how long workings took",
+    "kfm_pool_wait_seconds_total": "how long jobs of a pool waited for their turn, all together",
+    "kfm_queue_depth": "jobs that wait or run",
+    "kfm_queue_lag_seconds": "how long the oldest job that waits has waited",
+}
+
+
+def _head(name: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {_HELP[name]}", f"# TYPE {name} {kind}"]
 
 
 def _histogram(kind: str, counts: Mapping[str, int]) -> list[str]:

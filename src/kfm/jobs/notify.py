@@ -2,12 +2,10 @@
 waits for approval.
 """
 
-import os
-
 import msgspec
 
 from kfm.evidence.projection import deliver
-from kfm.evidence.status import dataset_status
+from kfm.evidence.telling import tell_receivers
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.url import host_of
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
@@ -16,14 +14,14 @@ from kfm.model import (
     Json,
     PolicyDecision,
     ReceiptOutput,
-    UsageError,
     canonical,
     denial_codes,
     ids,
-    keep_secret,
     rfc3339,
 )
 from kfm.model.paths import notice_path
+from kfm.reading.status import dataset_status
+from kfm.store.address import stated_address
 
 __all__ = ["JOB", "Notice"]
 
@@ -51,10 +49,13 @@ def run(ctx: JobContext) -> JobResult:
     again under the same id.
     """
     world, dataset_id = ctx.world, ctx.dataset_id
+    # what they are told holds commitments where a dataset is private; each asks for what is more
+    received = tell_receivers(world, dataset_id)
     decision = _may_tell(ctx)
     delivered = deliver(world, dataset_id)
     sent = [notice for notice in _notices(ctx) if _send(ctx, notice)]
     words = [f"{delivered} releases delivered"] if delivered else []
+    words += [f"{received} told to receivers"] if received else []
     words += [f"{notice.kind}: {notice.reason or dataset_id}" for notice in sent]
     return JobResult(
         status="succeeded" if words else "skipped",
@@ -129,6 +130,8 @@ def _post(ctx: JobContext, notice: Notice, body: str) -> None:
     if not address:
         return
     headers = {"X-KFM-Notice": notice.id, "X-Correlation-ID": ctx.correlation_id}
+    if traceparent := ctx.world.marks.get("traceparent"):
+        headers["traceparent"] = traceparent
     request = FetchRequest(
         url=address, hosts=(host_of(address),), body=body, headers=headers, max_bytes=1 << 20
     )
@@ -146,17 +149,7 @@ def _webhook(ctx: JobContext) -> str:
     reference = str((config.get("notify") or {}).get("webhook") or "")
     if not reference:
         return ""
-    address = (
-        os.environ.get(reference.removeprefix("env:"), "") if reference.startswith("env:") else ""
-    )
-    if not address:
-        raise UsageError(
-            "kfm.yml: notify.webhook refers to nothing.",
-            expected="env:NAME, with NAME set to an address",
-            remedy="Set the variable.",
-        )
-    keep_secret(address)
-    return address
+    return stated_address(reference)
 
 
 JOB = JobType(
@@ -166,7 +159,7 @@ JOB = JobType(
         " approval"
     ),
     triggers="schedule, ingest completion, manual",
-    inputs="outbox, ledger and channel of one dataset",
+    inputs="outbox, deliveries, ledger and channel of one dataset",
     outputs=(
         "release markers, ledger/notices.jsonl, a POST to the webhook where one is named; receipt"
     ),

@@ -1,13 +1,13 @@
 """What is left to do around a dataset after a run: projections, archives, locks of the dead."""
 
 from kfm.channel.chain import projected_generation
-from kfm.evidence.acts import meant
-from kfm.evidence.run_files import pack_noops
+from kfm.evidence.owed import meant
 from kfm.model.paths import gc_folder
 from kfm.store.base import Tx
+from kfm.upkeep.pack import pack_noops
 from kfm.world.world import World
 
-__all__ = ["tidy"]
+__all__ = ["tell_outside", "tidy"]
 
 
 def tidy(world: World, dataset_id: str) -> None:
@@ -16,9 +16,18 @@ def tidy(world: World, dataset_id: str) -> None:
         from kfm.evidence.projection import tick
 
         tick(world, dataset_id)
+    tell_outside(world, dataset_id)
     pack_noops(world, dataset_id)
     if world.store.read(lambda tx: tx.leases.sweep(False)):  # locks of dead processes
         world.store.transaction(lambda tx: tx.leases.sweep(True), durable=False)
+
+
+def tell_outside(world: World, dataset_id: str) -> None:
+    """Tell receivers what is due; a run that failed has nothing else to tidy up."""
+    if world.receivers.names():
+        from kfm.evidence.telling import tell_receivers
+
+        tell_receivers(world, dataset_id)
 
 
 def _unfinished_business(world: World, dataset_id: str) -> bool:

@@ -7,12 +7,16 @@ from importlib.metadata import version
 
 import msgspec
 
+from kfm.catalog.lineage.record import Made
+from kfm.evidence.lineage import LINEAGE
 from kfm.evidence.receipts import pretty
 from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
-from kfm.judge.boundary import Opened, located
-from kfm.model import PolicyDecision, ReceiptInput, ReceiptOutput, canonical
+from kfm.model import PolicyDecision, ReceiptInput, ReceiptOutput, canonical, without_emitter
 from kfm.model.paths import version_tiles_folder
+from kfm.reading.boundary import Opened, located
+from kfm.upkeep.citation import receipt_of
+from kfm.upkeep.job_lineage import job_lineage, keep_job_lineage
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
@@ -40,6 +44,9 @@ def run(ctx: JobContext) -> JobResult:
     made, reason = _made(ctx.world, folder), "the tiles of this version are there already"
     if made is None:
         made, reason = _make(ctx, located(ctx.world, ref.label), folder)
+    if made is not None:
+        _write_lineage(ctx, ref, folder, made)  # of tiles that an earlier kfm made, too
+        keep_job_lineage(ctx.world, folder)
     return _result(ref, folder, made, reason, decision)
 
 
@@ -94,11 +101,31 @@ def _make(ctx: JobContext, ref: Opened, folder: str) -> tuple[Tiles | None, str]
             options=used,
             tools={"tippecanoe": found.generator.removeprefix("tippecanoe ")}
             | {n: version(n) for n in ("pmtiles", "pyarrow", "shapely")},
+            receipt=receipt_of(world, ref.dataset_id, ref.version_id),
         )
         # building takes a while: labels may have changed, or it was withdrawn
         readable(ctx, f"{ref.dataset_id}@{ref.version_id}")
+        _write_lineage(ctx, ref, folder, made)
         world.data.create_all({f"{folder}/{made.file}": path, f"{folder}/tiles.json": pretty(made)})
     return made, _told(made)
+
+
+def _write_lineage(ctx: JobContext, ref: Opened, folder: str, made: Tiles) -> None:
+    """Write down that these tiles come from this version, once; it counts when they are there."""
+    if ctx.world.data.exists(f"{folder}/{LINEAGE}"):
+        return
+    below = folder.removeprefix(version_tiles_folder(ref.dataset_id, ref.version_id))
+    one = Made(kind="tile_set", path=f"tiles{below}/{made.file}", hash=made.checksum)
+    found = job_lineage(
+        ctx.world,
+        f"{ref.dataset_id}@{ref.version_id}",
+        ctx.run_id,
+        (JOB.name, "1"),
+        without_emitter(ctx.job.reason) or "manual",
+        [one],
+    )
+    if found is not None:
+        ctx.world.data.create(f"{folder}/{LINEAGE}", found.written() + b"\n")
 
 
 def _told(made: Tiles) -> str:
@@ -118,6 +145,9 @@ def _told(made: Tiles) -> str:
 def _result(
     ref: Opened, folder: str, made: Tiles | None, reason: str, decision: PolicyDecision
 ) -> JobResult:
+    """The record of lineage is none of the outputs: it speaks of this run, and who does the job
+    again by its receipt is another.
+    """
     source = ReceiptInput(
         kind="dataset",
         id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}",

@@ -15,17 +15,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 import msgspec
 
 from kfm.jobs import JOB_MODULES, LIGHT_POOL
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.jobs.job_log import Told
 from kfm.model import Clock, Fenced, JobRow, Json, KfmError, StoreUnavailable, Token, ids
 from kfm.store.base import Bell, Store, Tx
-from kfm.store.heartbeat import Heartbeat
 
 __all__ = ["Ended", "Limits", "Worker"]
 
@@ -37,8 +36,7 @@ _MOST = 256
 _LINE_CAP = 16 << 20
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a process of a job may use."""
 
     timeout_s: float = 3600.0
@@ -83,8 +81,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 Tell = Callable[[JobRow, str, str, Told], None]  # (job, run_id, status, …)
 
 
-@dataclass
-class _Child:
+class _Child(msgspec.Struct):
     """One job in its process. It ends when its stdin does, so it cannot outlive the worker."""
 
     job: JobRow
@@ -93,7 +90,7 @@ class _Child:
     began: float
     deadline: float
     limits: Limits = Limits()
-    heard: bytearray = field(default_factory=bytearray)
+    heard: bytearray = msgspec.field(default_factory=bytearray)
     stopped: str = ""  # why we stopped it
 
     def hear(self) -> bytes:
@@ -114,8 +111,7 @@ class _Child:
 Effects = tuple[tuple[str, str], ...]  # key and digest of each
 
 
-@dataclass(frozen=True)
-class _Done:
+class _Done(msgspec.Struct, frozen=True):
     """A light job that ended."""
 
     job: JobRow

@@ -1,4 +1,5 @@
-"""May it be published, and may it be read?
+"""May it be published?
 
-Gates, release rules, permits and the boundary every way out passes. What nobody looked at denies.
+Everything there is to look at is gathered once, and every gate is asked. What nobody looked at
+denies.
 """

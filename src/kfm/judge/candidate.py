@@ -11,7 +11,6 @@ from kfm.catalog.base import Described
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.evidence.grants import granted
 from kfm.evidence.version_records import (
     describe,
     placed,
@@ -19,9 +18,9 @@ from kfm.evidence.version_records import (
     read_facts,
     version_facts,
 )
-from kfm.judge.gates.quality import new_columns
-from kfm.judge.permits import permitted
-from kfm.judge.release import is_withheld, release_marks
+from kfm.gates.quality import new_columns
+from kfm.grants.grant import granted
+from kfm.grants.permit import permitted
 from kfm.keys.attest import check_attestation
 from kfm.model import (
     ATTESTATION,
@@ -40,6 +39,7 @@ from kfm.model import (
 )
 from kfm.model.paths import collection_path, dcat_path, item_path, version_path
 from kfm.policy.base import Decision
+from kfm.release.by_rule import is_withheld, release_marks
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
@@ -84,13 +84,9 @@ def evidence_of(
     family = world.family(dataset_id)
     entry = world.registry(dataset_id)
     rows = candidate.rows
-    structural = (
-        None
-        if catalog is None
-        else tuple(
-            r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch"))
-        )
-    )
+    links = ("catalog.dangling", "catalog.mismatch")
+    others = tuple(r for r in catalog or () if not r.code.startswith(links))
+    structural = others if catalog is not None else None
     releases = [e.release for e in family if e.release is not None]
     resolutions = [r.h3_resolution for r in releases if r.h3_resolution is not None]
     columns = [c.name for c in candidate.schema]

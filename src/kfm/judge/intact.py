@@ -13,7 +13,6 @@ from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import load
 from kfm.evidence.receipts import find_receipt
-from kfm.judge.derive import fetch_table
 from kfm.keys.attest import check_attestation
 from kfm.model import (
     ATTESTATION,
@@ -30,6 +29,7 @@ from kfm.model import (
     is_record,
 )
 from kfm.model.paths import capture_folder, pins_path, proposal_path, run_path, version_folder
+from kfm.release.dataset_inputs import fetch_table
 from kfm.world.world import World
 from kfm.zones.base import Zone
 

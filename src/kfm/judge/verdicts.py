@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from kfm.channel.chain import withdrawn_by, withdrawn_parts
 from kfm.evidence.proposal import terms_before
 from kfm.judge.candidate import attested, catalog_reasons, described_candidate, evidence_of, judge
-from kfm.judge.release import digest_of
 from kfm.keys.approvals import terms_of, told_loosened
 from kfm.model import Candidate, Generation, LedgerRow, Reason, RunDamaged, Verdict, is_record
 from kfm.model.paths import proposal_path, prov_path
 from kfm.policy.base import Decision
+from kfm.release.by_rule import digest_of
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
 

@@ -25,9 +25,10 @@ def provenance(
     parameters: Mapping[str, object],
     dependencies: Sequence[Mapping[str, object]],
     builder: Mapping[str, object],
+    build: str = BUILD_TYPE,
 ) -> Json:
-    """SLSA provenance of a version: what was asked, of what, by whom; the same for every run that
-    makes the same version.
+    """SLSA provenance of a version, or what else `build` makes: what was asked, of what, by whom;
+    the same for every run that makes the same version.
     """
     return {
         "_type": STATEMENT_TYPE,
@@ -38,7 +39,7 @@ def provenance(
         "predicateType": SLSA,
         "predicate": {
             "buildDefinition": {
-                "buildType": BUILD_TYPE,
+                "buildType": build,
                 "externalParameters": dict(parameters),
                 "resolvedDependencies": [_dependency(d) for d in dependencies],
             },
@@ -63,7 +64,11 @@ def _dependency(found: Mapping[str, object]) -> Json:
 
 
 def check_attestation(
-    raw: bytes, keys: Verifier, expected: Mapping[str, str], named: Container[str | None] = ()
+    raw: bytes,
+    keys: Verifier,
+    expected: Mapping[str, str],
+    named: Container[str | None] = (),
+    build: str = BUILD_TYPE,
 ) -> Json:
     """The provenance inside `raw`: signed by the builder it names, about exactly the files
     `expected` (path -> digest).
@@ -79,7 +84,7 @@ def check_attestation(
         listed = [(s["name"], "sha256:" + s["digest"]["sha256"]) for s in document["subject"]]
     except (KeyError, TypeError) as error:
         raise _attested("it is no SLSA provenance") from error
-    if document.get("predicateType") != SLSA or kind != BUILD_TYPE:
+    if document.get("predicateType") != SLSA or kind != build:
         raise _attested(f"it is a {document.get('predicateType')} of {kind}")
     if by != f"kfm://builder/{signer.keyid}":
         raise _attested(f"it names the builder {by} and {signer.keyid} signed it")

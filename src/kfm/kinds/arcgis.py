@@ -17,6 +17,7 @@ import shapely
 
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import Ask, RowReader, options_of
+from kfm.connectors.mapping import column_names
 from kfm.connectors.operations import Read
 from kfm.connectors.read.crs import Bounds, ToWgs84, fits, to_wgs84
 from kfm.connectors.read.geojson import duplicate
@@ -32,7 +33,7 @@ from kfm.connectors.read.geometry import (
 from kfm.connectors.read.repeated_members import Twice, decode_once, twice_around
 from kfm.connectors.read.rows import Loose
 from kfm.connectors.table.sanity import Sane
-from kfm.model import Column, Json, column_names
+from kfm.model import Column, Json
 
 __all__ = ["Options", "acquire", "columns", "key", "readers", "sanity"]
 

@@ -17,13 +17,15 @@ import pyarrow as pa
 
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.child.code import hooks_in
+from kfm.connectors.kind import in_utc
+from kfm.connectors.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
 from kfm.connectors.operations import Read
 from kfm.connectors.read.crs import ToWgs84, to_wgs84
 from kfm.connectors.read.geometry import Point, Problem
 from kfm.connectors.read.rows import Batch, Loose
 from kfm.connectors.read.tabular import CsvReader
 from kfm.connectors.table.values import cells_text, type_cells
-from kfm.model import CONVERSIONS, Column, MappedColumn, Mapping, column_names, with_nulls
+from kfm.model import Column
 from kfm.model.did_you_mean import meant
 
 __all__ = ["columns", "readers"]
@@ -425,7 +427,7 @@ def _time_change(column: MappedColumn, time_zone: str | None) -> Callable[[str],
                 )
             if column.type == "date":
                 return found.date().isoformat()
-            return _in_utc(found, zone)
+            return in_utc(found, zone)
         return None
 
     return change
@@ -439,17 +441,5 @@ def _zone(column: MappedColumn, time_zone: str | None) -> ZoneInfo | None:
             "mapping",
             f"The time zone {time_zone!r} of {column.to} is not known.",
             expected="a name such as America/Chicago",
-            remedy="Correct `time_zone` in mapping.yml.",
+            remedy="Write `time_zone` in mapping.yml as the IANA list spells it.",
         ) from None
-
-
-def _in_utc(found: dt.datetime, zone: ZoneInfo | None) -> str | None:
-    """In UTC, or None when that is a guess: no zone, or an hour that comes twice or never as clocks
-    change.
-    """
-    if found.tzinfo is None:
-        early, late = (found.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
-        if zone is None or early.utcoffset() != late.utcoffset():
-            return None
-        found = early
-    return found.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

@@ -20,12 +20,14 @@ from pyogrio.errors import DataSourceError, FeatureError
 
 from kfm.connectors.base import DECODED, InputFile, Refused, refuse_record
 from kfm.connectors.kind import RowReader, options_of
+from kfm.connectors.mapping import column_names
 from kfm.connectors.operations import Read
 from kfm.connectors.read.archive import MAX_BYTES, unpack
 from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
 from kfm.connectors.read.geometry import Problem
 from kfm.connectors.read.rows import Loose, Row
-from kfm.model import Column, column_names
+from kfm.connectors.read.shapes import place_columns, placed
+from kfm.model import Column
 
 __all__ = ["Options", "columns", "readers"]
 
@@ -110,14 +112,7 @@ class _Opened:
         self.names = column_names(about["fields"].tolist())
         kinds = [_TYPES.get(t, "string") for t in about["ogr_types"]]
         found = [Column(name=n, type=k) for n, k in zip(self.names.values(), kinds)]  # type: ignore[arg-type]
-        if not self.to.same:
-            found.append(Column(name="source_crs", type="string"))
-            if self.is_points:
-                found += [
-                    Column(name="source_x", type="number"),
-                    Column(name="source_y", type="number"),
-                ]
-        return (*found, Column(name="geometry", type="geometry"))
+        return (*found, *place_columns(self.to, points=self.is_points))
 
 
 @lru_cache(maxsize=8)
@@ -329,32 +324,12 @@ class _Reader(RowReader):
 
     def _places(self, shapes: Any, fids: list[int]) -> list[tuple[Row, Problem | None]]:
         """The columns that say where each record is."""
-        to = self._opened.to
-        if shapely.has_z(shapes).any():
-            self.warnings.add(
-                f"Heights in {self.source_id} are left out: what they are measured from is not"
-                " stated."
-            )
-        flat = shapely.force_2d(shapes)
-        before, owner = shapely.get_coordinates(flat, return_index=True)
-        lon, lat = to(before[:, 0], before[:, 1])
-        lost = set(owner[np.isnan(lon)].tolist())
-        moved = shapely.orient_polygons(shapely.set_coordinates(flat, np.column_stack([lon, lat])))
-        texts = shapely.to_geojson(moved).tolist()
-        found: list[tuple[Row, Problem | None]] = []
-        for i, text in enumerate(texts):
-            place: Row = {"geometry": text}
-            if not to.same:
-                place["source_crs"] = to.name
-                if self._opened.is_points:
-                    x, y = (
-                        before[np.searchsorted(owner, i)].tolist()
-                        if text is not None
-                        else (None, None)
-                    )
-                    place |= {"source_x": x, "source_y": y}
-            found.append((place, self._problem(text, i in lost, fids[i])))
-        return found
+        opened = self._opened
+        found = placed(shapes, opened.to, self.source_id, self.warnings, points=opened.is_points)
+        return [
+            (place, self._problem(place["geometry"], lost, fid))
+            for (place, lost), fid in zip(found, fids)
+        ]
 
     def _problem(self, text: str | None, lost: bool, fid: int) -> Problem | None:
         if lost:

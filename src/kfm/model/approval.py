@@ -38,6 +38,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     terms: str | UnsetType = UNSET
     # stands for the account it was signed from: equal ones are the same account
     account: str | UnsetType = UNSET
+    # when it was signed, by the clock of who signed; not stated: before that was recorded
+    made_at: str | UnsetType = UNSET
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-import orjson
+import msgspec
 
 from kfm.model.errors import UsageError
 
@@ -18,19 +18,14 @@ Json = dict[str, Any]
 # a fixed bound: whether a document is accepted may not depend on who calls, from how deep a stack
 MAX_DEPTH = 200
 MAX_INTEGER = 2**53 - 1  # beyond it a double, and so another language's reader, sees another number
+_LEAST = -MAX_INTEGER
 
-# Whatever orjson would write on its own account (dates, dataclasses, subclasses, wide integers) is
-# refused instead.
-_OPTIONS = (
-    orjson.OPT_SORT_KEYS
-    | orjson.OPT_STRICT_INTEGER
-    | orjson.OPT_PASSTHROUGH_SUBCLASS
-    | orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
-)
-# orjson writes these canonically, or refuses them, without our help
-_PLAIN = frozenset({str, int, bool, type(None)})
-_all_plain = _PLAIN.issuperset
+# Whatever msgspec would write on its own account (dates, structs, subclasses, wide integers) is
+# refused before it sees it.
+_written = msgspec.json.Encoder(order="sorted").encode
+# msgspec writes these canonically, or refuses them, without our help
+_PLAIN = frozenset({str, bool, type(None)})
+_all_plain, _all_int = _PLAIN.issuperset, frozenset({int}).issuperset
 _Steps = tuple[str | int, ...]
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -66,7 +61,7 @@ def dumps(value: object) -> bytes:
     Raises `NotIJson` naming the path.
     """
     try:
-        return orjson.dumps(_prepared(value, MAX_DEPTH), option=_OPTIONS)
+        return _written(_prepared(value, MAX_DEPTH))
     except (_Doubt, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise _fault(value) from error
 
@@ -123,12 +118,12 @@ def _parse(text: str) -> Any:
 
 
 def _prepared(value: Any, depth: int) -> Any:
-    """`value` itself where orjson writes it canonically, else a copy of just those containers that
+    """`value` itself where msgspec writes it canonically, else a copy of just those containers that
     need a change.
     """
     kind = type(value)
     if kind is float:
-        # In this range orjson and RFC 8785 agree on a fraction: shortest digits, no exponent.
+        # In this range msgspec and RFC 8785 agree on a fraction: shortest digits, no exponent.
         if 1e-3 < value < 1e15 or -1e15 < value < -1e-3:
             return value if value % 1 else int(value)
         return _fragment(value)
@@ -136,23 +131,27 @@ def _prepared(value: Any, depth: int) -> Any:
         return _prepared_object(value, depth - 1)
     if kind is list or kind is tuple:
         return _prepared_array(value, depth - 1)
-    if kind in _PLAIN:
+    if kind in _PLAIN or (kind is int and _LEAST <= value <= MAX_INTEGER):
         return value
     raise _Doubt
 
 
-def _prepared_object(value: Json, depth: int) -> Json | orjson.Fragment:
+def _prepared_object(value: Json, depth: int) -> Json | msgspec.Raw:
     if depth < 0:
         raise _Doubt
     ready = value
     for key, member in value.items():
-        if type(member) not in _PLAIN:
-            new = _prepared(member, depth)
-            if new is not member:
-                # Copying only on change is what makes this fast: most containers have nothing to
-                # change.
-                ready = value.copy() if ready is value else ready
-                ready[key] = new
+        if type(key) is not str:
+            raise _Doubt
+        kind = type(member)
+        if kind in _PLAIN or (kind is int and _LEAST <= member <= MAX_INTEGER):
+            continue
+        new = _prepared(member, depth)
+        if new is not member:
+            # Copying only on change is what makes this fast: most containers have nothing to
+            # change.
+            ready = value.copy() if ready is value else ready
+            ready[key] = new
     keys = "".join(value)
     if keys.isascii() or max(keys) <= "\uffff":
         return ready
@@ -164,6 +163,8 @@ def _prepared_array(value: Any, depth: int) -> Any:
         raise _Doubt
     if _all_plain(map(type, value)):
         return value
+    if _all_int(map(type, value)) and max(value) <= MAX_INTEGER and min(value) >= _LEAST:
+        return value
     ready = value
     for index, member in enumerate(value):
         if type(member) not in _PLAIN:
@@ -174,22 +175,19 @@ def _prepared_array(value: Any, depth: int) -> Any:
     return ready
 
 
-def _in_utf16_order(members: Json) -> orjson.Fragment:
-    """RFC 8785 sorts by UTF-16 unit, orjson by code point; the two differ only where a key leaves
+def _in_utf16_order(members: Json) -> msgspec.Raw:
+    """RFC 8785 sorts by UTF-16 unit, msgspec by code point; the two differ only where a key leaves
     the basic plane.
     """
     ordered = sorted(members, key=lambda key: key.encode("utf-16-be"))
-    written = (
-        orjson.dumps(key, option=_OPTIONS) + b":" + orjson.dumps(members[key], option=_OPTIONS)
-        for key in ordered
-    )
-    return orjson.Fragment(b"{" + b",".join(written) + b"}")
+    pairs = (_written(key) + b":" + _written(members[key]) for key in ordered)
+    return msgspec.Raw(b"{" + b",".join(pairs) + b"}")
 
 
-def _fragment(value: float) -> orjson.Fragment:
+def _fragment(value: float) -> msgspec.Raw:
     if value - value != 0:  # NaN and the infinities
         raise _Doubt
-    return orjson.Fragment(_ecmascript(value))
+    return msgspec.Raw(_ecmascript(value))
 
 
 def _ecmascript(value: float) -> str:
@@ -251,7 +249,7 @@ def _fault_of(item: object, steps: _Steps) -> NotIJson | None:
         )
     if type(item) is dict or type(item) is list or type(item) is tuple:
         return _fault_of_container(item, steps)
-    if type(item) is float or type(item) in _PLAIN:
+    if type(item) is float or type(item) is int or type(item) in _PLAIN:
         return None
     return NotIJson(
         _path(steps),

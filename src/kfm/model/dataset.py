@@ -13,22 +13,32 @@ from kfm.model.kinds import FORMAT, FORMATS, KINDS, NAME, PLAIN, kind_of
 
 __all__ = [
     "Aggregate",
+    "AlertChannel",
+    "Alerts",
     "Canary",
     "Catalogue",
     "Change",
     "Column",
     "DatasetEntry",
+    "EnergyFactors",
     "Extent",
+    "Github",
     "HostLimits",
     "Location",
     "Notify",
+    "Packed",
+    "Past",
     "Polite",
     "PoolLimits",
     "Quality",
     "Release",
+    "Runners",
+    "Slo",
     "Source",
+    "TelemetryTargets",
     "UpdaterConfig",
     "UpdaterSource",
+    "Webhooks",
     "WorkspaceConfig",
     "change_limits",
     "spelled",
@@ -38,6 +48,8 @@ DatasetId = Annotated[str, msgspec.Meta(pattern=f"^{DATASET_ID_PATTERN}$")]
 Identifier = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Length = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}[smhdw]$")]
+Range = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d/(\d{4}-\d\d-\d\d|\.\.)$")]
 # of these two whoever reads an entry says what there is: packages may offer more
 KindName = Annotated[str, msgspec.Meta(pattern=f"^{NAME}$", examples=[*PLAIN, *KINDS])]
 Format = Annotated[str, msgspec.Meta(pattern=f"^({FORMAT})?$", examples=[*FORMATS])]
@@ -82,10 +94,118 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     webhook: Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*)?$")] = ""
 
 
+class Runners(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `kfm runner render` writes into the files of other orchestrators."""
+
+    # NAME@sha256:DIGEST: whatever runs in a container
+    image: str = ""
+    # who must agree to changes, as CODEOWNERS names people and teams
+    owners: tuple[
+        Annotated[str, msgspec.Meta(pattern=r"^@?[A-Za-z0-9][A-Za-z0-9._/@+-]*$")], ...
+    ] = ()
+    # the file with hashes that CI installs kfm from, where it is not there yet
+    install: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")] = (
+        "requirements.lock"
+    )
+    # the label of the GitHub runners that reach the data
+    runs_on: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "self-hosted"
+    # where Flux and Argo CD find this repository
+    repository: Annotated[str, msgspec.Meta(pattern=r"^((https|ssh)://[!-~]+)?$")] = ""
+    branch: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] = "main"
+    namespace: Annotated[str, msgspec.Meta(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")] = "kfm"
+    # of systemd: where the programs lie, where the workspace lies, and who works there
+    programs: Annotated[str, msgspec.Meta(pattern=r"^/[A-Za-z0-9_./-]+$")] = "/opt/kfm/bin"
+    place: Annotated[str, msgspec.Meta(pattern=r"^/[A-Za-z0-9_./-]+$")] = "/srv/kfm"
+    user: Annotated[str, msgspec.Meta(pattern=r"^[a-z_][a-z0-9_-]{0,30}$")] = "kfm"
+
+
+class Github(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The repository that proposals become pull requests of, and how it is reached."""
+
+    # owner/name; empty: that of GITHUB_REPOSITORY in Actions
+    repository: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9-]+/[A-Za-z0-9._-]+)?$")] = ""
+    # empty: GitHub's own, or that of GITHUB_API_URL in Actions
+    api: Annotated[str, msgspec.Meta(pattern=r"^(https?://[!-~]+)?$")] = ""
+    # where the token is; it goes to the API's host alone
+    token: Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|credential:.+)$")] = (
+        "env:GITHUB_TOKEN"
+    )
+    # keep one comment up to date in the pull request that a run in Actions is for
+    comments: bool = False
+
+
+class EnergyFactors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the energy of a run is told by. Nothing is invented: without `g_per_kwh` no carbon is."""
+
+    # of a busy core, where the processor does not count by itself
+    watts_per_core: Annotated[float, msgspec.Meta(gt=0, le=1000)] | None = None
+    watts_source: str = ""  # who states it
+    g_per_kwh: Annotated[float, msgspec.Meta(ge=0, le=5000)] | None = None
+    region: str = ""
+    g_source: str = ""
+
+
+class AlertChannel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to tell people; exactly one of these."""
+
+    webhook: Annotated[
+        str, msgspec.Meta(pattern=r"^(|env:[A-Za-z_][A-Za-z0-9_]*|https?://[!-~]+)$")
+    ] = ""
+    # smtp://HOST:PORT?from=a%40example.org&to=b%40example.org, or env:NAME of it
+    mail: Annotated[
+        str, msgspec.Meta(pattern=r"^(|env:[A-Za-z_][A-Za-z0-9_]*|smtps?://[!-~]+)$")
+    ] = ""
+    command: tuple[Text, ...] = ()  # a program and its words; it gets the message as JSON
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.webhook, self.mail, self.command))) != 1:
+            raise ValueError("Expected exactly one of webhook, mail, command")
+
+
+class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told when a dataset is stale, fails, or burns its error budget too fast."""
+
+    channels: dict[Identifier, AlertChannel] = {}
+    to: tuple[Identifier, ...] = ()  # not stated: every channel that `then_to` does not name
+    then_to: tuple[Identifier, ...] = ()  # who else is told when it lasts
+    after: Text = "1h"  # how long until they are
+
+
+class TelemetryTargets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where telemetry is sent beside its files."""
+
+    # the base address of an OpenTelemetry collector (OTLP over HTTP), or env:NAME
+    otlp: Annotated[
+        str, msgspec.Meta(pattern=r"^(|env:[A-Za-z_][A-Za-z0-9_]*|https?://[!-~]+)$")
+    ] = ""
+    energy: EnergyFactors = EnergyFactors()
+
+
+class Slo(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What a dataset promises: how long a run takes, how many may fail, and over which time that is
+    counted. How old it may be is `freshness` of its entry.
+    """
+
+    latency: Text = "10m"
+    success: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.99
+    fresh: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.99  # of the time
+    period: Text = "30d"
+
+
+class Webhooks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where we are told that something changed; who may, is in pipelines/orchestration/webhooks."""
+
+    # HOST:PORT, or unix:PATH; beyond this machine only behind something that speaks TLS
+    listen: Text = "127.0.0.1:8787"
+
+
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`kfm.yml`: marks a folder as a workspace."""
 
     format: Literal[1] = 1
+    # sqlite:///…; jsonl:///ledger/ledger.jsonl where SQLite may keep no file; postgresql://…; env:NAME
     store: str = "sqlite:///ledger/idempotency.sqlite"
     zones: str = "file:///data"
     # opa:PATH of the binary; or a server
@@ -98,6 +218,10 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = ""
     polite: Polite = Polite()
     notify: Notify = Notify()
+    github: Github = Github()
+    telemetry: TelemetryTargets = TelemetryTargets()
+    webhooks: Webhooks = Webhooks()
+    alerts: Alerts = Alerts()
     # where `kfm discover` looks for what is not registered yet
     catalogues: tuple[Catalogue, ...] = ()
     pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited
@@ -107,11 +231,22 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Identifier,
         Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|(file|cmd):.+)$")],
     ] = {}
+    # Who outside is told of every generation that becomes official, by name: neo4j://HOST:PORT,
+    # openlineage+http://HOST/PATH, openlineage+file:///FOLDER, github://OWNER/REPOSITORY; or of what
+    # webhooks tell: github+dispatch://OWNER/REPOSITORY; or env:NAME of a variable that holds the
+    # address.
+    receivers: dict[
+        Identifier,
+        Annotated[
+            str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|[a-z][a-z0-9+]*://[!-~]+)$")
+        ],
+    ] = {}
     # Whether recordings may answer (`--upstream replay`): a folder with REPLAY.json, or true for
     # the one that KFM_REPLAY names.
     replay: str | bool = False
     # nothing here is from an agency: the sample upstream answers for every host
     sample: bool = False
+    runners: Runners = Runners()
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,6 +263,18 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max: float | str | UnsetType = UNSET  # the greatest
     # values that upstream writes where it has none
     sentinels: tuple[float | str, ...] | UnsetType = UNSET
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the bytes of a source are packed in, and how far they may grow."""
+
+    by: Literal["gzip", "zip", "zstd"]
+    # zip only: the file that is wanted, by its name in the archive or a pattern such as *.csv; None:
+    # the only one there is
+    member: Text | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 4 * 2**30  # of one file, unpacked
+    # times that it may grow; what is below 1 MiB unpacked may grow further
+    max_ratio: Annotated[int, msgspec.Meta(ge=1)] = 200
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,6 +311,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_step: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]*(s|m|h)$")] | UnsetType = UNSET
     # fewer rows than this: PARTIAL, not promotable
     completeness: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # the files come packed, `format` says what is inside; not stated: they are what they are
+    packed: Literal["gzip", "zip", "zstd"] | Packed | UnsetType = UNSET
+
+    @property
+    def packing(self) -> Packed | None:
+        """What the files are packed in."""
+        if self.packed is UNSET:
+            return None
+        return self.packed if isinstance(self.packed, Packed) else Packed(by=self.packed)
 
     @property
     def capture_limit(self) -> int:
@@ -259,6 +415,17 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     partitions: tuple[Identifier, ...] = ()  # empty: the whole of a dataset that has none
 
 
+class Past(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which past can be made up for, how it is cut, and how long that takes; `kfm backfill plan`
+    goes by it.
+    """
+
+    # since/until, days of the time zone; `..` as the end: up to now
+    ranges: Annotated[tuple[Range, ...], msgspec.Meta(min_length=1)]
+    window: Length
+    expected_runtime: Length  # of all of it, as a person expects it
+
+
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data/registry/<dataset_id>.yml`: one registered stream."""
 
@@ -308,6 +475,9 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # Its steps may run where the kernel cannot keep them from files and programs; not stated: only
     # shipped code on public data may.
     isolation: Literal["best_effort"] | UnsetType = UNSET
+    # its past; or, as a text, why there is none to ask for
+    backfill: Past | Text | UnsetType = UNSET
+    slo: Slo | UnsetType = UNSET  # what its runs are measured by; not stated: as `Slo` says
 
 
 class UpdaterSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,7 +496,7 @@ class UpdaterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sources: Annotated[tuple[UpdaterSource, ...], msgspec.Meta(min_length=1)]
     workspace: str | None = None
     window: str | None = None
-    publisher: Literal["local", "noop", "trace"] = "local"
+    publisher: Literal["local", "noop", "trace", "github_actions"] = "local"
 
 
 def spelled(entry: DatasetEntry) -> Json:
@@ -351,13 +521,8 @@ def change_limits(entry: DatasetEntry) -> Change:
     )
     # what accumulates is not retracted by one thin answer, however often asked
     deletions = Change().deletions if entry.merge == "upsert" else None
-    stated = (
-        entry.change
-        if entry.change is not UNSET
-        else Change(rows=None, cells=None, deletions=deletions)
-        if now_only
-        else Change()
-    )
+    usual = Change(rows=None, cells=None, deletions=deletions) if now_only else Change()
+    stated = entry.change if entry.change is not UNSET else usual
     if entry.quality.max_row_change is not None and entry.change is UNSET:
         return msgspec.structs.replace(stated, rows=entry.quality.max_row_change)
     return stated

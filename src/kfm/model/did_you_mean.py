@@ -39,17 +39,8 @@ def meant(error: msgspec.ValidationError, kind: object) -> str:
             [f.encode_name for p in found if isinstance(p, inspect.StructType) for f in p.fields],
         )
     if value is not None:
-        return told(
-            "It may be",
-            value[1],
-            [
-                str(v)
-                for p in found
-                if isinstance(p, inspect.LiteralType)
-                for v in p.values
-                if v != ""
-            ],
-        )
+        literals = [p for p in found if isinstance(p, inspect.LiteralType)]
+        return told("It may be", value[1], [str(v) for p in literals for v in p.values if v != ""])
     return ""
 
 

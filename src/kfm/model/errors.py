@@ -80,6 +80,18 @@ class Denied(KfmError):
 
     exit_code = 3
 
+    def __init__(
+        self,
+        happened: str,
+        *,
+        expected: str = "",
+        remedy: str = "",
+        code: str = "",  # of the first reason, where one has a code
+        decision_id: str = "",  # of the rules, where they were asked
+    ) -> None:
+        super().__init__(happened, expected=expected, remedy=remedy)
+        self.code, self.decision_id = code, decision_id
+
 
 class UpstreamUnavailable(KfmError):
     """Transport gave up: 429, 503, a truncated body, a time-out."""

@@ -25,6 +25,7 @@ __all__ = [
     "check_dataset_id",
     "check_id",
     "digest",
+    "first_run_id",
     "input_hash",
     "job_id",
     "new_run_id",
@@ -84,9 +85,15 @@ def check_dataset_id(value: str) -> str:
                 "a lower-case letter, then lower-case letters, digits and underscores, at most 63;"
                 " not worker, not scheduler"
             ),
-            remedy="Rename the dataset.",
+            remedy=f"Call it `{_like(value)}`, for one.",
         )
     return value
+
+
+def _like(value: str) -> str:
+    """A dataset id that resembles a text."""
+    found = re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_0123456789")[:50]
+    return found if found and found not in _TAKEN and not _DEVICES.fullmatch(found) else "my_data"
 
 
 def _hex(data: bytes) -> str:
@@ -186,6 +193,11 @@ def job_id(job_type: str, inputs: object, parameters: object, nominal: str | Non
             _JOB_NAMESPACE, canonical.dumps([job_type, inputs, parameters, nominal]).decode()
         )
     )
+
+
+def first_run_id(millis: int) -> RunId:
+    """The least id that a run of this moment (milliseconds since 1970) or later can have."""
+    return RunId(str(uuid.UUID(int=(millis & (2**48 - 1)) << 80 | 0x7 << 76)))
 
 
 def new_run_id() -> RunId:

@@ -48,6 +48,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     parent_run_id: str | None = None
     correlation_id: str = ""
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET  # W3C: what a request was part of
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -196,3 +196,4 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 
     error: str
     code: str
+    stack: str | msgspec.UnsetType = msgspec.UNSET  # of code that raised, without places

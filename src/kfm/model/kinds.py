@@ -6,22 +6,13 @@ from typing import NamedTuple
 
 from kfm.model.errors import UsageError
 
-__all__ = [
-    "FORMAT",
-    "FORMATS",
-    "GROUP",
-    "KINDS",
-    "NAME",
-    "PLAIN",
-    "Kind",
-    "kind_of",
-    "known_kinds",
-]
+__all__ = ["FORMAT", "FORMATS", "GROUP", "KINDS", "NAME", "PLAIN", "Kind", "kind_of", "known_kinds"]
 
 GROUP = "kfm.kinds"  # the group of entry points that packages offer kinds under
 NAME = r"[a-z][a-z0-9_]*"  # of a kind
 FORMAT = r"[a-z0-9]{1,12}"  # of a file: it is the end of a file's name
-PLAIN = ("http_file", "join")  # no code of their own: the format says how they are read
+# no code of their own: the format says how they are read, or `parse` of a connector reads them
+PLAIN = ("http_file", "join", "parsed")
 
 
 class Kind(NamedTuple):
@@ -61,6 +52,11 @@ KINDS: dict[str, Kind] = {
     "stac": Kind("json", True, windows=True, module="kfm.kinds.stac"),
     "shapefile": Kind("zip", module="kfm.kinds.shapefile", needs="pyogrio", extra="geo"),
     "delimited": Kind("csv", False, ("txt",), module="kfm.kinds.delimited"),
+    "fixed_width": Kind("txt", False, ("dat",), module="kfm.kinds.fixed_width"),
+    "spreadsheet": Kind("xlsx", False, ("ods",), module="kfm.kinds.spreadsheet"),
+    "xml": Kind("xml", module="kfm.kinds.xml"),
+    "parquet": Kind("parquet", module="kfm.kinds.parquet"),
+    "geopackage": Kind("gpkg", module="kfm.kinds.geopackage"),
     "documents": Kind("txt", module="kfm.kinds.documents"),
     "raster": Kind(
         "grib2",
@@ -80,6 +76,37 @@ FORMATS = tuple(
         )
     )
 )
+
+
+PACKED = {"gz": "gzip", "zst": "zstd", "zip": "zip"}  # how packed files end
+_ENDINGS = {
+    **{end: ("http_file", end) for end in ("csv", "json", "geojson")},
+    "tsv": ("http_file", "csv"),
+    "xlsx": ("spreadsheet", "xlsx"),
+    "ods": ("spreadsheet", "ods"),
+    "parquet": ("parquet", "parquet"),
+    "geoparquet": ("parquet", "parquet"),
+    "gpkg": ("geopackage", "gpkg"),
+    "xml": ("xml", "xml"),
+}
+
+
+class Guess(NamedTuple):
+    """What a file seems to be by how its name ends."""
+
+    kind: str
+    format: str
+    packed: str = ""  # gzip, zip or zstd
+
+
+def guessed(name: str, form: str | None = None) -> Guess | None:
+    """What is in a file of that name, or at that address; None: its ending says nothing. `form`:
+    somebody says what it is.
+    """
+    *_, before, end = ("", *name.partition("?")[0].rpartition("/")[2].lower().split("."))
+    packed = PACKED.get(end, "")
+    found = _ENDINGS.get(form or (before if packed else end))
+    return None if found is None else Guess(*found, packed)
 
 
 def kind_of(name: str) -> Kind | None:

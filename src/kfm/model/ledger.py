@@ -11,6 +11,8 @@ from kfm.model.content import Mark, Place
 from kfm.model.job import FOREVER
 
 __all__ = [
+    "DeliveryRow",
+    "EventRow",
     "SAID_NO",
     "UNCHANGED",
     "Generation",
@@ -20,6 +22,7 @@ __all__ = [
     "NoopRow",
     "OutboxRow",
     "Phase",
+    "RunDay",
     "Status",
     "Token",
     "WalRecord",
@@ -30,6 +33,7 @@ __all__ = [
     "is_older",
     "partition_lease",
     "stamps_of",
+    "tries",
     "with_stamp",
 ]
 
@@ -51,6 +55,18 @@ def partition_lease(dataset_id: str, partition: str) -> str:
 
 # the code of a person's no; in the ledger their name and words follow it
 SAID_NO = "approval.rejected"
+
+
+class RunDay(msgspec.Struct, frozen=True, kw_only=True):
+    """How often runs of a dataset ended so on one day, UTC, and the newest of them. A look that found
+    what was denied, or what is proposed, counts as that.
+    """
+
+    dataset_id: str
+    day: str
+    state: str
+    runs: int
+    run_id: str
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,8 +188,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tries(self) -> str:
         """How many failed, and of how many."""
-        most = "never given up" if self.max_attempts >= FOREVER else f"of {self.max_attempts}"
-        return f"{self.attempts} {most}" if most.startswith("of") else f"{self.attempts} ({most})"
+        return tries(self.attempts, self.max_attempts)
+
+
+def tries(failed: int, most: int) -> str:
+    """How many tries failed, and of how many."""
+    return f"{failed} (never given up)" if most >= FOREVER else f"{failed} of {most}"
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,6 +263,19 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one receiver outside is to be told of one generation. Field names are column names."""
+
+    run_id: str
+    generation: int
+    receiver: str
+    dataset_id: str
+    state: str  # waiting, delivered, dropped (another took the number), failed (given up)
+    tries: int
+    not_before_ms: int
+    error: str
+
+
 def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) -> HeadKey:
     """What a committed run saw of upstream; one that worked a kept capture saw nothing newer than
     the look before it.
@@ -283,6 +316,20 @@ def believable(stamp: str, at: str) -> bool:
     later one out.
     """
     return dt.datetime.fromisoformat(stamp) <= dt.datetime.fromisoformat(at) + AHEAD
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as the store keeps it. Field names are column names."""
+
+    event_id: str
+    source_id: str
+    received_at: str
+    received_ms: int
+    key_id: str  # the reference of the key that signed it
+    body_digest: str
+    event: str  # JSON of `Event`
+    started: str  # JSON: [dataset, job id, generation] of each job that was put
+    note: str = ""  # why nothing was started
 
 
 def is_older(said: str, official: str) -> bool:

@@ -2,12 +2,21 @@
 writes a word.
 """
 
+import os
 import re
+from collections.abc import Mapping
 
-__all__ = ["Echo", "keep_secret", "masked"]
+__all__ = ["Echo", "keep_secret", "mask", "masked", "placeless", "private_places"]
 
 LEAST = 6  # shorter values would blank out ordinary words
 LEAST_IN_BODIES = 8  # a refused body costs more than a blanked word
+_CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
+# a URL has a word or a colon before every slash
+_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+_BEARER = re.compile(
+    r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}"
+)
 _known: set[str] = set()
 _pattern: re.Pattern[str] | None = None
 
@@ -26,6 +35,26 @@ def keep_secret(value: str) -> None:
 def masked(text: str) -> str:
     """`text` without any known secret."""
     return text if _pattern is None else _pattern.sub("***", text)
+
+
+def placeless(stack: str) -> str:
+    """A stack without the folders of this machine: of code its file and the folder it is in, of
+    other paths the name.
+    """
+    return _PATH.sub(r"\1", _CODE.sub(r"\1", stack))
+
+
+def private_places(workspace: object) -> dict[str, str]:
+    """Folders of this machine -> what is said instead of them."""
+    home = os.path.expanduser("~")
+    return {str(workspace): "<workspace>"} | ({home: "~"} if home != "/" else {})
+
+
+def mask(text: str, private: Mapping[str, str]) -> str:
+    """`text` without personal data, machine paths and secrets."""
+    for value, name in private.items():
+        text = text.replace(value, name)
+    return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", masked(text)))
 
 
 class Echo:

@@ -13,6 +13,7 @@ __all__ = [
     "announcements_folder",
     "approvals_folder",
     "approvals_path",
+    "artifacts_path",
     "aside_path",
     "backfill_path",
     "batches_path",
@@ -33,7 +34,9 @@ __all__ = [
     "item_folder",
     "item_path",
     "items_folder",
+    "latest_path",
     "lock_path",
+    "log_path",
     "noops_folder",
     "noops_path",
     "notice_path",
@@ -44,6 +47,8 @@ __all__ = [
     "precise_path",
     "proposal_path",
     "proposals_folder",
+    "pull_path",
+    "pulls_folder",
     "prov_folder",
     "prov_path",
     "qa_path",
@@ -54,6 +59,8 @@ __all__ = [
     "receipt_path",
     "receipts_folder",
     "registry_path",
+    "released_folder",
+    "released_path",
     "rule_path",
     "run_folder",
     "run_path",
@@ -61,6 +68,8 @@ __all__ = [
     "search_path",
     "stac_folder",
     "tagged_path",
+    "token_path",
+    "tokens_folder",
     "version_folder",
     "version_path",
     "version_tiles_folder",
@@ -123,14 +132,17 @@ PLACES = (
         "data", "catalog/prov/{id}/", "but the official version", "where each version comes from"
     ),
     Place("data", "catalog/approvals/{id}/", "never", "who agreed to each version, by digest"),
+    Place("data", "published/", "never", "links to what everybody may have now"),
     Place("data", "registry/", "never", "what is registered, and what proves it may be"),
     Place("root", "ledger/locks/", "never", "who holds a lease"),
+    Place("root", "ledger/logs/", "never", "lines about runs and jobs; they hold no record"),
     Place(
         "root",
         "ledger/quarantine/",
         "what names it",
         "damaged rows, journals and parts; stores that were set aside",
     ),
+    Place("root", "ledger/pulls/", "what names it", "pull requests of proposals"),
     Place("root", "ledger/notices/", "what names it", "messages that wait to be sent"),
     Place(
         "root",
@@ -138,7 +150,10 @@ PLACES = (
         "its sources",
         "files that people brought; what holds more than was erased goes when it is asked for",
     ),
+    Place("root", "keys/readers/", "never", "who may ask the reader by which token, by digest"),
+    Place("root", "artifacts", "never", "a link to what the newest run said"),
     Place("root", "releases/{id}/", "never", "what was announced"),
+    Place("root", "releases/", "never", "what runs here, signed under a version"),
     Place("root", "receipts/", "never", "what was done, by digest or commitment"),
 )
 
@@ -303,7 +318,7 @@ def version_tiles_folder(dataset_id: str, version_id: str) -> str:
     return f"work/{dataset_id}/tiles/{version_id}"
 
 
-# ---- processed and catalog: what is official. Who uses these opens it, see judge/boundary.py
+# ---- processed and catalog: what is official. Who uses these opens it, see reading/boundary.py
 def versions_folder(dataset_id: str) -> str:
     return f"processed/{dataset_id}"
 
@@ -314,6 +329,11 @@ def version_folder(dataset_id: str, version_id: str | None) -> str:
 
 def version_path(dataset_id: str, version_id: str | None, name: str) -> str:
     return f"processed/{dataset_id}/{version_id}/{name}"
+
+
+def latest_path(dataset_id: str) -> str:
+    """The address that leads to the official version while everybody may have it."""
+    return f"published/{dataset_id}/latest"
 
 
 def dcat_path(dataset_id: str) -> str:
@@ -392,6 +412,20 @@ def tagged_path(tag: str) -> str:
     return f"releases/{tag}.json"
 
 
+def released_folder(version: str) -> str:
+    """What runs in a workspace, signed under a version."""
+    return f"releases/{version}"
+
+
+def released_path(version: str, file: str) -> str:
+    return f"releases/{version}/{file}"
+
+
+def artifacts_path() -> str:
+    """The address that leads to what the newest run said."""
+    return "artifacts"
+
+
 def aside_path(name: str) -> str:
     """What was found damaged, set aside."""
     return f"ledger/quarantine/{name}"
@@ -401,5 +435,27 @@ def notice_path(notice_id: str) -> str:
     return f"ledger/notices/{notice_id}.json"
 
 
+def pulls_folder() -> str:
+    return "ledger/pulls"
+
+
+def pull_path(run_id: str, end: str = ".json") -> str:
+    """The pull request of a proposal."""
+    return f"ledger/pulls/{run_id}{end}"
+
+
+def log_path(file: str) -> str:
+    return f"ledger/logs/{file}"
+
+
 def lock_path(name: str) -> str:
     return f"ledger/locks/{name}"
+
+
+def tokens_folder() -> str:
+    return "keys/readers"
+
+
+def token_path(digest: str) -> str:
+    """Who a token stands for, by the digest of the token."""
+    return f"keys/readers/{digest.removeprefix('sha256:')}.json"

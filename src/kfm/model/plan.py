@@ -54,7 +54,7 @@ def order(steps: Sequence[Step]) -> list[str]:
         raise UsageError(
             "A plan names a step twice or needs one it does not have.",
             expected="a DAG",
-            remedy="Correct the plan.",
+            remedy="Give each step its own id, and name in `needs` steps of this plan only.",
         )
     while left:
         free = sorted(i for i, needs in left.items() if not needs - set(done))
@@ -62,7 +62,7 @@ def order(steps: Sequence[Step]) -> list[str]:
             raise UsageError(
                 f"The plan runs in a circle: {', '.join(sorted(left))}.",
                 expected="a DAG",
-                remedy="Correct the plan.",
+                remedy="Take one of these steps out of the `needs` of another.",
             )
         done += free
         for step_id in free:

@@ -101,6 +101,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # what whoever relies on the outputs should know of how they were made
     warnings: tuple[str, ...] = ()
     promotion: Promotion | msgspec.UnsetType = msgspec.UNSET  # of a run that made a generation
+    # of a run: the key that vouches for its outputs, and the label they were made under
+    built_by: str | msgspec.UnsetType = msgspec.UNSET
+    sensitivity: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

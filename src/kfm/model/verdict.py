@@ -10,8 +10,19 @@ from kfm.model.change import Measured
 from kfm.model.dataset import Column, DatasetEntry
 from kfm.model.transform import Books, ColumnProfile
 
-__all__ = ["REQUIRED", "Before", "Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
+__all__ = [
+    "PARTIAL",
+    "REQUIRED",
+    "Before",
+    "Evidence",
+    "Gate",
+    "Reason",
+    "Verdict",
+    "denied",
+    "judge_all",
+]
 
+PARTIAL = "schema.partial"  # the code of an answer that was less than the registry calls complete
 # What every promotion is judged by; whoever verifies one from outside asks for each of them.
 REQUIRED = (
     "registry", "integrity", "schema", "quality", "licence", "labels", "books", "leak", "graph", "attestation", "withdrawal", "policy",
@@ -112,18 +123,9 @@ def judge_all(gates: Sequence[Gate], evidence: Evidence) -> tuple[Verdict, ...]:
     # No gates is a wiring mistake, not a free pass: an empty list would
     # otherwise promote anything.
     if not gates:
-        return (
-            Verdict(
-                gate="gates",
-                reasons=(
-                    Reason(
-                        code="gates.none",
-                        message="No gate is configured.",
-                        remedy="Configure gates.",
-                    ),
-                ),
-            ),
-        )
+        why = "No gate is configured."
+        none = Reason(code="gates.none", message=why, remedy="Configure gates.")
+        return (Verdict(gate="gates", reasons=(none,)),)
     return tuple(gate.look(evidence) for gate in gates)
 
 

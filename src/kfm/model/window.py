@@ -20,7 +20,7 @@ def seconds(text: str) -> int:
         raise UsageError(
             f"{text!r} is not a length of time.",
             expected="a number and s, m, h, d or w, such as 24h",
-            remedy="Correct it.",
+            remedy="Write it so: `24h` for a day, `60s` for a minute.",
         )
     return int(match[1]) * _UNITS.get(match[2], 1)
 
@@ -32,7 +32,7 @@ def _moment(text: str) -> dt.datetime:
         raise UsageError(
             f"{text!r} is not a time.",
             expected="RFC 3339, such as 2026-11-01T00:00:00Z",
-            remedy="Correct it.",
+            remedy="Write it so, with Z or the offset of its zone; a whole day is 2026-11-01.",
         ) from error
     if found.tzinfo is None:
         if "T" in text or ":" in text:
@@ -73,6 +73,6 @@ def window(text: str, now: dt.datetime) -> str:
         raise UsageError(
             "A window of no length holds nothing.",
             expected="a length such as 7d",
-            remedy="Correct it.",
+            remedy="Give at least one second.",
         )
     return bounds(rfc3339(until_moment - dt.timedelta(seconds=length)), rfc3339(until_moment))

@@ -5,8 +5,9 @@ about it.
 import msgspec
 
 from kfm.fetch.base import Budget, Fetched
+from kfm.fetch.media_types import type_oddity
 from kfm.fetch.url import canonical_url
-from kfm.model import Clock, canonical, ids, type_oddity
+from kfm.model import Clock, Source, canonical, ids
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World
@@ -46,9 +47,14 @@ def say_odd(log: RunLog, source_id: str, answer: Fetched) -> None:
         log.say("source.odd", stage="watch", level="warning", source_id=source_id, reason=warning)
 
 
-def with_type_checked(answer: Fetched, format_: str, kind: str) -> Fetched:
+def with_type_checked(answer: Fetched, source: Source) -> Fetched:
     """The answer, with a warning when it says that it is something else than what is registered."""
-    odd = type_oddity(answer.content_type, format_, kind) if answer.status == 200 else None
+    packed = source.packing is not None
+    odd = (
+        type_oddity(answer.content_type, source.format, source.kind, packed=packed)
+        if answer.status == 200
+        else None
+    )
     return (
         answer if odd is None else msgspec.structs.replace(answer, warnings=(*answer.warnings, odd))
     )

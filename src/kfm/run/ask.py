@@ -83,6 +83,7 @@ def ask_upstream(
         urls=urls,
         known_token=known_token,
         format=source.format,
+        records=source.records,
         since=since or None,
         until=until or None,
         conflicts="refuse" if target.entry.conflicts is UNSET else target.entry.conflicts,
@@ -147,13 +148,8 @@ class _Desk:
         urls: tuple[str, ...],
         found: Asked,
     ) -> None:
-        self._world, self._target, self._log, self._urls, self._found = (
-            world,
-            target,
-            log,
-            urls,
-            found,
-        )
+        self._world, self._target, self._log = world, target, log
+        self._urls, self._found = urls, found
         self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
@@ -179,7 +175,10 @@ class _Desk:
         for item, (path, answer) in zip(wanted, paths):
             self._note(item, path, answer)
         copies = [str(copied(path, self._given / path.name)) for path, _ in paths]
-        return {"path": copies[0]} if "items" not in message else {"paths": copies}
+        if "items" in message:
+            return {"paths": copies}
+        link = paths[0][1].next_link
+        return {"path": copies[0]} | ({"next": link} if link else {})
 
     def heard(self, event: Json) -> None:
         """What the code says on the way."""
@@ -204,7 +203,7 @@ class _Desk:
                     "a name of letters, digits, dots and dashes, each once, not manifest, and at"
                     f" most {MOST_FILES:,} files"
                 ),
-                remedy="Correct the connector.",
+                remedy="Give each ask.get or ask.files in acquire() a name like that.",
             )
         self._names.add(name.casefold())
 
@@ -237,14 +236,12 @@ class _Desk:
         )
         answer = self._world.fetcher.fetch(request, into)
         if item.get("keep", True):  # what only helps to ask may be anything
-            answer = with_type_checked(answer, source.format, source.kind)
+            answer = with_type_checked(answer, source)
             assert self._found.ending is not None
 
             def again(path: Path) -> Fetched:
                 self._limits.budget.give_back(answer.size)
-                return with_type_checked(
-                    self._world.fetcher.fetch(request, path), source.format, source.kind
-                )
+                return with_type_checked(self._world.fetcher.fetch(request, path), source)
 
             return into, self._found.ending.checked(str(item["name"]), into, answer, again)
         return into, answer

@@ -6,9 +6,9 @@ from msgspec import UNSET
 
 from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal, Page
-from kfm.evidence.quarantine import check_base
-from kfm.judge.release import sealed_records
 from kfm.model import Fenced, Generation, PartDone, Pinned, Token
+from kfm.quarantine.replay_check import check_base
+from kfm.release.by_rule import sealed_records
 from kfm.run.assemble import assemble
 from kfm.run.tables import Parts, own_part
 from kfm.run.work import Reached, Steps, Taken, Work

@@ -3,7 +3,6 @@ run.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -19,8 +18,9 @@ from kfm.run.promote import promote
 from kfm.run.staged_parts import Damaged, pins_of, read_parts
 from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
 from kfm.store.base import Tx
+from kfm.world.outcome import PartsGone
 from kfm.world.target import Target, specify
-from kfm.world.world import PartsGone, World
+from kfm.world.world import World
 
 __all__ = ["assemble_staged"]
 
@@ -35,7 +35,9 @@ def assemble_staged(
     COMMITTED and they with it. What is overtaken or damaged is closed; of `run_ids` it then makes
     nothing (`PartsGone`): whoever asked decides whether the others suffice.
     """
-    whole = replace(target, partition="", win="", staged="", again=None, trigger=ASSEMBLE)
+    whole = msgspec.structs.replace(
+        target, partition="", win="", staged="", again=None, trigger=ASSEMBLE
+    )
     work = Work(world, specify(whole, world.policy_digest), has_job=False)
     return (yield from guarded(work, _steps(work, backfill, frozenset(run_ids))))
 

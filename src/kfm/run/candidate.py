@@ -10,7 +10,6 @@ from msgspec import UNSET
 from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal
 from kfm.evidence.version_records import origin_of, prov_record, version_records
-from kfm.judge.release import is_withheld, open_table
 from kfm.model import (
     SAMPLE,
     Candidate,
@@ -26,6 +25,7 @@ from kfm.model import (
     stamps_of,
 )
 from kfm.model.paths import proposal_path
+from kfm.release.by_rule import is_withheld, open_table
 from kfm.run.tables import Tables, measured
 from kfm.run.work import Work
 from kfm.world.target import Target

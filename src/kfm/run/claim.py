@@ -3,7 +3,6 @@ a new run.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import UNSET
@@ -61,8 +60,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """A run has named a generation and not ended: it is settled before anything else of its
     partition happens.
     """
@@ -70,15 +68,13 @@ class Settle:
     row: LedgerRow
 
 
-@dataclass(frozen=True)
-class LookAgain:
+class LookAgain(msgspec.Struct, frozen=True):
     """What was looked at is not enough, or is not what it was."""
 
     forced: int = 0
 
 
-@dataclass(frozen=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """A run of its own, with its journal, on this head."""
 
     row: LedgerRow
@@ -253,7 +249,7 @@ def _ack_noop(
         keep_head_key(tx, target, captured, str(head.version_id), now)
     tx.jobs.ack(target.dataset_id, target.partition, target.win)
     tx.leases.release(token)
-    return replace(noop, head=head)
+    return msgspec.structs.replace(noop, head=head)
 
 
 def keep_head_key(tx: Tx, target: Target, captured: Captured, version_id: str, now: str) -> None:
@@ -295,6 +291,8 @@ def _new_run(
         tx.proposals.hand_on(place.run_id, run_id)
     row = new_row(tx, world.clock, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
+    if not target.staged:  # a part is told of with what it is assembled into
+        tx.deliveries.put_run(run_id, target.dataset_id, world.receivers.of_runs())
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
     wal = journal_of(world, row, token)

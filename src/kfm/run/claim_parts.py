@@ -121,6 +121,7 @@ def claim_parts(
         rows_written=sum(r.rows_written for r in rows),
     )
     tx.runs.insert(row)
+    tx.deliveries.put_run(run_id, target.dataset_id, world.receivers.of_runs())
     tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
     wal = journal_of(world, row, token)
     _pin(tx, wal, asked, parts_plan(target, captured.input_hash), head)

@@ -12,8 +12,8 @@ from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Collect
 from kfm.evidence.captures import render_raw
 from kfm.evidence.journal import Journal
-from kfm.judge.release import open_table, store_table
 from kfm.model import Column, Generation, PartDone, Pinned, Pins, Stored
+from kfm.release.by_rule import open_table, store_table
 from kfm.run.staged_parts import AGAIN, table_path
 from kfm.run.tables import Parts, base_table
 from kfm.run.work import Reached, Work
@@ -69,13 +69,7 @@ def _collected(work: Work, wal: Journal, pins: Pins, parts: Sequence[PartDone]) 
             merged = _merged(work, wal, pins, results, scratch)
             table = scratch / "merged" / work.target.artifact
             stored = store_table(
-                world,
-                work,
-                pins.dataset_id,
-                table,
-                seal=False,
-                scratch=scratch,
-                rows=merged.rows,
+                world, work, pins.dataset_id, table, seal=False, scratch=scratch, rows=merged.rows
             )
         dropped = {
             k: books.dropped.get(k, 0) + merged.books.dropped.get(k, 0)
@@ -86,9 +80,7 @@ def _collected(work: Work, wal: Journal, pins: Pins, parts: Sequence[PartDone]) 
             books, written=written, unchanged=unchanged, dropped=dropped
         )
         result = msgspec.structs.replace(
-            merged,
-            key=result.key,
-            invalid_geometries=sum(r.invalid_geometries for r in results),
+            merged, key=result.key, invalid_geometries=sum(r.invalid_geometries for r in results)
         )
     result = msgspec.structs.replace(result, books=books)
     companions = {n: c for p in parts for n, c in (p.companions or {}).items()}
@@ -113,11 +105,7 @@ def _collected(work: Work, wal: Journal, pins: Pins, parts: Sequence[PartDone]) 
 
 
 def _merged(
-    work: Work,
-    wal: Journal,
-    pins: Pins,
-    results: Sequence[TransformResult],
-    scratch: Path,
+    work: Work, wal: Journal, pins: Pins, results: Sequence[TransformResult], scratch: Path
 ) -> TransformResult:
     """One child process for all parts, so that they are read one after the other."""
     world, entry = work.world, work.target.entry
@@ -127,17 +115,10 @@ def _merged(
         if entry.merge == "upsert" or pins.parts[0].window
         else None
     )
-    inputs = (
-        []
-        if kept is None
-        else [
-            InputFile(
-                source_id="base",
-                path=str(open_table(world, pins.dataset_id, kept, scratch)),
-                digest=kept["digest"],
-            )
-        ]
-    )
+    inputs = []
+    if kept is not None:
+        opened = open_table(world, pins.dataset_id, kept, scratch)
+        inputs.append(InputFile(source_id="base", path=str(opened), digest=kept["digest"]))
     for part in pins.parts:
         path = open_table(
             world,

@@ -22,10 +22,14 @@ _LOOKED_AT = 20  # official runs in which an earlier capture of the same source 
 
 
 def _lines(source: Source) -> bool:
-    """Whether records end with their line; in other formats the structure tells where the end
-    is.
+    """Whether records end with their line; in other formats, and in what is packed, the structure
+    tells where the end is.
     """
-    return source.format in LINES and (source.format != "json" or source.records == ".")
+    return (
+        source.format in LINES
+        and source.packing is None
+        and (source.format != "json" or source.records == ".")
+    )
 
 
 class Ending:

@@ -1,7 +1,6 @@
 """look: one look at upstream, conditional where that is safe, and what it brought."""
 
 import datetime as dt
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -48,8 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True):
     """What one look at upstream brought: files in scratch, or the word that nothing changed."""
 
     # {source_id, source_url, etag, digest, size, content_type, attempts}, as they are written down
@@ -93,18 +91,8 @@ def look(
     if stands and key is not None and conditional:
         # it runs once, and again only when its schema or its tools change
         if target.entry.cadence == "static":
-            return _covered(
-                world,
-                target,
-                _captured(
-                    world,
-                    target,
-                    [Fetched(status=304, final_url="")] * len(target.sources),
-                    {},
-                    key,
-                ),
-                key,
-            )
+            unchanged = [Fetched(status=304, final_url="")] * len(target.sources)
+            return _covered(world, target, _captured(world, target, unchanged, {}, key), key)
         if key.etag and not untrusted and not _recheck_due(world.clock, target, key):
             etags = _uncovered(world, target, msgspec.json.decode(key.etag))
     captured = (
@@ -144,7 +132,7 @@ def _covered(world: World, target: Target, captured: Captured, key: HeadKey | No
     if not world.is_private(target.dataset_id):
         return captured
     if captured.unchanged:  # it repeats what was written down when it was seen whole
-        return replace(
+        return msgspec.structs.replace(
             captured,
             key=key.run_key if key is not None else "",
             sources=tuple(s | _UNSAID for s in captured.sources),
@@ -154,7 +142,7 @@ def _covered(world: World, target: Target, captured: Captured, key: HeadKey | No
     if sources:
         sources = ({**sources[0], "capture": captured.capture_id}, *sources[1:])
     etags = [s["etag"] for s in sources]
-    return replace(
+    return msgspec.structs.replace(
         captured,
         sources=sources,
         input_hash=world.stand_in(target.dataset_id, captured.input_hash).rpartition(":")[2],
@@ -209,7 +197,10 @@ def _asked(
         raise StepFailed(
             f"The connector of {target.dataset_id} asked for nothing.",
             expected="at least one file",
-            remedy="Correct its acquire().",
+            remedy=(
+                "Let acquire() of its connector.py call ask.get, ask.pages or ask.files at least once;"
+                f" `kfm connector try {target.dataset_id}` shows what it asks for."
+            ),
         )
     captured = Captured(
         sources=sources,
@@ -278,9 +269,11 @@ def _ended(captured: Captured, ending: Ending) -> Captured:
         {**s, OPEN: True} if s["source_id"] in ending.open else s for s in captured.sources
     )
     if ending.refused is None or captured.refused is not None:
-        return replace(captured, sources=sources)
+        return msgspec.structs.replace(captured, sources=sources)
     sources = ({**sources[0], "refused": msgspec.to_builtins(ending.refused)}, *sources[1:])
-    return replace(captured, sources=sources, refused=CaptureRefused(ending.refused))
+    return msgspec.structs.replace(
+        captured, sources=sources, refused=CaptureRefused(ending.refused)
+    )
 
 
 def _last_seen(tx: Tx, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
@@ -307,7 +300,7 @@ def _fetch(
 ) -> Fetched:
     spec = target.entry.source
     if source["url"].startswith(OWN):
-        from kfm.judge.derive import fetch_table  # joins only
+        from kfm.release.dataset_inputs import fetch_table  # joins only
 
         answer = fetch_table(world, source["url"], etag, into)
         log.say(
@@ -332,7 +325,7 @@ def _fetch(
         max_seconds=limits.seconds,
     )
     answer = world.fetcher.fetch(request, into)
-    answer = with_type_checked(answer, spec.format, spec.kind)
+    answer = with_type_checked(answer, spec)
     log.say(
         "source.answered",
         stage="watch",
@@ -407,6 +400,7 @@ def _source(source_id: str, url: str, etag: str, answer: Fetched) -> Json:
         "attempts": answer.attempts,
         **({"warnings": list(answer.warnings)} if answer.warnings else {}),
         **({"origin": answer.origin} if answer.origin else {}),
+        **answer.made_of,
     }
 
 
@@ -427,13 +421,8 @@ def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> 
         f"Another body came under the {what} of the last one, {shown}; from now on the source is"
         " always read whole."
     )
-    return replace(
-        captured,
-        sources=(
-            {**first, "warnings": [*first.get("warnings", ()), warning]},
-            *captured.sources[1:],
-        ),
-    )
+    first = {**first, "warnings": [*first.get("warnings", ()), warning]}
+    return msgspec.structs.replace(captured, sources=(first, *captured.sources[1:]))
 
 
 def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:
@@ -507,7 +496,7 @@ def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:
                 " too."
             ),
         )
-    return replace(kept, replayed=False, full=False)
+    return msgspec.structs.replace(kept, replayed=False, full=False)
 
 
 def captured_file(

@@ -131,15 +131,7 @@ def judge_again(world: World, wal: Journal, log: RunLog) -> Judged:
     valid, wanted = count(world, row)
     changed = inputs_changed(world, row)
     found = judge_candidate(
-        world,
-        row,
-        candidate,
-        proposal.files,
-        proposal.leak,
-        head,
-        (wanted, valid),
-        log,
-        asked,
+        world, row, candidate, proposal.files, proposal.leak, head, (wanted, valid), log, asked
     )
     return Judged(
         found,

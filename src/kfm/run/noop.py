@@ -3,7 +3,6 @@ staged.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ from kfm.world.world import World
 __all__ = ["Noop", "approved", "denied_before", "is_noop", "official_stamp", "older_told"]
 
 
-@dataclass(frozen=True)
-class Noop:
+class Noop(msgspec.Struct, frozen=True):
     """There is nothing to do, and why."""
 
     code: str  # what others decide by: unchanged, kept_out, older, proposed, denied, staged

@@ -3,7 +3,7 @@ kept.
 """
 
 from collections.abc import Generator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,6 @@ from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
 from kfm.connectors.operations import Join, Read, Recheck, code_of
 from kfm.evidence.captures import capture_files, parse_checksums, render_raw
 from kfm.evidence.journal import Journal
-from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
 from kfm.model import Captured as CaptureKept
 from kfm.model import (
@@ -29,9 +28,12 @@ from kfm.model import (
     with_stamp,
 )
 from kfm.model.paths import capture_folder, part_folder
+from kfm.quarantine.decisions import is_lifted
+from kfm.quarantine.kept import keep_rows
+from kfm.release.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.look import Captured
-from kfm.run.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.work import Reached, Work
+from kfm.store.base import Tx
 from kfm.world.publisher.base import Publisher
 from kfm.zones.base import Zone, hash_file, room
 
@@ -45,7 +47,7 @@ def make_part(
     # The time of the run that captured it; a resumed run has the same row. Merging asks for it too,
     # also where the part is there already.
     captured_by = work.target.again.row if work.target.again is not None else wal.run
-    work.target = target = replace(work.target, captured_at=captured_by.timestamp)
+    work.target = target = msgspec.structs.replace(work.target, captured_at=captured_by.timestamp)
     world = work.world
     kept = _kept_part(work, wal)
     if kept is not None:
@@ -59,7 +61,7 @@ def make_part(
     if captured.refused is not None:
         raise captured.refused
     if is_lifted(world, target, captured.input_hash):
-        work.target = target = replace(target, max_quarantined=1.0)
+        work.target = target = msgspec.structs.replace(target, max_quarantined=1.0)
     job = _transform_job(work, captured, wal.run.base_version)
     wal.intend("EXECUTE", "transform", Transforming(artifact=target.artifact))
     yield Reached.TRANSFORM_INTENDED
@@ -99,7 +101,7 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
     """
     # only a release has steps to tell
     result = msgspec.structs.replace(
-        work.world.transform(job, out, lambda event: _progress(work, event)), steps=()
+        work.world.transform(job, out, partial(_progress, work, _rows_before(work))), steps=()
     )
     if code_of(job) is None:
         return result
@@ -108,7 +110,7 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
         raise IntegrityError(
             f"{made.name} is no file after the transform.",
             expected="a table",
-            remedy="Correct the connector.",
+            remedy="Let its code yield rows; the table of them is written by kfm.",
         )
     table = InputFile(source_id="table", path=str(made.absolute()), digest="")
     again = Recheck(
@@ -145,7 +147,28 @@ def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
     )
 
 
-def _progress(work: Work, event: Json) -> None:
+def _rows_before(work: Work) -> Json:
+    """How many rows the official version was made of, where the same was asked for and somebody
+    watches: about as many will come.
+    """
+    if work.world.echo is None or work.private:
+        return {}
+
+    def read(tx: Tx) -> int:
+        head = tx.index.last_generation(work.target.dataset_id)
+        made = (
+            tx.runs.maker_of(work.target.dataset_id, head.version_id)
+            if head is not None and head.version_id is not None
+            else None
+        )
+        same = made is not None and made.partition == work.target.partition
+        return made.rows_read if made is not None and same and made.win == work.target.win else 0
+
+    found = work.world.store.read(read)
+    return {"of": found, "about": True} if found else {}
+
+
+def _progress(work: Work, before: Json, event: Json) -> None:
     if event.get("op") == "log" and event.get("event") != "child.start" and not work.private:
         work.log.say(f"connector.{event.get('event')}", stage="transform", said=event.get("fields"))
     if work.world.echo is not None:
@@ -156,6 +179,7 @@ def _progress(work: Work, event: Json) -> None:
                 "stage": "transform",
                 "dataset_id": work.target.dataset_id,
                 **event,
+                **(before if event.get("op") == "progress" else {}),
             }
         )
 
@@ -234,13 +258,10 @@ def _transform_job(work: Work, captured: Captured, base: str | None) -> Read | J
     }
     job = transform_job(work.target, inputs, known_columns(work.world, work.target, base))
     lifted = work.target.max_quarantined == 1.0  # a person saw this very capture
-    return (
-        job
-        if lifted or isinstance(job, Join)
-        else msgspec.structs.replace(
-            job, known_words=known_words(work.world.data, work.target, base)
-        )
-    )
+    if lifted or isinstance(job, Join):
+        return job
+    words = known_words(work.world.data, work.target, base)
+    return msgspec.structs.replace(job, known_words=words)
 
 
 def _store_part(

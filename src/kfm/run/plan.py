@@ -46,10 +46,7 @@ def parts_plan(target: Target, input_hash: str) -> Plan:
     """
     inputs = (SourceRef(uri="parts", content_hash=input_hash, source_id="parts"),)
     transform = Step(
-        id="transform",
-        phase="EXECUTE",
-        effect="keyed",
-        targets=(parts_folder(target.dataset_id),),
+        id="transform", phase="EXECUTE", effect="keyed", targets=(parts_folder(target.dataset_id),)
     )
     return _plan(target, inputs, (transform,), versions_folder(target.dataset_id))
 

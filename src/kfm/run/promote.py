@@ -2,14 +2,16 @@
 ★ append it.
 """
 
-import contextlib
 from collections.abc import Generator
 
+import msgspec
+
+from kfm.acts.append import void
 from kfm.channel.chain import Channel
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.receipts import finish
-from kfm.evidence.run_end import end_parts, follow_up
+from kfm.evidence.run_end import end_parts, follow_up, tell_killed
 from kfm.model import (
     PROMOTE,
     Appending,
@@ -22,15 +24,14 @@ from kfm.model import (
     StepFailed,
     Token,
     denied,
-    finishing,
     head_key_of,
     ids,
     is_assembly,
     rfc3339,
     without_emitter,
 )
-from kfm.run.act import void
 from kfm.run.claim import check_switch
+from kfm.run.held import Held
 from kfm.run.name_generation import (
     AlreadyOurs,
     Ended,
@@ -61,10 +62,11 @@ def promote(
     """
     work = _Promote(world, dataset_id)
     try:
-        while (answer := work.take(run_id)) is not True:
-            if answer is None or not wait:
+        while (taken := work.take(lambda tx: _take(tx, world, dataset_id, run_id))) is None:
+            if not wait or not world.store.read(lambda tx: _proposed(tx, dataset_id, run_id)):
                 return None
             yield Reached.WAIT
+        work.begin(taken)
         yield Reached.PROMOTE_TAKEN
         return (yield from work.steps())
     except Fenced as error:
@@ -76,7 +78,7 @@ def promote(
         work.release()
         raise
     except (KfmError, OSError) as error:
-        work.release(str(error))  # PROPOSED with its promote job stays
+        work.give_back(str(error))  # PROPOSED with its promote job stays
         if work.made:
             why = "official; the next run tidies up"
             return outcome_of(world, work.wal, "COMMITTED", why, generation=work.row.intent)
@@ -93,79 +95,72 @@ def promote(
         world.let_go(*work.tokens)
 
 
-def _take(
-    tx: Tx, world: World, dataset_id: str, run_id: str | None
-) -> tuple[Token, LedgerRow] | bool | None:
-    """(token, row), False when the lease is held by another, None when there is nothing to
-    promote.
-    """
-    if run_id is not None:
-        row = tx.runs.get(run_id)
-        row = row if row is not None and row.state == "PROPOSED" else None
-    else:
-        row = next(iter(tx.runs.promotable(dataset_id)), None)
+class _Taken(msgspec.Struct, frozen=True):
+    """The lease of the dataset, and the run that is to be finished under it."""
+
+    token: Token
+    row: LedgerRow
+
+
+def _proposed(tx: Tx, dataset_id: str, run_id: str | None) -> LedgerRow | None:
+    """The run to finish: the one that is named, else the first that needs nobody any more."""
+    if run_id is None:
+        return next(iter(tx.runs.promotable(dataset_id)), None)
+    row = tx.runs.get(run_id)
+    return row if row is not None and row.state == "PROPOSED" else None
+
+
+def _take(tx: Tx, world: World, dataset_id: str, run_id: str | None) -> _Taken | None:
+    """None: there is nothing to promote, or another holds the dataset."""
+    row = _proposed(tx, dataset_id, run_id)
     if row is None:
         return None
     check_switch(tx, dataset_id, PROMOTE)
     token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
     if token is None:
-        return False
+        return None
     if row.promo:
         tx.promotions.take(row)
-    return token, row
+    return _Taken(token, row)
 
 
 _VOIDED = "approval.void or registry.changed"
 
 
-class _Promote:
+class _Promote(Held):
     """The end of one run, under the lease of its dataset."""
 
     wal: Journal
 
     def __init__(self, world: World, dataset_id: str) -> None:
-        self.world = world
-        self.tokens: list[Token] = []  # of the lease of the dataset, once it is ours
+        super().__init__(world)
         self.channel: Channel = world.channel(dataset_id)
         self.log = world.log(dataset_id)
         self.made = False  # ★ has happened
 
-    def take(self, run_id: str | None) -> bool | None:
-        """Take the lease and open the journal. False: another holds it; None: there is nothing to
-        promote. A signal waits until the token is known here.
-        """
-        world, dataset_id = self.world, self.channel.dataset_id
-        with finishing:
-            taken = world.store.transaction(lambda tx: _take(tx, world, dataset_id, run_id))
-            if not isinstance(taken, tuple):
-                return taken
-            self.tokens = [world.hold(taken[0])]
-        row = taken[1]
+    def begin(self, taken: "_Taken") -> None:
+        """Read the journal of the run; everything is written under its name from here on."""
+        world, row = self.world, taken.row
         self.log.bind(row.run_id)
         records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-        veil = world.veil(dataset_id)
+        veil = world.veil(row.dataset_id)
         self.wal = Journal(world.store, world.clock, row, records, (self.token,), veil)
-        return True
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[0]
+        if row.intent is not None:  # whoever named it did not come to the end
+            tell_killed(world, self.log, self.wal)
 
     @property
     def row(self) -> LedgerRow:
         return self.wal.run
 
-    def release(self, failed: str = "") -> None:
-        """Give the dataset back; its promote job waits, after a pause when this was a failure."""
+    def give_back(self, failed: str) -> None:
+        """Give the dataset back; its promote job waits, after a pause for this was a failure."""
 
-        def give(tx: Tx) -> None:
+        def pause(tx: Tx) -> None:
             tx.leases.check(*self.tokens)
-            if failed and self.tokens:
+            if self.tokens:
                 tx.promotions.failed_once_more(self.channel.dataset_id, failed)
-            tx.leases.release(*self.tokens)
 
-        with contextlib.suppress(KfmError):
-            self.world.store.transaction(give)
+        self.release(pause)
 
     def steps(self) -> Steps:
         # without it the evidence cannot be read, which is no reason to deny the run
@@ -267,11 +262,7 @@ class _Promote:
         """Take the number this run had named, so that no frozen holder can."""
         number = int(self.row.intent or 0)
         void(
-            self.world,
-            self.row.dataset_id,
-            number,
-            f"{self.token.epoch}.{self.token.number}",
-            why,
+            self.world, self.row.dataset_id, number, f"{self.token.epoch}.{self.token.number}", why
         )
 
     def _done(self, state: str, reason: str) -> None:

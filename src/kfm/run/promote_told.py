@@ -9,9 +9,9 @@ import msgspec
 
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import approvals_of, count, load, rejected_by, uncompared
-from kfm.evidence.receipts import finish, without_values
-from kfm.evidence.run_end import close_log, idempotency_state
-from kfm.judge.release import new_columns
+from kfm.evidence.receipts import finish
+from kfm.evidence.report import without_values
+from kfm.evidence.run_end import close_log, idempotency_state, ran_of
 from kfm.model import (
     SAID_NO,
     Assembled,
@@ -25,6 +25,7 @@ from kfm.model import (
 )
 from kfm.model.change import told
 from kfm.model.paths import proposal_path
+from kfm.release.by_rule import new_columns
 from kfm.world.outcome import Outcome, table_rows
 from kfm.world.run_log import RunLog
 from kfm.world.world import Registry, World
@@ -146,11 +147,7 @@ def _waits(world: World, wal: Journal, log: RunLog) -> Outcome:
         else []
     )
     reasons += [
-        {
-            "code": "approval.void",
-            "message": f"{j.name}: {j.why}",
-            "remedy": f"kfm review {number}",
-        }
+        {"code": "approval.void", "message": f"{j.name}: {j.why}", "remedy": f"kfm review {number}"}
         for j in void
     ]
     _decided(world, wal.run, log, reasons)
@@ -212,6 +209,7 @@ def _close_log(world: World, wal: Journal, log: RunLog) -> None:
         trigger=row.trigger_type,
         reason=row.reason,
         elapsed_ms=latency(row, row.ended_at or row.timestamp),
+        ran=ran_of(row.updater_id, row.updater_version, sources, wal, row.trigger_type),
         artifacts=len(judged.artifacts) if judged is not None else 0,
         fields=fields,
     )
@@ -247,12 +245,5 @@ def freshness(registry: Registry, wal: Journal, now: str) -> int:
 
 def latency(row: LedgerRow, now: str) -> int:
     """Milliseconds from the begin of a run."""
-    return max(
-        0,
-        int(
-            (
-                dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
-            ).total_seconds()
-            * 1000
-        ),
-    )
+    took = dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
+    return max(0, int(took.total_seconds() * 1000))

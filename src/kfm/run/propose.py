@@ -10,7 +10,6 @@ from kfm.evidence.journal import Journal, Page
 from kfm.evidence.proposal import acceptable, needed, registry_digest
 from kfm.evidence.receipts import finish, run_files
 from kfm.evidence.run_end import end_parts, follow_up
-from kfm.judge.release import new_columns
 from kfm.model import (
     Assembled,
     Candidate,
@@ -26,6 +25,7 @@ from kfm.model import (
 )
 from kfm.model.change import told
 from kfm.model.paths import proposal_path
+from kfm.release.by_rule import new_columns
 from kfm.run.claim import keep_head_key
 from kfm.run.noop import older_told
 from kfm.run.same_version import keep_records, nothing_new

@@ -5,17 +5,16 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from kfm.catalog.lineage import cypher, edges, labels_told, openlineage, record_of
 from kfm.evidence.captures import checksums
+from kfm.evidence.events import complete_event
 from kfm.evidence.journal import Journal, Page
+from kfm.evidence.lineage import indexed, lineage_files, lineage_of
 from kfm.evidence.proposal import load, record_approvals
 from kfm.evidence.receipts import seal
 from kfm.judge.intact import check_version_folder
-from kfm.judge.release import keep_precise, open_table
 from kfm.model import (
     Appending,
+    Assembled,
     Candidate,
     IntegrityError,
     LedgerRow,
@@ -26,6 +25,7 @@ from kfm.model import (
     is_record,
 )
 from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
+from kfm.release.by_rule import keep_precise, open_table
 from kfm.run.work import Reached
 from kfm.store.base import Tx
 from kfm.world.run_log import RunLog
@@ -56,17 +56,19 @@ def publish(
     _write_version(world, row, log, candidate)
     yield Reached.VERSION_WRITTEN
     planned = wal.payload("plan", Planned)
-    labels = labels_told(planned.spec if planned is not None else None)
-    record = record_of(world.stand_in, row, candidate.artifacts, labels)
-    world.publish(log).write_file(
-        run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode()
-    )
-    world.publish(log).write_file(
-        run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record)
-    )
+    spec = planned.spec if planned is not None else None
+    record = lineage_of(world, row, spec, candidate.digests)
+    judged = wal.payload("assemble", Assembled)
+    verdicts = judged.verdicts if judged is not None else ()
+    event = complete_event(world, record, row, spec, candidate, verdicts)
+    for name, content in {**lineage_files(record), "openlineage.json": event}.items():
+        path = run_path(row.dataset_id, row.run_id, name)
+        if not world.data.exists(path):  # an earlier attempt's stands, and another kfm's
+            world.publish(log).write_file(path, content)
     yield Reached.CYPHER_WRITTEN
+    told = indexed(record)
     wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
-    wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
+    wal.done("LINEAGE", "lineage", LineageKept(edges=len(told.edges)))
     payload = canonical.dumps({"version_id": row.version_id, "assets": candidate.digests}).decode()
 
     def rows(tx: Tx, page: Page) -> None:
@@ -76,14 +78,9 @@ def publish(
             "IN_PROGRESS",
             Appending(generation=row.intent, path=channel.path(int(row.intent or 0))),
         )
-        tx.index.put_lineage(
-            row.run_id,
-            row.dataset_id,
-            int(row.intent or 0),
-            msgspec.json.encode(record).decode(),
-            edges(record),
-        )
+        tx.lineage.put(told)
         tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
+        tx.deliveries.put(row.run_id, row.dataset_id, int(row.intent or 0), world.receivers.names())
 
     wal.commit(rows)
     yield Reached.LINEAGE

@@ -3,8 +3,8 @@
 from kfm.channel.chain import version_kept_out
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import load, registry_digest
-from kfm.judge.release import keep_precise, sealed_records
 from kfm.model import Candidate, Generation, KfmError, LedgerRow, is_assembly
+from kfm.release.by_rule import keep_precise, sealed_records
 from kfm.store.base import Tx
 from kfm.world.world import World
 

@@ -4,14 +4,11 @@ nothing to do.
 
 from kfm.connectors.base import TransformResult
 from kfm.evidence.journal import Journal, Page
-from kfm.evidence.receipts import finish
 from kfm.model import PartDone, rfc3339
 from kfm.run.noop import Noop
-from kfm.run.part import part_fields
 from kfm.run.work import Reached, Steps, Work
 from kfm.store.base import Tx
-from kfm.world.outcome import Outcome
-from kfm.world.world import AlreadyStaged
+from kfm.world.outcome import AlreadyStaged, Outcome
 
 __all__ = ["stage", "tell_noop"]
 
@@ -25,6 +22,8 @@ def stage(work: Work, wal: Journal, result: TransformResult) -> Steps:
 
 def _stage(work: Work, wal: Journal) -> None:
     """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
+    from kfm.run.part import part_fields  # a NOOP starts faster without it
+
     changes = {
         "state": "STAGED",
         "ended_at": rfc3339(work.world.clock.now()),
@@ -41,6 +40,8 @@ def _stage(work: Work, wal: Journal) -> None:
 
 
 def _staged(work: Work, result: TransformResult) -> Outcome:
+    from kfm.evidence.receipts import finish  # a NOOP starts faster without it
+
     row = work.row
     assert row is not None
     with work.world.ended():

@@ -11,17 +11,7 @@ from msgspec import UNSET
 from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Measure, Merge
 from kfm.evidence.journal import Journal
-from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import placed, read_facts
-from kfm.judge.release import (
-    base_tables,
-    is_withheld,
-    open_table,
-    release,
-    release_mark,
-    store_table,
-    suppress_rules,
-)
 from kfm.model import (
     DatasetEntry,
     Denied,
@@ -41,6 +31,16 @@ from kfm.model import (
 )
 from kfm.model.labels import explains, unshown
 from kfm.model.paths import part_folder
+from kfm.quarantine.replay_check import check_added
+from kfm.release.by_rule import (
+    base_tables,
+    is_withheld,
+    open_table,
+    release,
+    release_mark,
+    store_table,
+    suppress_rules,
+)
 from kfm.run.work import Work
 from kfm.world.target import Target
 from kfm.world.world import Transform, World
@@ -175,12 +175,7 @@ def _shown_as_they_are(
 
 
 def _released(
-    work: Work,
-    tables: Tables,
-    own: Stored,
-    rules: tuple[Json, ...],
-    pinned: Stored,
-    scratch: Path,
+    work: Work, tables: Tables, own: Stored, rules: tuple[Json, ...], pinned: Stored, scratch: Path
 ) -> Tables:
     """The tables of the parts as the rules let them out."""
     entry, shown, precise, result = work.target.entry, dict[str, Json](), {**tables.precise}, None
@@ -307,12 +302,7 @@ def _as_released_now(
     """The other tables of the base, and their records; one that was released by other rules is
     released again, from its records.
     """
-    world, entry, found, records = (
-        work.world,
-        work.target.entry,
-        dict[str, Json](),
-        dict(precise),
-    )
+    world, entry, found, records = (work.world, work.target.entry, dict[str, Json](), dict(precise))
     for number, (path, artifact) in enumerate(kept.items()):
         told = not explains(entry.release) or "explained" in precise.get(path, {})
         if artifact.get("release") == release_mark(entry) and told:
@@ -365,11 +355,7 @@ def _merge_rule(work: Work, result: TransformResult, base: str | None) -> str:
 
 
 def _upserted(
-    work: Work,
-    own: Json,
-    kept: Json,
-    result: TransformResult,
-    scratch: Path,
+    work: Work, own: Json, kept: Json, result: TransformResult, scratch: Path
 ) -> tuple[Json, TransformResult]:
     world, target = work.world, work.target
     base, part = (
@@ -389,18 +375,11 @@ def _upserted(
     if work.partial is not None:
         check_added(target, kept["rows"], result.rows, merged)
     table = scratch / "merged" / target.artifact
-    return (
-        store_table(
-            world,
-            work,
-            target.dataset_id,
-            table,
-            seal=work.private,
-            scratch=scratch,
-            rows=merged.rows,
-        ),
-        merged,
+    sealed, rows = work.private, merged.rows
+    stored = store_table(
+        world, work, target.dataset_id, table, seal=sealed, scratch=scratch, rows=rows
     )
+    return stored, merged
 
 
 def says_newer(source_metadata: str) -> bool:

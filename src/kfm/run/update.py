@@ -6,13 +6,11 @@ freeze the run there. The order of operations is that of the checked model; see 
 
 from pathlib import Path
 
-from kfm.evidence.acts import check_erased
+from kfm.evidence.owed import check_erased
 from kfm.model import INGEST, LedgerRow, Plan, UsageError, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
 from kfm.run.noop import Noop
-from kfm.run.part import make_part
-from kfm.run.plan import make_plan
 from kfm.run.stage import stage, tell_noop
 from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
 from kfm.store.base import Tx
@@ -83,10 +81,12 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
                 case Claimed(wal=wal) as claimed:
                     work.begin(claimed)
                     yield Reached.CLAIMED
+                    # a NOOP never gets here, and starts faster for it
+                    from kfm.run.part import make_part
+
                     result = yield from make_part(work, wal, captured, scratch)
                     if work.target.staged:
                         return (yield from stage(work, wal, result))
-                    # a NOOP never gets here, and starts faster for it
                     from kfm.run.assemble_part import assemble_part
 
                     return (yield from assemble_part(work, wal, result))
@@ -113,6 +113,8 @@ def _decide(work: Work, captured: Captured) -> Answer:
     toolchain = "" if captured.unchanged else work.world.toolchain_digest()
     plan: Plan | None = None
     if not captured.unchanged:
+        from kfm.run.plan import make_plan  # the same
+
         plan = make_plan(work.target, source_refs(work.target, captured))
     work.run_id = work.world.new_run_id()
     answer = work.world.store.transaction(

@@ -6,9 +6,9 @@ import msgspec
 
 from kfm.connectors.base import TransformResult
 from kfm.evidence.version_records import version_records
-from kfm.judge.permits import shown_despite
-from kfm.judge.release import explained_before, open_table, release_mark, suppress_rules
+from kfm.grants.permit import shown_despite
 from kfm.model import Candidate, Generation, IntegrityError, Reason
+from kfm.release.by_rule import explained_before, open_table, release_mark, suppress_rules
 from kfm.run.candidate import facts_of
 from kfm.run.look import captured_file
 from kfm.run.tables import Tables, merge_tables, says_newer
@@ -27,7 +27,7 @@ def leaks_of(
     world, target, captured = work.world, work.target, work.captured
     if not work.private or tables.released is None or captured is None:
         return None
-    from kfm.run.leak import look_for_leaks  # private datasets only
+    from kfm.release.leak import look_for_leaks  # private datasets only
 
     rules = suppress_rules(world, target.dataset_id, head.suppressed)
     newer = work.wal is not None and says_newer(work.wal.run.source_metadata)

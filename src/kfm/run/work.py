@@ -2,17 +2,16 @@
 assembles shares it.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from enum import StrEnum
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.connectors.base import ConnectorFailed, ConnectorKilled
 from kfm.evidence.journal import Journal, Page
-from kfm.evidence.quarantine import keep_capture
-from kfm.evidence.receipts import finish
-from kfm.evidence.run_end import close_log, idempotency_state
+from kfm.evidence.run_end import close_log, idempotency_state, ran_of, tell_killed
 from kfm.model import (
     Fenced,
     Json,
@@ -24,17 +23,18 @@ from kfm.model import (
     Stopped,
     StoreUnavailable,
     Token,
-    finishing,
     ids,
+    placeless,
     rfc3339,
 )
 from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row
+from kfm.run.held import Held
 from kfm.run.look import Captured
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome, Told
-from kfm.world.run_log import RunLog
+from kfm.world.run_log import RunLog, mask
 from kfm.world.target import Target
 from kfm.world.world import World
 
@@ -98,6 +98,7 @@ def check_settled(found: Outcome | None) -> None:
         raise Fenced(found.reason)
 
 
+_MOST_STACK = 8000  # characters of it: its end is where it happened
 _MOST_KILLED = 3  # a machine without the memory for a step ends it every time
 
 
@@ -135,22 +136,22 @@ def _ended_by(work: "Work", error: KfmError | OSError) -> Outcome:
     return work.fail(failure)
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True):
     """What the transaction that takes a lease found."""
 
     token: Token
     forced: int = 0  # of the job that was taken with it
 
 
-class Work:
+class Work(Held):
     """Holds the lease of its partition, then also that of its dataset; an assembly holds the latter
     alone.
     """
 
     def __init__(self, world: World, target: Target, *, has_job: bool = True) -> None:
-        self.world, self.target, self.forced, self.has_job = world, target, 0, has_job
+        super().__init__(world)
+        self.target, self.forced, self.has_job = target, 0, has_job
         self.began = world.clock.boot_ns()
-        self.tokens: list[Token] = []  # of its leases, in the order they were taken
         self.log: RunLog = world.log(target.dataset_id)
         self._failed: LedgerRow | None = None  # of a run that ended before it had a journal
         self.wal: Journal | None = None
@@ -162,22 +163,6 @@ class Work:
     def row(self) -> LedgerRow | None:
         """Of its run, once it has one."""
         return self.wal.run if self.wal is not None else self._failed
-
-    @property
-    def token(self) -> Token:
-        """Of the lease it was begun under."""
-        return self.tokens[0]
-
-    def take(self, taking: Callable[[Tx], Taken | None]) -> Taken | None:
-        """Take a lease, for the first time or again; None: another holds it. A signal waits until
-        the token is known here, where whoever ends gives it back.
-        """
-        with finishing:
-            taken = self.world.store.transaction(taking)
-            if taken is not None:
-                others = [t for t in self.tokens if t.lease != taken.token.lease]
-                self.tokens = [*others, self.world.hold(taken.token)]
-        return taken
 
     # ---- its job ---------------------------------------------------------------------------------
     def ack(self, tx: Tx) -> None:
@@ -201,6 +186,8 @@ class Work:
         """The run is ours: from here on everything is written under its name."""
         self.wal = claimed.wal
         self.log.bind(claimed.row.run_id)
+        if claimed.resumed:
+            tell_killed(self.world, self.log, claimed.wal)
         event, row = "run.resumed" if claimed.resumed else "run.claimed", claimed.row
         self.log.say(
             event, stage="idempotency", key=row.key, forced=bool(self.forced), attempt=row.attempt
@@ -218,13 +205,6 @@ class Work:
             window=self.target.win,
             **more,
         )
-
-    def release(self) -> None:
-        """Give back what is still ours."""
-        try:
-            self.world.store.transaction(lambda tx: tx.leases.release(*self.tokens))
-        except KfmError:
-            return  # the store is gone or full: the lock files die with this process
 
     def elapsed_ms(self) -> int:
         return (self.world.clock.boot_ns() - self.began) // 1_000_000
@@ -246,6 +226,7 @@ class Work:
         told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
         if sealed:
             told, detail = f"refused by {code}; the details are sealed", {}
+        stack = mask(placeless(getattr(error, "stack", "")), world.private)[-_MOST_STACK:] or UNSET
         error.remedy = f"{error.remedy} {self._kept(error)}".rstrip()
         if sealed:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
@@ -265,12 +246,15 @@ class Work:
                     failed_row(tx, world, target, captured, self.forced), **changes
                 )
                 tx.runs.insert(row)
+                if not target.staged:
+                    tx.deliveries.put_run(row.run_id, row.dataset_id, world.receivers.of_runs())
             else:
                 step = next(
                     (r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"),
                     "transform",
                 )
-                page.make("EXECUTE", step, "FAILED", Stopped(error=told, code=code))
+                stopped = Stopped(error=told, code=code, stack=UNSET if sealed else stack)
+                page.make("EXECUTE", step, "FAILED", stopped)
                 row = page.move(tx, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
                 tx.looks.put(target.dataset_id, target.partition, row.run_id, "failed")
@@ -292,6 +276,8 @@ class Work:
             if not self.log.run_id:
                 self.log.bind(row.run_id)
             self.close_log("FAILED", told, level="error", code=code, remedy=error.remedy)
+            from kfm.evidence.receipts import finish  # a NOOP starts faster without it
+
             finish(world, row.run_id)
         rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
         return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
@@ -302,6 +288,8 @@ class Work:
         named = isinstance(error, Quarantined) and captured is not None
         if wal is None or not (named or (self.private and isinstance(error, ConnectorFailed))):
             return ""
+        from kfm.quarantine.kept import keep_capture  # a NOOP starts faster without it
+
         run_id, capture_id = wal.run.run_id, captured.capture_id if captured else ""
         try:
             report = keep_capture(self.world, self.target, run_id, capture_id, error)
@@ -317,15 +305,8 @@ class Work:
         ended again and again fails.
         """
         wal = self.wal
-        begun = (
-            sum(
-                r.status == "IN_PROGRESS"
-                for r in wal.records
-                if r.step_id in ("transform", "assemble")
-            )
-            if wal is not None
-            else 0
-        )
+        steps = [r for r in wal.records if r.step_id in ("transform", "assemble")] if wal else []
+        begun = sum(r.status == "IN_PROGRESS" for r in steps)
         if wal is None or begun > _MOST_KILLED:
             return self.fail(error)
 
@@ -366,6 +347,7 @@ class Work:
             spec_hash=target.spec_hash,
             state=state,
         )
+        sources = captured.sources if captured is not None else ()
         source_id, elapsed = target.sources[0]["source_id"], self.elapsed_ms()
         close_log(
             self.world,
@@ -375,6 +357,9 @@ class Work:
             trigger=target.trigger,
             reason=reason,
             elapsed_ms=elapsed,
+            ran=ran_of(
+                target.updater_id, target.pipeline_version, sources, self.wal, target.trigger
+            ),
             level=level,
             fields=fields,
         )

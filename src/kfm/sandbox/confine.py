@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from kfm.model import Held
+from kfm.sandbox.isolation import Held
 
 __all__ = ["confine", "packages", "readable"]
 

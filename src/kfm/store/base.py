@@ -7,24 +7,35 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-from kfm.model import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
+from kfm.model import (
+    Clock,
+    Generation,
+    HeadKey,
+    JobRow,
+    LedgerRow,
+    NoopRow,
+    OutboxRow,
+    Token,
+    WalRecord,
+)
 from kfm.store.backfill import BackfillView
-from kfm.store.effects import EffectView, OutboxView
-from kfm.store.index import IndexView
+from kfm.store.effects import DeliveryView, EffectView, OutboxView
+from kfm.store.events import EventView
+from kfm.store.index import IndexView, LineageView
 from kfm.store.jobs import JobView, PromotionView
 from kfm.store.journals import JournalView
 from kfm.store.leases import LeaseView
 from kfm.store.looks import LookView
-from kfm.store.pools import PoolView
+from kfm.store.pools import PoolView, SwitchView
 from kfm.store.proposals import ProposalView
 from kfm.store.queue import QueueView
 from kfm.store.runs import RunView
 from kfm.store.schedule import ScheduleView
-from kfm.store.switches import SwitchView
 from kfm.store.view import Database, Home
 
 __all__ = [
     "Bell",
+    "FileKeeper",
     "Generation",
     "HeadKey",
     "JobRow",
@@ -54,7 +65,9 @@ class Tx:
         self.looks = LookView(home, db)
         self.proposals = ProposalView(home, db)
         self.index = IndexView(home, db)
+        self.lineage = LineageView(home, db)
         self.outbox = OutboxView(home, db)
+        self.deliveries = DeliveryView(home, db)
         self.jobs = JobView(home, db)
         self.queue = QueueView(home, db)
         self.promotions = PromotionView(home, db)
@@ -62,6 +75,7 @@ class Tx:
         self.switches = SwitchView(home, db)
         self.effects = EffectView(home, db)
         self.schedule = ScheduleView(home, db)
+        self.events = EventView(home, db)
         self.backfill = BackfillView(home, db)
 
 
@@ -115,6 +129,21 @@ class Rebuild(Protocol):
         """Bring over what no evidence tells, do `last`, and be the store; whether that could be
         brought over.
         """
+
+
+class FileKeeper(Protocol):
+    """A module that keeps stores in files of another kind than SQLite's."""
+
+    def open_file(self, path: Path, clock: Clock) -> Store: ...
+    def copy_file(self, path: Path, file: Path) -> None:
+        """The rows of every table in a new SQLite store, as of one moment."""
+
+    def fill_file(self, file: Path, path: Path) -> None:
+        """The rows of an SQLite store as a store of this kind."""
+
+    def rebuilding(
+        self, path: Path, clock: Clock, aside: Path
+    ) -> AbstractContextManager[Rebuild]: ...
 
 
 @runtime_checkable

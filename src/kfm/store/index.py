@@ -1,16 +1,15 @@
-"""What is derived from evidence: channel generations, lineage, head keys; and small values kept by
+"""What is derived from evidence: channel generations, head keys; and small values kept by
 name.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 
-from kfm.model import Generation, HeadKey, Json
+from kfm.model import Generation, HeadKey
+from kfm.store.lineage import LineageView
 from kfm.store.looks import LookView
 from kfm.store.view import SQL, Row, View, insert_sql
 
-__all__ = ["IndexView"]
+__all__ = ["IndexView", "LineageView"]
 
 # another read the same file
 SQL["generation_put"] = (
@@ -69,36 +68,15 @@ class IndexView(View):
                 contents=blank,
             )
         for query in (
-            "lineage_edge_forget",
-            "lineage_forget",
             "outbox_forget",
+            "delivery_forget",
             "head_key_forget",
             "source_state_forget",
             "noop_forget",
         ):
             self._do(query, dataset_id=dataset_id)
+        LineageView(self._store, self._db).forget(dataset_id)
         LookView(self._store, self._db).forget_plans(dataset_id)
-
-    def put_lineage(
-        self,
-        run_id: str,
-        dataset_id: str,
-        generation: int,
-        record: str,
-        edges: Iterable[tuple[str, str, str]],
-    ) -> None:
-        self._do(
-            "lineage_put",
-            run_id=run_id,
-            dataset_id=dataset_id,
-            generation=generation,
-            record=record,
-        )
-        for source, kind, target in edges:
-            self._do("lineage_edge_put", source=source, kind=kind, target=target, run_id=run_id)
-
-    def lineage(self, dataset_id: str | None = None) -> list[Json]:
-        return self._whole("lineage_list", dataset_id=dataset_id)
 
     def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:
         row = self._one("head_key_get", dataset_id=dataset_id, partition=partition, win=win)

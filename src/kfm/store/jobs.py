@@ -64,6 +64,14 @@ def _inputs(request: Request) -> tuple[Input, ...]:
     return check_inputs(request.inputs) or own
 
 
+def _caused(job: JobRow, trace: Trace) -> str:
+    """The envelope of a job that will run once more, for a cause of its own when there is one."""
+    if not trace.correlation_id:
+        return job.envelope
+    carried = msgspec.json.decode(job.envelope) | {"trace": msgspec.to_builtins(trace)}
+    return msgspec.json.encode(carried).decode()
+
+
 def _job_id(request: Request) -> str:
     inputs = [msgspec.to_builtins(i) for i in _inputs(request)]
     parameters = request.parameters or (
@@ -121,26 +129,22 @@ class JobView(JobRows):
         elif old.state == "ended":
             return old
         elif old.state == "queued":
+            waits = bool(old.attempts) or old.outcome == "deferred"
+            begins = old.not_before if waits else min(old.not_before, request.not_before)
             job = msgspec.structs.replace(
                 old,
                 forced=max(old.forced, request.forced),
                 reason=request.reason or old.reason,
                 priority=max(old.priority, request.priority),
-                not_before=(
-                    0
-                    if request.forced
-                    else (
-                        old.not_before
-                        if old.attempts or old.outcome == "deferred"
-                        else min(old.not_before, request.not_before)
-                    )
-                ),
+                not_before=0 if request.forced else begins,
             )
         elif request.forced and old.owner is None and self._is_lease_free(old):
             # the holder is dead: the forced command takes over
             job = msgspec.structs.replace(old, forced=1, reason=request.reason)
         else:
-            job = msgspec.structs.replace(old, again=max(old.again, 1 + request.forced))
+            job = msgspec.structs.replace(
+                old, again=max(old.again, 1 + request.forced), envelope=_caused(old, request.trace)
+            )
         if job != old:
             self._keep(job)
         if job.state == "queued":

@@ -81,14 +81,40 @@ on conflict (run_id, generation) do nothing
 select * from outbox where state = 'waiting' order by dataset_id, generation
 -- name: outbox_delivered
 select * from outbox where dataset_id = :dataset_id and state = 'delivered' order by generation
+-- name: outbox_payload
+select payload from outbox where run_id = :run_id and generation = :generation
 -- name: outbox_mark
 update outbox set state = :state where run_id = :run_id and generation = :generation
+-- name: delivery_put
+insert into delivery (run_id, generation, receiver, dataset_id, state, tries, not_before_ms, error)
+values (:run_id, :generation, :receiver, :dataset_id, 'waiting', 0, 0, '')
+on conflict (run_id, generation, receiver) do nothing
+-- name: delivery_due
+select * from delivery where state = 'waiting' and dataset_id = :dataset_id and not_before_ms <= :now_ms
+and (generation >= 0 or generation <= -3 or exists (select 1 from ledger where ledger.run_id = delivery.run_id
+  and case when delivery.generation = -1 then ended_at is not null else ledger.state <> 'CLAIMED' end))
+order by generation, run_id, receiver
+-- name: delivery_due_datasets
+select distinct dataset_id from delivery where state = 'waiting' and not_before_ms <= :now_ms
+and (generation >= 0 or generation <= -3 or exists (select 1 from ledger where ledger.run_id = delivery.run_id
+  and case when delivery.generation = -1 then ended_at is not null else ledger.state <> 'CLAIMED' end))
+order by dataset_id
+-- name: delivery_left
+select * from delivery where state in ('waiting', 'failed') order by dataset_id, generation, receiver
+-- name: delivery_mark
+update delivery set state = :state, error = :error, tries = tries + 1
+where run_id = :run_id and generation = :generation and receiver = :receiver
+-- name: delivery_over
+delete from delivery where run_id = :run_id and generation = :generation and receiver = :receiver
+-- name: delivery_later
+update delivery set tries = tries + 1, not_before_ms = :now_ms + :wait_ms, error = :error
+where run_id = :run_id and generation = :generation and receiver = :receiver
+-- name: delivery_again
+update delivery set state = 'waiting', not_before_ms = 0 where state in ('waiting', 'failed') and dataset_id = :dataset_id
+-- name: delivery_forget
+delete from delivery where dataset_id = :dataset_id and run_id not like 'act/%'
 -- name: generation_forget
 update generation set contents = :contents where dataset_id = :dataset_id and generation = :generation
--- name: lineage_edge_forget
-delete from lineage_edge where run_id in (select run_id from lineage where dataset_id = :dataset_id)
--- name: lineage_forget
-delete from lineage where dataset_id = :dataset_id
 -- name: outbox_forget
 delete from outbox where dataset_id = :dataset_id
 -- name: head_key_forget
@@ -97,14 +123,6 @@ delete from head_key where dataset_id = :dataset_id
 delete from source_state where dataset_id = :dataset_id
 -- name: noop_forget
 delete from noop where dataset_id = :dataset_id
--- name: lineage_put
-insert into lineage (run_id, dataset_id, generation, record) values (:run_id, :dataset_id, :generation, :record)
-on conflict (run_id) do nothing
--- name: lineage_edge_put
-insert into lineage_edge (source, kind, target, run_id) values (:source, :kind, :target, :run_id)
-on conflict (source, kind, target) do nothing
--- name: lineage_list
-select * from lineage where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by run_id
 -- name: head_key_get
 select * from head_key where dataset_id = :dataset_id and partition = :partition and win = :win
 -- name: head_key_all
@@ -127,6 +145,19 @@ insert into meta (key, value) values (:key, :value) on conflict (key) do update 
 -- name: noop_unpacked
 select run_id, dataset_id, partition, win, key, reason, names, timestamp, code from noop
 where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by run_id limit 1000
+-- name: noop_tally
+select count(*) as looks from noop where dataset_id = :dataset_id and run_id >= :since
+-- name: run_tally
+select count(*) as runs, coalesce(sum(case when state = 'FAILED' then 1 else 0 end), 0) as failed,
+coalesce(sum(case when coalesce(latency_ms, 0) > :limit_ms then 1 else 0 end), 0) as slow
+from ledger where dataset_id = :dataset_id and run_id >= :since and ended_at is not null
+-- name: run_days
+select dataset_id, substr(timestamp, 1, 10) as day, state, count(*) as runs, max(run_id) as run_id from ledger
+where run_id >= :since group by dataset_id, substr(timestamp, 1, 10), state
+-- name: noop_days
+select dataset_id, substr(timestamp, 1, 10) as day,
+case code when 'denied' then 'REJECTED' when 'proposed' then 'PROPOSED' else 'NOOP' end as state,
+count(*) as runs, max(run_id) as run_id from noop where run_id >= :since group by dataset_id, substr(timestamp, 1, 10), code
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
 -- name: proposal_put

@@ -10,7 +10,7 @@ from kfm.model import PROMOTE, JobRow, Token
 from kfm.store.job_rows import JobRows, job_row, kept_error, must_be_job
 from kfm.store.jobs import PromotionView
 from kfm.store.leases import LeaseView
-from kfm.store.switches import SwitchView
+from kfm.store.pools import SwitchView
 
 __all__ = ["QueueView"]
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kfm.model import Fenced, IntegrityError, Json, LedgerRow, Mark, Place, canonical
+from kfm.model import Fenced, IntegrityError, Json, LedgerRow, Mark, Place, RunDay, canonical
 from kfm.store.jobs import PromotionView
 from kfm.store.view import SQL, Row, View, insert_sql
 
@@ -111,6 +111,21 @@ class RunView(View):
 
     def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
         return [ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
+
+    def tally(self, dataset_id: str, since: str, *, limit_ms: int) -> tuple[int, int, int, int]:
+        """Of a dataset, from the run id `since` on: how often nothing was new, and of the runs that
+        ended how many there were, failed, and took longer than `limit_ms`. What was denied did not
+        fail: somebody said no.
+        """
+        looks = self._one("noop_tally", dataset_id=dataset_id, since=since)
+        runs = self._one("run_tally", dataset_id=dataset_id, since=since, limit_ms=limit_ms)
+        assert looks is not None and runs is not None  # a count is one row
+        return int(looks["looks"]), int(runs["runs"]), int(runs["failed"]), int(runs["slow"])
+
+    def days(self, since: str) -> list[RunDay]:
+        """How runs and looks ended, by dataset and day, from the run id `since` on."""
+        rows = [*self._all("run_days", since=since), *self._all("noop_days", since=since)]
+        return [RunDay(**dict(r)) for r in rows]
 
     def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[Json]:
         """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at

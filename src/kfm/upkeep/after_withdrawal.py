@@ -1,8 +1,8 @@
 """What withdrawals left: nothing that did not lie in the version before."""
 
+from kfm.acts.withdrawal_check import Compared, taken_away
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared
-from kfm.evidence.withdrawal_check import Compared, taken_away
 from kfm.model import GenerationPredicate, is_record
 from kfm.model.paths import version_path
 from kfm.zones.base import Zone

@@ -18,9 +18,7 @@ import msgspec
 from kfm.channel.chain import lift_problem, order_problem, version_kept_out
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded
-from kfm.evidence.proofs import missing_proofs
 from kfm.evidence.receipts import find_receipt
-from kfm.judge.boundary import Opened
 from kfm.keys.approvals import check_recorded, last_terms, unapproved, unrecorded
 from kfm.keys.attest import check_attestation
 from kfm.keys.trust import (
@@ -49,7 +47,9 @@ from kfm.model import (
     origins_of,
 )
 from kfm.model.paths import approvals_path, prov_path, version_folder
+from kfm.reading.boundary import Opened
 from kfm.upkeep.after_withdrawal import verify_left
+from kfm.upkeep.proofs import missing_proofs
 from kfm.world.world import World
 from kfm.zones.base import Zone, check_path
 

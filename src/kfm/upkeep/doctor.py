@@ -7,35 +7,37 @@ from collections.abc import Sequence
 import msgspec
 
 from kfm.channel.roots import rolled_back, root_problem
-from kfm.evidence.acts import owed, set_aside, torn
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified
 from kfm.evidence.journal import check_chain
+from kfm.evidence.owed import owed, set_aside, torn
 from kfm.evidence.projection import stale_records, tick
-from kfm.evidence.receipts import pretty
-from kfm.evidence.run_files import pack_noops
+from kfm.evidence.telling import MOMENTS, tell_receivers, told_of
 from kfm.model import (
     Fenced,
     IntegrityError,
-    Json,
     KfmError,
-    LedgerRow,
     is_assembly,
     partition_lease,
-    rfc3339,
 )
-from kfm.model.paths import announcement_path, aside_path, captures_folder, lock_path
-from kfm.run.act import void
-from kfm.store.base import Served, Tx
+from kfm.model.paths import (
+    announcement_path,
+    captures_folder,
+    latest_path,
+    lock_path,
+    run_path,
+)
+from kfm.store.base import Served
+from kfm.upkeep.damaged_rows import keep_journal, set_aside_journal, set_aside_row
 from kfm.upkeep.erase import destroy_left, left_behind, left_in_inbox
-from kfm.upkeep.reindex import assembled, ledger_row, void_all
+from kfm.upkeep.lineage_rows import missing_lineage, put_lineage_again
+from kfm.upkeep.pack import pack_noops
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World
 
-__all__ = ["Advice", "Finding", "examine", "mend_ledger"]
+__all__ = ["Advice", "Finding", "examine"]
 
 DISK_FLOOR = 64 << 20  # said early; a run refuses to start far below it
-NEWEST = 64  # rows looked at before every run; `examine` looks at all
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +83,25 @@ def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[Find
             _dataset(world, dataset_id, found, fix)
         except IntegrityError as error:  # the others are looked at all the same
             found.add("channel.damaged", dataset_id, error.happened, error.remedy)
+    if fix:
+        _newest_run(world)
     _leftovers(world, found, fix)
     _disk(world, found)
     return found.rows
 
 
+def _newest_run(world: World) -> None:
+    """Let `artifacts` lead to the newest run that has its files still."""
+    for row in world.store.read(lambda tx: tx.runs.recent(None, 100)):
+        if world.data.local(run_path(row.dataset_id, row.run_id, "artifacts")).is_dir():
+            world.latest.ran(world, row.dataset_id, row.run_id)
+            return
+
+
 def _store(world: World, found: _Findings) -> None:
     said = world.store.check()
     if said != "ok":
-        found.add("store.damaged", "ledger/idempotency.sqlite", said, "Run `kfm reindex`.")
+        found.add("store.damaged", "ledger", said, "Run `kfm reindex`.")
     if isinstance(world.store, Served):
         for code, what, remedy in world.store.examine_server():
             found.add(code, "the PostgreSQL server", what, remedy)
@@ -109,7 +121,7 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
     for raw in world.store.read(lambda tx: tx.runs.damaged()):
         run_id, dataset_id = str(raw["run_id"]), str(raw["dataset_id"])
         if fix:
-            _set_aside_row(world, raw, run_id, dataset_id)
+            set_aside_row(world, raw, run_id, dataset_id)
         found.add(
             "ledger.damaged",
             f"run {run_id}",
@@ -117,55 +129,6 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
             "Run `kfm doctor --fix`.",
             fix,
         )
-
-
-def mend_ledger(world: World, dataset_id: str) -> list[str]:
-    """Before a run: set aside damaged rows among the newest of this dataset; returns their run
-    ids.
-    """
-    bad = world.store.read(lambda tx: tx.runs.damaged(dataset_id, limit=NEWEST))
-    for raw in bad:
-        _set_aside_row(world, raw, str(raw["run_id"]), dataset_id)
-    return [str(raw["run_id"]) for raw in bad]
-
-
-def _set_aside_row(world: World, raw: Json, run_id: str, dataset_id: str) -> None:
-    """Keep the damaged row in ledger/quarantine, then put in its place what the evidence says.
-
-    A run that is in no channel may have named the next generation, and its row can no longer say
-    so: a void one takes the number.
-    """
-    world.root.create(
-        aside_path(f"row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json"),
-        pretty({k: str(v) for k, v in raw.items()}),
-    )
-    made = world.store.read(
-        lambda tx: {
-            g.run_id: g.generation for g in tx.index.generations(dataset_id) if g.kind == "promote"
-        }
-    )
-    row = ledger_row(world, dataset_id, run_id, made, parts=assembled(world, dataset_id, made))
-    if run_id not in made:
-        void_all(world, [dataset_id], world.store.epoch)
-
-    wal_id = str(raw["wal_id"])
-    _keep_journal(world, run_id, world.store.read(lambda tx: tx.journals.raw(wal_id)))
-
-    def swap(tx: Tx) -> None:
-        tx.runs.delete(run_id)
-        tx.journals.drop(wal_id)
-        if row is not None:
-            tx.runs.insert(row)
-
-    world.store.transaction(swap)
-
-
-def _keep_journal(world: World, name: str, records: Sequence[Json]) -> None:
-    if records:
-        lines = b"".join(
-            msgspec.json.encode({k: str(v) for k, v in r.items()}) + b"\n" for r in records
-        )
-        world.root.create(aside_path(f"journal-{name}.jsonl"), lines)
 
 
 def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
@@ -182,6 +145,17 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
             f"it does not show generation {head.generation}",
             "Run `kfm doctor --fix`.",
             fix,
+        )
+    if world.latest.is_stale(world, dataset_id):
+        mended = fix and (
+            world.latest.show(world, dataset_id) and not world.latest.is_stale(world, dataset_id)
+        )
+        found.add(
+            "latest.stale",
+            f"data/{latest_path(dataset_id)}",
+            "it does not lead to what everybody may have now",
+            "Run `kfm doctor --fix`.",
+            mended,
         )
     late = list(left_behind(world, dataset_id))
     destroyed = bool(late) and fix and _erased(world, dataset_id)
@@ -222,6 +196,14 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
                 f"it is {row.state} and nobody works on it",
                 "Run `kfm resume`.",
             )
+    if missing := len(missing_lineage(world, dataset_id)):
+        found.add(
+            "lineage.missing",
+            dataset_id,
+            f"where it comes from is not indexed for {missing} of its runs",
+            "Run `kfm doctor --fix`: it is read again from their evidence.",
+            fix and put_lineage_again(world, dataset_id) == missing,
+        )
     _generation_rows(world, dataset_id, found)
     for outbox in world.store.read(lambda tx: tx.outbox.waiting()):
         if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
@@ -232,6 +214,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
                 "Run `kfm doctor --fix`.",
                 fix,
             )
+    _deliveries(world, dataset_id, head.generation, found, fix)
     for told in world.store.read(lambda tx: tx.outbox.delivered(dataset_id)):
         path = announcement_path(dataset_id, told.generation)
         if not world.root.exists(path):
@@ -273,6 +256,39 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         found.add(code, problem["where"], problem["what"], remedy)
 
 
+def _deliveries(world: World, dataset_id: str, head: int, found: _Findings, fix: bool) -> None:
+    """What receivers outside were not told; mended when they were, or are asked no more."""
+    names = world.receivers.names()
+    rows = [
+        row
+        for row in world.store.read(lambda tx: tx.deliveries.left())
+        if row.dataset_id == dataset_id
+        and row.generation <= head
+        # a moment of a run that nobody was told of may not have come yet
+        and (row.generation not in MOMENTS or row.error or row.receiver not in names)
+    ]
+    if not rows:
+        return
+    if fix:
+        world.store.transaction(lambda tx: tx.deliveries.again(dataset_id))
+        for row in (r for r in rows if r.receiver not in names):
+            world.store.transaction(lambda tx: tx.deliveries.mark(row, "dropped", row.error))
+        tell_receivers(world, dataset_id)
+    left = world.store.read(lambda tx: tx.deliveries.left()) if fix else rows
+    still = {(r.run_id, r.generation, r.receiver): r for r in left}
+    for row in rows:
+        now = still.get((row.run_id, row.generation, row.receiver))
+        found.add(
+            "receiver.waiting",
+            f"receiver {row.receiver}",
+            f"it was not told {told_of(row)}: {(now or row).error or 'not yet'}",
+            "Run `kfm doctor --fix` when it answers."
+            if row.receiver in names
+            else "kfm.yml names it no more; `kfm doctor --fix` drops what waits.",
+            now is None,
+        )
+
+
 def _erased(world: World, dataset_id: str) -> bool:
     """Destroy what should be gone; False while a run is at work."""
     try:
@@ -309,7 +325,7 @@ def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> Non
             check_chain(world.store.read(lambda tx: tx.journals.get(row.wal_id)))
         except IntegrityError as error:
             if fix:
-                _set_aside_journal(world, row)
+                set_aside_journal(world, row)
             found.add(
                 "journal.damaged",
                 f"run {row.run_id}",
@@ -317,36 +333,6 @@ def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> Non
                 "Run `kfm doctor --fix`.",
                 fix,
             )
-
-
-def _set_aside_journal(world: World, row: LedgerRow) -> None:
-    """Keep the journal, close its run: COMMITTED when the channel has it, else its number is taken
-    and it starts over.
-
-    One that has ended stays as it ended: its receipt is written without the records.
-    """
-    _keep_journal(world, row.run_id, world.store.read(lambda tx: tx.journals.raw(row.wal_id)))
-    if row.ended_at is not None:
-        world.store.transaction(lambda tx: tx.journals.drop(row.wal_id))
-        return
-    state = "SUPERSEDED"
-    if row.intent is not None:
-        void(world, row.dataset_id, row.intent, "0.0", "the journal of its run was damaged")
-        taken = world.channel(row.dataset_id).predicate(row.intent)
-        state = "COMMITTED" if taken is not None and taken.run_id == row.run_id else "SUPERSEDED"
-
-    def close(tx: Tx) -> None:
-        tx.journals.drop(row.wal_id)
-        tx.runs.move(
-            row.run_id,
-            row.state,
-            state=state,
-            promo=0,
-            reason="its journal was damaged",
-            ended_at=rfc3339(world.clock.now()),
-        )
-
-    world.store.transaction(close)
 
 
 def _leftovers(world: World, found: _Findings, fix: bool) -> None:
@@ -369,7 +355,7 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
         )
     for wal_id in world.store.read(lambda tx: tx.journals.orphans()):
         if fix:
-            _keep_journal(world, wal_id[:32], world.store.read(lambda tx: tx.journals.raw(wal_id)))
+            keep_journal(world, wal_id[:32], world.store.read(lambda tx: tx.journals.raw(wal_id)))
             world.store.transaction(lambda tx: tx.journals.drop(wal_id))
         found.add(
             "journal.orphan",

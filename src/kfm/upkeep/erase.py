@@ -14,10 +14,12 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.acts import inbox
+from kfm.acts.append import void
+from kfm.acts.intend import intend, planned_sources
 from kfm.channel.chain import pinned_parts
-from kfm.evidence import inbox
-from kfm.evidence.acts import Act, after, drop, erasing, intend, meant, planned_sources
 from kfm.evidence.captures import render_raw
+from kfm.evidence.owed import Act, after, drop, erasing, meant
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key, pretty
 from kfm.model import (
@@ -44,7 +46,6 @@ from kfm.model.paths import (
     versions_folder,
     withdrawals_folder,
 )
-from kfm.run.act import void
 from kfm.store.base import Token, Tx
 from kfm.upkeep.retention import alone
 from kfm.world.world import World

@@ -19,10 +19,8 @@ from kfm.evidence.proposal import (
     registry_digest,
     run_of,
 )
-from kfm.evidence.references import resolve
 from kfm.judge.candidate import reason
 from kfm.judge.intact import check_files
-from kfm.judge.release import candidate_of
 from kfm.judge.verdicts import judge_candidate
 from kfm.model import (
     SAID_NO,
@@ -36,6 +34,8 @@ from kfm.model import (
     Verdict,
     denial_codes,
 )
+from kfm.reading.references import resolve
+from kfm.release.by_rule import candidate_of
 from kfm.upkeep.judge_official import judge_official
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World

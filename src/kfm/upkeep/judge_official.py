@@ -17,7 +17,6 @@ from kfm.judge.candidate import (
     reason,
 )
 from kfm.judge.intact import check_files
-from kfm.judge.release import candidate_of
 from kfm.model import (
     GONE,
     Books,
@@ -31,6 +30,7 @@ from kfm.model import (
     ids,
 )
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
+from kfm.release.by_rule import candidate_of
 from kfm.world.world import World
 
 __all__ = ["check_version", "judge_official", "may_show", "policy_input"]

@@ -11,7 +11,6 @@ from kfm.evidence.journal import check_chain, done_of
 from kfm.evidence.receipts import archive_key
 from kfm.evidence.removed import removed_files
 from kfm.evidence.run_files import Packed, read_run_file
-from kfm.judge.release import candidate_of
 from kfm.keys.commitments import SEALED
 from kfm.model import (
     Assembled,
@@ -38,6 +37,7 @@ from kfm.model.paths import (
     version_path,
     work_folder,
 )
+from kfm.release.by_rule import candidate_of
 from kfm.world.world import World
 
 __all__ = ["Lawful", "is_erased", "journal_of", "verify_present"]

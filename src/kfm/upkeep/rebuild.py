@@ -2,7 +2,6 @@
 byte.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,24 +10,24 @@ from kfm.channel.chain import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.version_records import placed, read_facts
-from kfm.judge.release import (
+from kfm.model import Denied, IntegrityError, Json, Receipt
+from kfm.model.paths import run_path
+from kfm.release.by_rule import (
     explained_before,
     govern_job,
     open_table,
     records_of_version,
     suppress_rules,
 )
-from kfm.model import Denied, IntegrityError, Json, Receipt
-from kfm.model.paths import run_path
+from kfm.release.transform_inputs import known_columns, transform_job
 from kfm.run.answers import capture_name
 from kfm.run.look import captured_file, is_capture
 from kfm.run.tables import merge_tables, says_newer
-from kfm.run.transform_inputs import known_columns, transform_job
 from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
-__all__ = ["Rebuilt", "rebuild", "record_of_receipt"]
+__all__ = ["Rebuilt", "captured_inputs", "rebuild", "record_of_receipt"]
 
 
 def record_of_receipt(world: World, receipt: Receipt) -> Json:
@@ -57,13 +56,16 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
 
 def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Rebuilt:
     """Make the table of this run again, and compare."""
-    target = replace(target, captured_at=record["started_at"])
+    target = msgspec.structs.replace(target, captured_at=record["started_at"])
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
     with world.data.scratch() as scratch:
         known = known_columns(
-            world, replace(target, transform_hash=record["transform_hash"]), record["base_version"]
+            world,
+            msgspec.structs.replace(target, transform_hash=record["transform_hash"]),
+            record["base_version"],
         )
-        job = transform_job(target, _inputs(world, record, target, room(scratch, "in")), known)
+        inputs, _ = captured_inputs(world, record, target, room(scratch, "in"))
+        job = transform_job(target, inputs, known)
         result = world.transform(job, room(scratch, "out"), None)
         table, result = _merged(
             world, record, target, scratch / "out" / result.artifact, result, scratch
@@ -101,9 +103,12 @@ def rebuild(world: World, receipt: Receipt, record: Json, target: Target) -> Reb
     )
 
 
-def _inputs(
+def captured_inputs(
     world: World, record: Json, target: Target, scratch: Path
-) -> dict[str, tuple[Path, str]]:
+) -> tuple[dict[str, tuple[Path, str]], str]:
+    """The files that a run captured, each compared with its digest, and the name of the capture.
+    Raises `Denied` where they are not here.
+    """
     sources = record["sources"]
     names = {f"{s['source_id']}.{target.entry.source.format}": s for s in sources}
     capture = sources[0].get("capture") or capture_name(
@@ -125,7 +130,7 @@ def _inputs(
                 remedy="Restore it from a backup.",
             )
         found[source["source_id"]] = (path, source["digest"])
-    return found
+    return found, capture
 
 
 def _merged(

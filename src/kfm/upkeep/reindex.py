@@ -7,14 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.catalog.lineage import edges, labels_told, record_of
+from kfm.acts.append import void
 from kfm.channel.roots import keep_root, rolled_back, unlike
+from kfm.evidence.lineage import indexed
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
-from kfm.judge.release import candidate_of
+from kfm.evidence.telling import act_of
 from kfm.model import (
     UNCHANGED,
+    Clock,
     Generation,
     Json,
     LedgerRow,
@@ -25,10 +27,13 @@ from kfm.model import (
     head_key_of,
     ids,
     is_assembly,
+    rfc3339,
 )
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
-from kfm.run.act import void
+from kfm.release.by_rule import candidate_of
 from kfm.store.base import Rebuild, Store, Tx
+from kfm.upkeep.job_lineage import index_job_lineage
+from kfm.upkeep.lineage_rows import run_lineage
 from kfm.world.world import World
 
 __all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "reindex", "void_all"]
@@ -58,7 +63,7 @@ def reindex(world: World, new: Rebuild, ledger: Path, damaged: list[str]) -> Jso
         world.store.transaction(lambda tx: keep_root(tx, seen))
     counts = rebuild(world, names, epoch, damaged)
     off = 0 if new.has_work else _recall_switches(world.store, ledger, damaged)
-    carried = new.finish(_follow_ledger)
+    carried = new.finish(lambda tx: _last(tx, world.clock))
     return {"datasets": len(names), **counts, "epoch": epoch, "coordination": _told(carried, off)}
 
 
@@ -95,6 +100,21 @@ def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
                 break
 
 
+def _begin_epoch(tx: Tx, epoch: int, clock: Clock) -> None:
+    tx.index.put_meta("epoch", str(epoch))
+    _heard_until(tx, clock)
+
+
+def _heard_until(tx: Tx, clock: Clock) -> None:
+    """What the world sent before now may have been heard, and nobody here remembers."""
+    tx.index.put_meta("epoch_at", rfc3339(clock.now()))
+
+
+def _last(tx: Tx, clock: Clock) -> None:
+    _heard_until(tx, clock)  # the old store was told things until it was set aside
+    _follow_ledger(tx)
+
+
 def rebuild(
     world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[str] | None = None
 ) -> dict[str, int]:
@@ -103,7 +123,7 @@ def rebuild(
     """
     damaged = damaged if damaged is not None else []
     counts = {"runs": 0, "noops": 0, "generations": 0, "lineage": 0}
-    world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
+    world.store.transaction(lambda tx: _begin_epoch(tx, epoch, world.clock))
     for dataset_id in dataset_ids:
         made, packed = _promoted(world, dataset_id), load_packs(world.data, dataset_id)
         parts = assembled(world, dataset_id, made, packed)
@@ -116,7 +136,8 @@ def rebuild(
                     else None
                 )
                 named = _archives(world, row, packed)
-                world.store.transaction(lambda tx: _put(tx, row, number, named))
+                hears = world.receivers.of_runs() if row.ended_at is None else ()
+                world.store.transaction(lambda tx: _put(tx, row, number, named, hears))
                 counts["runs"] += 1
             else:
                 counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
@@ -124,9 +145,19 @@ def rebuild(
         counts["generations"] += head.generation
         for run_id, generation in made.items():
             counts["lineage"] += _derived(world, dataset_id, run_id, generation)
+        counts["lineage"] += index_job_lineage(world, dataset_id)
+        world.store.transaction(lambda tx: _given_back(tx, world, dataset_id))
         _head_keys(world, dataset_id, head)
         project(world, dataset_id)
     return counts
+
+
+def _given_back(tx: Tx, world: World, dataset_id: str) -> None:
+    """Who holds files of versions is asked again to give back what was withdrawn."""
+    for row in tx.index.generations(dataset_id):
+        if row.kind == "withdraw":
+            names = world.receivers.names()
+            tx.deliveries.put(act_of(dataset_id), dataset_id, row.generation, names)
 
 
 def _archives(world: World, row: LedgerRow, packed: Packed) -> dict[str, str]:
@@ -142,8 +173,15 @@ def _archives(world: World, row: LedgerRow, packed: Packed) -> dict[str, str]:
     return found
 
 
-def _put(tx: Tx, row: LedgerRow, number: int | None, named: Mapping[str, str]) -> None:
+def _put(
+    tx: Tx,
+    row: LedgerRow,
+    number: int | None,
+    named: Mapping[str, str],
+    hears: tuple[str, ...] = (),
+) -> None:
     tx.runs.insert(row)
+    tx.deliveries.put_run(row.run_id, row.dataset_id, hears)  # how it ends is still to be told
     for key, digest in named.items():
         if tx.effects.digest(key) is None:  # what the store knew already counts
             tx.effects.put(key, "", digest)
@@ -318,17 +356,16 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
         return 0
-    told = _json(world, dataset_id, run_id, "run_record.json") or {}
-    record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(told.get("spec")))
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
+    record = run_lineage(world, row)
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(announcement_path(dataset_id, generation))
 
     def put(tx: Tx) -> None:
-        tx.index.put_lineage(
-            run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record)
-        )
+        if record is not None:
+            tx.lineage.put(indexed(record))
         tx.outbox.put(run_id, dataset_id, generation, payload)
+        tx.deliveries.put(run_id, dataset_id, generation, world.receivers.names())
         if sent:
             tx.outbox.mark(run_id, generation, "delivered")
 

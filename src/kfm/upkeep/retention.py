@@ -12,12 +12,10 @@ import msgspec
 
 from kfm.catalog.base import rendered
 from kfm.channel.chain import whole_withdrawn, withdrawn_inside
-from kfm.evidence.acts import pinned
 from kfm.evidence.captures import render_raw
+from kfm.evidence.owed import pinned
 from kfm.evidence.projection import project
-from kfm.evidence.quarantine import Desk, runs_with_quarantine
 from kfm.evidence.receipts import pretty
-from kfm.evidence.references import resolve
 from kfm.evidence.removed import Doomed, Plan, plans, removed_versions
 from kfm.evidence.run_files import read_run_file
 from kfm.model import (
@@ -56,6 +54,9 @@ from kfm.model.paths import (
     versions_folder,
 )
 from kfm.model.window import seconds
+from kfm.quarantine.desk import Desk
+from kfm.quarantine.kept import runs_with_quarantine
+from kfm.reading.references import resolve
 from kfm.store.base import Token, Tx
 from kfm.world.world import World
 from kfm.zones.base import Held

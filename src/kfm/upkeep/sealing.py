@@ -5,13 +5,8 @@ text is sealed as it would be now.
 import msgspec
 
 from kfm.evidence.journal import covered, record_hash
-from kfm.evidence.receipts import (
-    archive_key,
-    finish,
-    manifest_without_values,
-    pretty,
-    report_without_values,
-)
+from kfm.evidence.receipts import archive_key, finish, manifest_without_values, pretty
+from kfm.evidence.report import report_without_values
 from kfm.keys.commitments import COMMITTED, SEALED
 from kfm.model import HeadKey, Json, LedgerRow, WalRecord, ids, rfc3339, without_emitter
 from kfm.model.paths import proposal_path, work_folder

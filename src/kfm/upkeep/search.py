@@ -8,12 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.evidence.references import Ref
 from kfm.evidence.run_end import derivation, workers_alive
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
-from kfm.judge.boundary import NOBODY, Opened, Reader, data_of, located
-from kfm.model import Citation, Denied, Found, Hit, IndexNote, KfmError, NotSearched, UsageError
+from kfm.model import Denied, KfmError, UsageError
 from kfm.model.paths import search_path, version_path
+from kfm.reading.boundary import NOBODY, Opened, Reader, data_of, located
+from kfm.reading.references import Ref
+from kfm.upkeep.citation import receipt_of
+from kfm.upkeep.found import Citation, Found, Hit, IndexNote, NotSearched
 from kfm.world.world import World
 
 __all__ = ["index_note", "index_path", "is_address", "opened", "search"]
@@ -76,13 +78,19 @@ def _search(world: World, text: str, datasets: list[str], limit: int, reader: Re
             else:
                 open_[world.data.local(index_path(ref))] = ref
     hits, note = _find(open_, closed, text, limit)
+    behind = {r.dataset_id: receipt_of(world, r.dataset_id, r.version_id) for r in open_.values()}
     return Found(
         query=" ".join(question(text)),
         ranking="words" if note else "hybrid",
         searched=tuple(sorted(r.dataset_id for r in open_.values())),
         hits=tuple(
-            Hit(score=h.score, text=h.passage.text, citation=_citation(open_[h.file], h.passage))
+            Hit(
+                score=h.score,
+                text=h.passage.text,
+                citation=_citation(ref, h.passage, behind[ref.dataset_id]),
+            )
             for h in hits
+            for ref in (open_[h.file],)
         ),
         not_searched=tuple(closed),
         note=note,
@@ -127,7 +135,11 @@ def opened(world: World, address: str, reader: Reader = NOBODY) -> Found:
             expected="an address as `kfm search` prints it",
             remedy="Search for words of the passage.",
         )
-    hit = Hit(score=1.0, text=passage.text, citation=_citation(ref, passage))
+    hit = Hit(
+        score=1.0,
+        text=passage.text,
+        citation=_citation(ref, passage, receipt_of(world, ref.dataset_id, ref.version_id)),
+    )
     return Found(
         query=address,
         ranking="words",
@@ -173,7 +185,7 @@ def _place(passage: Passage) -> str:
     return f"{document}#p{paragraph}" if document else f"{passage.file}#r{passage.row}"
 
 
-def _citation(ref: Opened, passage: Passage) -> Citation:
+def _citation(ref: Opened, passage: Passage, receipt: str) -> Citation:
     version = f"{ref.dataset_id}@{ref.version_id}"
     facts = {
         "dataset_id": ref.dataset_id,
@@ -182,6 +194,7 @@ def _citation(ref: Opened, passage: Passage) -> Citation:
         "file": f"data/{version_path(ref.dataset_id, ref.version_id, passage.file)}",
         "row": passage.row,
         "get": f"kfm get {version}",
+        "receipt": receipt,
         "bytes": passage.span,
     }
     return msgspec.convert(facts | dict(passage.about), Citation)

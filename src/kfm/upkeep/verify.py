@@ -4,9 +4,9 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
-from kfm.evidence.acts import erasing
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
+from kfm.evidence.owed import erasing
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation

@@ -4,9 +4,9 @@ import msgspec
 
 from kfm.evidence.folder_check import Verified, kind_of
 from kfm.evidence.journal import check_chain
-from kfm.judge.release import suppress_rules
 from kfm.model import Denied, Json, KfmError, WalRecord
 from kfm.model.paths import parts_folder, precise_path, withdrawals_folder, work_folder
+from kfm.release.by_rule import suppress_rules
 from kfm.upkeep.named_files import decoded
 from kfm.world.world import World
 

@@ -9,18 +9,20 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from kfm import __version__
-from kfm.evidence.inbox import brought
+from kfm.acts.inbox import brought
 from kfm.model import IntegrityError, SystemClock, UsageError, canonical, ids, rfc3339
+from kfm.model.paths import latest_path
+from kfm.model.ticks import tick, watched
 from kfm.store.base import Served
-from kfm.store.sqlite import standing_still
+from kfm.store.local import standing_still
 from kfm.upkeep.erase import Mark, erase_again, left_in_inbox
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_store, open_world, reindex_workspace
@@ -114,6 +116,8 @@ def make_backup(
 def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     copy = _Copy(workspace, folder / FILES, link, with_keys)
+    if watched():
+        copy.measure()
     copy.walk()
     epoch = _snapshot(workspace, folder / STORE)
     copy.walk()
@@ -217,6 +221,19 @@ class _Copy:
         self._repository = _repository(workspace.path.resolve())
         self.files: dict[str, Kept] = {}
         self.left_out: dict[str, str] = {}
+        self._done = 0  # bytes
+        self._of: int | None = None
+
+    def _copied(self, size: int) -> None:
+        self._done += size
+        tick("backup", self._done, self._of)
+
+    def measure(self) -> None:
+        """Count the bytes there are, for who watches."""
+        self._of = 0
+        for name in self._names():
+            with suppress(FileNotFoundError):
+                self._of += (self._workspace.path / name).stat().st_size
 
     def walk(self) -> None:
         present = set()
@@ -246,6 +263,8 @@ class _Copy:
         for entry in entries:
             path = Path(entry.path)
             name = str(path.relative_to(self._workspace.path))
+            if path == self._workspace.data / Path(latest_path("x")).parents[1]:
+                continue  # links to what is copied anyway; they are made anew
             if entry.is_symlink():
                 why = self._why_not(name, path)
                 if why is not None:
@@ -309,7 +328,9 @@ class _Copy:
         store = (
             None
             if self._workspace.server
-            else os.path.relpath(self._workspace.store_file, self._workspace.path)
+            else os.path.relpath(
+                self._workspace.lines_file or self._workspace.store_file, self._workspace.path
+            )
         )
         machine = name.startswith(ledger) and name.removeprefix(ledger).startswith(_MACHINE)
         return not machine and (
@@ -327,9 +348,9 @@ class _Copy:
             target.unlink(missing_ok=True)
             written_once = not found.st_mode & 0o222
             self.files[name] = (
-                _linked(source, target)
+                _linked(source, target, self._copied)
                 if self._link and written_once and not source.is_symlink()
-                else _copied(source, target, found)
+                else _copied(source, target, found, self._copied)
             )
             self._seen[name] = mark
         return True
@@ -344,16 +365,19 @@ def _repository(folder: Path) -> Path | None:
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
 
 
-def _linked(source: Path, target: Path) -> Kept:
+def _linked(source: Path, target: Path, copied: Callable[[int], None]) -> Kept:
     try:
         os.link(source, target)
     except OSError:  # another file system
-        return _copied(source, target, source.stat())
+        return _copied(source, target, source.stat(), copied)
     stored = hash_file(target)
+    copied(stored.size)
     return Kept(stored.digest, stored.size, source.stat().st_mode & 0o777)
 
 
-def _copied(source: Path, target: Path, found: os.stat_result) -> Kept:
+def _copied(
+    source: Path, target: Path, found: os.stat_result, copied: Callable[[int], None]
+) -> Kept:
     """Copy and hash in one pass: of a log that grows meanwhile, exactly what was hashed is kept."""
     digest, size = hashlib.sha256(), 0
     with (
@@ -364,6 +388,7 @@ def _copied(source: Path, target: Path, found: os.stat_result) -> Kept:
             digest.update(piece)
             write.write(piece)
             size += len(piece)
+            copied(len(piece))
     os.chmod(target, found.st_mode & 0o777)
     # retention counts from when a file was written
     os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -383,7 +408,9 @@ def _snapshot(workspace: Workspace, into: Path) -> int:
         ):
             source.backup(db)
         shutil.rmtree(aside)
-    elif workspace.store_file.exists():
+    elif (lines := workspace.lines_file) is not None and lines.exists():
+        workspace.lines.copy_file(lines, into)
+    elif lines is None and workspace.store_file.exists():
         with (
             standing_still(workspace.store_file),
             closing(sqlite3.connect(workspace.store_file)) as source,
@@ -433,8 +460,11 @@ def check_backup(folder: Path) -> Manifest:
         STORE: found.store,
         **{f"{FILES}/{check_path(name)}": kept for name, kept in found.files.items()},
     }
+    whole, looked = sum(kept.size for kept in listed.values()), 0
     for name, kept in listed.items():
         path = folder / name
+        tick("backup check", looked, whole)
+        looked += kept.size
         if not path.is_file() or path.is_symlink():
             raise _torn(folder, f"{name} is missing")
         if hash_file(path) != (kept.digest, kept.size):
@@ -477,8 +507,13 @@ def _restored(folder: Path, target: Path, found: Manifest) -> Restored:
     moved = _store_line(target / "kfm.yml")
     workspace = open_workspace(target)
     workspace.ledger.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(folder / STORE, workspace.store_file)
-    _new_epoch(workspace.store_file, found.epoch + 1)
+    lines = workspace.lines_file
+    file = workspace.store_file if lines is None else lines.with_name(f".{STORE}")
+    shutil.copyfile(folder / STORE, file)
+    _new_epoch(file, found.epoch + 1)
+    if lines is not None:
+        workspace.lines.fill_file(file, lines)
+        file.unlink()
     marks = [
         msgspec.json.decode(path.read_bytes(), type=Mark)
         for path in sorted(folder.glob(f"{ERASED}*.json"))
@@ -491,6 +526,8 @@ def _restored(folder: Path, target: Path, found: Manifest) -> Restored:
         reindex_workspace(workspace, [])
     with open_world(workspace) as world:
         world.store.transaction(lambda tx: tx.queue.reap())
+        for dataset_id in world.store.read(lambda tx: tx.index.datasets()):
+            world.latest.show(world, dataset_id)
         epoch = int(world.store.epoch)
     os.sync()
     return Restored(
@@ -509,7 +546,9 @@ def _store_line(path: Path) -> bool:
     """
     text = path.read_text()
     made = re.sub(
-        r"(?m)^store:(?!\s*[\"']?sqlite:).*$", "store: sqlite:///ledger/idempotency.sqlite", text
+        r"(?m)^store:(?!\s*[\"']?(?:sqlite|jsonl):).*$",
+        "store: sqlite:///ledger/idempotency.sqlite",
+        text,
     )
     if made != text:
         path.write_text(made)
@@ -520,11 +559,12 @@ def _new_epoch(store: Path, epoch: int) -> None:
     with closing(sqlite3.connect(store, isolation_level=None)) as db:
         db.execute("begin immediate")
         db.execute("delete from lease")
-        db.execute(
-            "insert into meta (key, value) values ('epoch', ?) on conflict (key) do update set"
-            " value = excluded.value",
-            (str(epoch),),
-        )
+        for key, value in (("epoch", str(epoch)), ("epoch_at", rfc3339(SystemClock().now()))):
+            db.execute(
+                "insert into meta (key, value) values (?, ?) on conflict (key) do update set"
+                " value = excluded.value",
+                (key, value),
+            )
         db.execute("commit")
 
 

@@ -15,29 +15,29 @@ from kfm.fetch.url import (
     check_reference,
     expand_url,
     find_inline_secret,
-    is_reference,
     names_a_secret,
+    reference_in,
 )
 from kfm.model import (
     PLAIN,
     DatasetEntry,
+    EventMap,
     Json,
     KfmError,
     Release,
     Schedule,
     UpdaterConfig,
     UsageError,
+    WebhookSource,
     WorkspaceConfig,
     canonical,
     check_dataset_id,
+    check_id,
     kind_of,
     known_kinds,
-    with_nulls,
-    wrong_limits,
 )
-from kfm.model import Mapping as MappingFile
-from kfm.model.did_you_mean import meant, told
 from kfm.model.window import seconds
+from kfm.workspace.plain_yaml import plain_yaml
 from kfm.workspace.secrets import looks_like_a_credential
 from kfm.zones.durable import replace_durably
 
@@ -54,6 +54,7 @@ __all__ = [
     "load_mapping",
     "load_schedule",
     "load_updater",
+    "load_webhook",
     "load_workspace",
     "new_entry",
     "parse",
@@ -61,6 +62,7 @@ __all__ = [
     "planned_by",
     "registered",
     "schedule_files",
+    "stating",
     "written_entry",
 ]
 
@@ -81,7 +83,8 @@ def parse(raw: bytes, name: str) -> object:
         )
     if name.endswith(".json"):
         return canonical.loads(raw)
-    return _yaml(raw, name)
+    plain = plain_yaml(raw)
+    return _yaml(raw, name) if plain is None else plain
 
 
 def _yaml(raw: bytes, name: str) -> object:
@@ -133,7 +136,7 @@ def _yaml(raw: bytes, name: str) -> object:
         raise UsageError(
             f"{name} is not readable YAML: {where}.",
             expected="YAML or JSON",
-            remedy="Correct the file.",
+            remedy="Mend the file at that line; `kfm dataset check` reads it again.",
         ) from error
 
 
@@ -193,6 +196,8 @@ def _convert(plain: object, kind: type[T], name: str, what: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
+        from kfm.model.did_you_mean import meant  # a NOOP starts faster without it, here and below
+
         remedy = f"Correct that key; unknown keys are not ignored.{meant(error, kind)}"
         raise UsageError(f"{name}: {error}.", expected=what, remedy=remedy) from error
 
@@ -220,14 +225,27 @@ def registered(workspace: Path) -> list[str]:
     return sorted(found)
 
 
-def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
+def load_dataset(
+    workspace: Path, dataset_id: str, code: str = "connector.py"
+) -> DatasetEntry | None:
     """The registry entry of a dataset, None when it is not registered."""
     check_dataset_id(dataset_id)
     for suffix in (".yml", ".yaml", ".json"):
         path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
         if path.is_file():
-            return _entry(_read(path, "a registry entry"), dataset_id, path.name)
+            raw = _read(path, "a registry entry")
+            return _entry(raw, dataset_id, path.name, stating(workspace, dataset_id, code))
     return None
+
+
+def stating(workspace: Path, dataset_id: str, code: str = "connector.py") -> bytes:
+    """The text of a connector that states its columns itself; empty where there is none."""
+    path = workspace / "scripts" / "connectors" / dataset_id / code
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return b""
+    return text if b"connect" in text and b"source" in text else b""
 
 
 def new_entry(plain: Json) -> DatasetEntry:
@@ -240,11 +258,15 @@ def new_entry(plain: Json) -> DatasetEntry:
 
 
 @lru_cache(256)
-def _entry(raw: bytes, dataset_id: str, name: str) -> DatasetEntry:
+def _entry(raw: bytes, dataset_id: str, name: str, code: bytes = b"") -> DatasetEntry:
     """Asked for a hundred times in every run: a frozen record of these very bytes, read and checked
-    once.
+    once. What its connector states is filled in.
     """
     entry = _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
+    if code:
+        from kfm.workspace.stated import with_stated  # few datasets have such a connector
+
+        entry = with_stated(entry, code)
     _check_entry(entry, dataset_id, name)
     return entry
 
@@ -262,6 +284,8 @@ def _with_format(entry: DatasetEntry) -> DatasetEntry:
 def _check_kind(entry: DatasetEntry, name: str) -> None:
     source, kind = entry.source, kind_of(entry.source.kind)
     if kind is None and source.kind not in PLAIN:
+        from kfm.model.did_you_mean import told
+
         raise UsageError(
             f"{name}: there is no kind of source {source.kind}.",
             expected="one that kfm ships, or that an installed package offers",
@@ -274,13 +298,16 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
         if source.kind == "join"
         else ("csv", "json", "geojson")
     )
-    if source.format not in formats:
+    own = source.kind == "parsed" and source.format != "parquet"
+    if source.format not in formats and not (own and source.format):
+        from kfm.model.did_you_mean import told
+
         raise UsageError(
             f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
             expected=f"format: {' or '.join(formats)}",
             remedy=f"Correct `source.format`.{told('It may be', source.format, [*formats])}",
         )
-    if kind is not None and (
+    if (kind is not None or source.kind == "parsed") and (
         entry.release is not None or entry.sensitivity not in (None, "public")
     ):
         raise UsageError(
@@ -288,6 +315,23 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
             " that nothing withheld leaks.",
             expected="kind: http_file with csv, json or geojson",
             remedy="Register the file itself, or publish only what is public.",
+        )
+    packing = source.packing
+    if packing is not None and (
+        source.kind == "join"
+        or source.format == "zip"
+        or (kind is not None and kind.asks)
+        or (packing.member is not None and packing.by != "zip")
+    ):
+        raise UsageError(
+            f"{name}: `source.packed` is {packing.by}"
+            + (" with a member" if packing.member is not None else "")
+            + f", and the source is {source.kind} of {source.format}.",
+            expected=(
+                "packed files of a format that is no archive itself, at addresses that are stated;"
+                " `member` goes with zip alone"
+            ),
+            remedy="Take `packed` out, or correct it.",
         )
     if source.area and len(source.area) < 3:
         raise UsageError(
@@ -336,7 +380,11 @@ def load_schedule(
 
     from kfm.jobs.schedule.cadence import resolve
 
-    schedule = _load(path, Schedule, "a schedule, as pipelines/orchestration/README.md has it")
+    schedule = _load(
+        path,
+        Schedule,
+        "a schedule, as pipelines/orchestration/README.md of `kfm init --full` has it",
+    )
     entry = load_dataset(workspace, schedule.dataset) if schedule.dataset else None
     if schedule.dataset and entry is None:
         known = difflib.get_close_matches(schedule.dataset, registered(workspace), 1)
@@ -359,6 +407,19 @@ def load_schedule(
             mark(schedule.dataset) if static and schedule.dataset else "",
         ),
     )
+
+
+def load_webhook(path: Path) -> WebhookSource:
+    """Who may tell us something: one file of `pipelines/orchestration/webhooks`."""
+    check_id(path.stem, "name of a source of webhooks")
+    source = _load(path, WebhookSource, "a source of webhooks, as docs/webhooks.md has it")
+    if source.kind != "generic" and source.map != EventMap():
+        raise UsageError(
+            f"{path.name}: `map` is for kind: generic, and this is {source.kind}.",
+            expected="the kind's own words, or kind: generic",
+            remedy="Remove one of the two.",
+        )
+    return source
 
 
 def implicit_schedule(
@@ -391,15 +452,27 @@ def planned(workspace: Path) -> set[str]:
     )
 
 
-def load_mapping(path: Path) -> Json:
-    """mapping.yml of a connector, checked, as plain values; empty when there is none."""
-    if not path.is_file():
+def load_mapping(path: Path, code: bytes = b"") -> Json:
+    """mapping.yml of a connector, checked, as plain values; empty when there is none. `code`: what
+    states columns beside it.
+    """
+    given = _load(path, object, "a mapping") if path.is_file() else None
+    if code:
+        from kfm.workspace.stated import with_mapping
+
+        given = with_mapping(given, code, path.parent.name)
+    if given is None:
         return {}
-    given = _load(path, object, "a mapping")
-    plain: Json = msgspec.to_builtins(
-        _convert(
-            with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it"
+    if isinstance(given, dict) and "columns" not in given:
+        raise UsageError(
+            f"Nothing says which columns the file of {path.parent.name} has.",
+            expected="column(…) in source(…) of connector.py, or `columns` in mapping.yml",
+            remedy="State them in one of the two; docs/connectors.md shows how.",
         )
+    from kfm.connectors.mapping import Mapping, with_nulls  # a NOOP starts faster without it
+
+    plain: Json = msgspec.to_builtins(
+        _convert(with_nulls(given), Mapping, path.name, "a mapping, as docs/connectors.md has it")
     )
     return plain
 
@@ -422,7 +495,8 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
             "cookie",
             "proxy-authorization",
         )
-        if secret and not is_reference(value):
+        found = reference_in(value)
+        if secret and found is None:
             raise UsageError(
                 f"{name}: the header {header} holds a secret itself.",
                 expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
@@ -431,7 +505,7 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
                     " it here."
                 ),
             )
-        check_reference(value, f"header {header} in {name}")
+        check_reference(value if found is None else found[1], f"header {header} in {name}")
     names = [c.name for c in entry.schema]
     if len(set(names)) != len(names):
         raise UsageError(
@@ -439,18 +513,18 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
             expected="each column once",
             remedy="Remove one.",
         )
-    if wrong := next(filter(None, map(wrong_limits, entry.schema)), None):
+    if entry.schema and (wrong := _wrong_limits(entry)):
         raise UsageError(
             f"{name}: {wrong}.",
             expected="min and max of the column's own type, the least first, and sentinels of it",
-            remedy="Correct them under `schema`.",
+            remedy="Write `min`, `max` and `sentinels` of that column under `schema` so.",
         )
     missing = [k for k in entry.business_key if names and k not in names]
     if missing:
         raise UsageError(
             f"{name}: business_key names {missing[0]}, which `schema` does not have.",
             expected="a column",
-            remedy="Correct it.",
+            remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
         )
     if entry.merge == "upsert" and not entry.business_key and kind_of(entry.source.kind) is None:
         raise UsageError(
@@ -473,6 +547,13 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
         )
 
 
+def _wrong_limits(entry: DatasetEntry) -> str | None:
+    """What is wrong with the limits of a column, None: nothing."""
+    from kfm.connectors.table.limits import wrong_limits  # without columns a NOOP starts faster
+
+    return next(filter(None, map(wrong_limits, entry.schema)), None)
+
+
 def _check_canary(entry: DatasetEntry, name: str) -> None:
     """A canary is another version, on partitions that there are."""
     canary = entry.canary
@@ -493,7 +574,7 @@ def _check_canary(entry: DatasetEntry, name: str) -> None:
                 if entry.partitions
                 else "no partitions, for the dataset has none"
             ),
-            remedy="Correct it.",
+            remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
         )
 
 
@@ -502,7 +583,7 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
     joins = source.kind == "join"
     if (
         joins != bool(len(source.datasets) > 1 and source.join_on)
-        or joins != (source.format == "parquet")
+        or (joins and source.format != "parquet")
         or joins == bool(source.url)
     ):
         raise UsageError(
@@ -511,7 +592,7 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
                 "a kind of source with its url, or kind: join with two or more datasets, join_on"
                 " and format: parquet"
             ),
-            remedy="Correct it.",
+            remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
         )
     columns = {c.name for c in entry.schema}
     if release is not None:
@@ -527,7 +608,7 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
             raise UsageError(
                 f"{name}: {label} is {text!r}.",
                 expected="a length of time such as 24h or 7d",
-                remedy="Correct it.",
+                remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
             ) from error
     if entry.time_zone == "UTC":
         return
@@ -539,7 +620,7 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
         raise UsageError(
             f"{name}: time_zone {entry.time_zone!r} is not known.",
             expected="a name such as America/Chicago",
-            remedy="Correct it.",
+            remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
         ) from error
 
 
@@ -566,7 +647,7 @@ def _check_release(release: Release, columns: set[str], name: str) -> None:
             raise UsageError(
                 f"{name}: release.{key} names {unknown[0]}, which `schema` does not have.",
                 expected="a column",
-                remedy="Correct it.",
+                remedy=f"Mend {name}; `kfm dataset check` says when it is right.",
             )
 
 

@@ -1,5 +1,6 @@
 """A workspace: a folder marked by kfm.yml, and what its files say."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,12 +9,12 @@ import msgspec
 
 from kfm.model import DatasetEntry, StepFailed, UsageError, WorkspaceConfig, ids, keep_secret
 from kfm.policy.base import policy_digest, sources_of
-from kfm.store.address import is_server, password_in
+from kfm.store.address import KEEPER, LINES, is_lines, is_server, password_in
 from kfm.workspace import config
 from kfm.zones.local import LocalZone
 
 if TYPE_CHECKING:
-    pass
+    from kfm.store.base import FileKeeper
 
 
 __all__ = ["Workspace", "open_workspace"]
@@ -37,21 +38,36 @@ class Workspace(msgspec.Struct, frozen=True):
         """The folder of what belongs to this machine: the store file, its locks, when which host
         was asked.
         """
-        return self.path / "ledger" if self.server else self.store_file.parent
+        file = None if self.server else self.lines_file or self.store_file
+        return self.path / "ledger" if file is None else file.parent
 
     @property
     def server(self) -> str | None:
-        """The address of the PostgreSQL that keeps the store; None when it is a file."""
+        """The address of the PostgreSQL that keeps the store; None when it is a file here."""
         url = self._store_url()
         return url if is_server(url) else None
 
     @property
-    def store_file(self) -> Path:
+    def lines_file(self) -> Path | None:
+        """The file of a store in lines of JSON; None when it is another."""
         url = self._store_url()
-        if is_server(url):
+        return self._under(url, LINES, "store") if is_lines(url) else None
+
+    @property
+    def lines(self) -> "FileKeeper":
+        """Who keeps a store in lines."""
+        keeper: FileKeeper = importlib.import_module(KEEPER)
+        return keeper
+
+    @property
+    def store_file(self) -> Path:
+        """The file of a store in SQLite."""
+        url = self._store_url()
+        if is_server(url) or is_lines(url):
+            kept = "in lines of JSON" if is_lines(url) else "on a PostgreSQL server"
             raise UsageError(
-                "The store of this workspace is on a PostgreSQL server.",
-                expected="a store file, which can be copied",
+                f"The store of this workspace is {kept}.",
+                expected="an SQLite file, which can be copied",
                 remedy=(
                     "Try it in a copy of the workspace: say `store:"
                     " sqlite:///ledger/idempotency.sqlite` there, then `kfm reindex`."
@@ -119,8 +135,8 @@ class Workspace(msgspec.Struct, frozen=True):
                 f"kfm.yml: {key} names no place in this workspace.",
                 expected=f"{scheme}:///<path inside the workspace>",
                 remedy=(
-                    "A store may also be a server: postgresql://USER@HOST/DATABASE, or env:NAME for"
-                    " one."
+                    "A store may also be lines of JSON, jsonl:///ledger/ledger.jsonl, or a server:"
+                    " postgresql://USER@HOST/DATABASE, or env:NAME for one."
                     if key == "store"
                     else "Other back ends are not part of this profile."
                 ),
@@ -174,8 +190,8 @@ class Workspace(msgspec.Struct, frozen=True):
                     f"Did you mean `{near[0]}`?"
                     if near
                     else (
-                        "Register it with `kfm dataset new`; `kfm dataset list` shows what"
-                        " there is."
+                        f"Register it with `kfm dataset new {dataset_id} --url URL`; `kfm dataset"
+                        " list` shows what there is."
                     )
                 )
             )

@@ -17,7 +17,7 @@ import msgspec
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, job_type, parameters_of, work
 from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Ended
-from kfm.model import Denied, JobRow, KfmError, stop_on_signals
+from kfm.model import Denied, JobRow, KfmError, Trace, stop_on_signals
 from kfm.model.paths import version_folder
 from kfm.model.window import seconds
 from kfm.upkeep.attention import freshness
@@ -84,10 +84,10 @@ def perform(order: Order) -> Ended:
         workspace = open_workspace(Path(order.workspace))
         with open_world(workspace, upstream=order.upstream) as world:
             carried = msgspec.json.decode(job.envelope)
-            world.marks = {
-                **world.marks,
-                "correlation_id": carried.get("trace", {}).get("correlation_id", ""),
-            }
+            trace = msgspec.convert(carried.get("trace", {}), Trace)
+            world.marks = {**world.marks, "correlation_id": trace.correlation_id}
+            if trace.traceparent:
+                world.marks["traceparent"] = trace.traceparent
             given = carried.get("parameters", {})
             ctx = context_of(
                 workspace,

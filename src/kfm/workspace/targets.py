@@ -3,15 +3,13 @@ configuration.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
-from kfm.connectors.child.code import hooks_of
 from kfm.evidence.journal import done_of
-from kfm.evidence.quarantine import corrections
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import (
     Canary,
@@ -38,7 +36,14 @@ if TYPE_CHECKING:
     pass
 
 
-__all__ = ["planned_of", "rebuilt_target", "resumed_target", "targets_of", "updater_target"]
+__all__ = [
+    "planned_of",
+    "rebuilt_target",
+    "resumed_target",
+    "targets_of",
+    "updater_target",
+    "windowed",
+]
 
 
 def targets_of(
@@ -54,10 +59,10 @@ def targets_of(
     made by its version.
     """
     registered = workspace.require(dataset_id)
-    entry = msgspec.structs.replace(registered, canary=None)
+    entry = _as_run(registered)
     if not win and "{day}" in entry.source.url:
         win = parse_window(SystemClock().now().strftime("%Y-%m-%d"), SystemClock().now())
-    if win and not _windowed(entry):
+    if win and not windowed(entry):
         raise UsageError(
             f"{dataset_id} has no window: its address takes none and no time column is named.",
             expected="{since} and {until} in source.url, or source.time_column",
@@ -75,9 +80,7 @@ def targets_of(
         win=win,
         pipeline_version=entry.pipeline_version,
         **_code(entry, folder / "connector.py"),
-        mapping=(
-            config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {}
-        ),
+        mapping=_mapping(workspace, entry, folder / "mapping.yml"),
         fixes=_fixes(workspace, entry),
         trigger=trigger,
         spec_file_hash=(
@@ -86,34 +89,66 @@ def targets_of(
             else None
         ),
     )
-    found = [replace(base, partition=p) for p in entry.partitions or ("",)]
+    found = [msgspec.structs.replace(base, partition=p) for p in entry.partitions or ("",)]
     # a backfill assembles what one version made
     if canary and registered.canary is not None and not trigger.endswith("backfill"):
-        found = [_tried(t, registered.canary, folder / "connector_canary.py") for t in found]
+        found = [
+            _tried(workspace, t, registered.canary, folder / "connector_canary.py") for t in found
+        ]
     return [specify(target, workspace.policy_digest) for target in found]
 
 
 def _code(entry: DatasetEntry, connector: Path) -> Json:
     """The members of a target that follow from the workspace's own connector."""
-    code = connector.read_bytes() if connector.is_file() else None
-    hooks = (
-        hooks_of(code, f"scripts/connectors/{entry.dataset_id}/{connector.name}")
-        if code is not None
-        else frozenset()
-    )
+    where = f"scripts/connectors/{entry.dataset_id}/{connector.name}"
+    text = connector.read_bytes() if connector.is_file() else None
+    if text is None and entry.source.kind != "parsed":
+        return {"connector": None, "connector_digest": None, "asks": _asks(entry, frozenset())}
+    # a NOOP without a connector starts faster without it
+    from kfm.connectors.child.code import Code, read_code
+
+    code = read_code(text, where) if text is not None else Code(frozenset())
+    if code.source is not None and code.source.dataset_id != entry.dataset_id:
+        raise UsageError(
+            f"{where} is written for {code.source.dataset_id}.",
+            expected=f'source("{entry.dataset_id}", …)',
+            remedy=f"Write {entry.dataset_id} there, or move the file to the folder of its own dataset.",
+        )
+    if entry.source.kind == "parsed" and "parse" not in code.hooks:
+        raise UsageError(
+            f"{where} has no parse(), and {entry.dataset_id} is of kind parsed.",
+            expected="a function that reads its files, behind @….parse",
+            remedy="Write it, or name another `source.kind` in the registry.",
+        )
+    assert text is not None
     return {
-        "connector": str(connector.absolute()) if code is not None else None,
-        "connector_digest": ids.digest(code) if code is not None else None,
-        "asks": _asks(entry, hooks),
+        # what only states columns has nothing to run
+        "connector": str(connector.absolute()) if code.hooks or code.source is None else None,
+        "connector_digest": ids.digest(text),
+        "asks": _asks(entry, code.hooks),
     }
 
 
-def _tried(target: Target, canary: Canary, connector: Path) -> Target:
+def _mapping(workspace: Workspace, entry: DatasetEntry, path: Path) -> Json:
+    """How the columns of a delimited file become those of the dataset."""
+    if entry.source.kind != "delimited":
+        return {}
+    return config.load_mapping(path, config.stating(workspace.path, entry.dataset_id))
+
+
+def _tried(workspace: Workspace, target: Target, canary: Canary, connector: Path) -> Target:
     """`target`, made by the canary where its partition is named."""
     if target.partition and target.partition not in canary.partitions:
         return target
-    code = _code(target.entry, connector) if connector.is_file() else {}
-    return replace(target, pipeline_version=canary.pipeline_version, canary=True, **code)
+    code: Json = {}
+    if connector.is_file():
+        stated = config.load_dataset(workspace.path, target.dataset_id, connector.name)
+        assert stated is not None
+        entry = _as_run(stated)
+        code = _code(entry, connector) | {"entry": entry}
+    return msgspec.structs.replace(
+        target, pipeline_version=canary.pipeline_version, canary=True, **code
+    )
 
 
 def _same_partition(workspace: Workspace, dataset_id: str, partition: str, canary: bool) -> Target:
@@ -131,6 +166,8 @@ def _fixes(workspace: Workspace, entry: DatasetEntry) -> dict[str, dict[str, str
         or not (workspace.data / "work" / entry.dataset_id / "quarantine").is_dir()
     ):
         return {}
+    from kfm.quarantine.decisions import corrections  # rare
+
     data, root = workspace.zones()
     try:
         return corrections(data, entry.dataset_id)
@@ -175,7 +212,15 @@ def _asks(entry: DatasetEntry, hooks: frozenset[str]) -> bool:
     return True
 
 
-def _windowed(entry: DatasetEntry) -> bool:
+def _as_run(registered: DatasetEntry) -> DatasetEntry:
+    """What is tried beside a dataset, and what is said of its past, change nothing that a run
+    does.
+    """
+    return msgspec.structs.replace(registered, canary=None, backfill=UNSET)
+
+
+def windowed(entry: DatasetEntry) -> bool:
+    """Whether a dataset can be asked for a window."""
     source, kind = entry.source, kind_of(entry.source.kind)
     placeholders = any(f"{{{name}}}" in source.url for name in ("since", "until", "day"))
     return placeholders or source.time_column is not None or bool(kind and kind.windows)
@@ -202,7 +247,7 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Planned | None) -
             if entry.source.kind == "join"
             else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
         )
-        target = replace(
+        target = msgspec.structs.replace(
             base,
             entry=msgspec.structs.replace(entry, source=source),
             sources=tuple(spec["sources"]),
@@ -236,7 +281,7 @@ def rebuilt_target(workspace: Workspace, record: Json) -> Target:
             expected=str(spec.get("connector")),
             remedy="Check out the commit the record names (git_sha), then rebuild.",
         )
-    return replace(
+    return msgspec.structs.replace(
         base,
         entry=entry,
         sources=tuple(spec["sources"]),
@@ -254,7 +299,7 @@ def updater_target(
     """The target an updater configuration describes: its sources and version, the registry's
     licence and labels.
     """
-    entry = msgspec.structs.replace(workspace.require(updater.dataset_id), canary=None)
+    entry = _as_run(workspace.require(updater.dataset_id))
     registered = {
         parse_url(
             expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")
@@ -279,7 +324,7 @@ def updater_target(
     bounds = parse_window(text, clock.now()) if text else ""
     first = updater.sources[0]
     source = msgspec.structs.replace(entry.source, url=first.source_url, format=first.format)
-    if bounds and not _windowed(msgspec.structs.replace(entry, source=source)):
+    if bounds and not windowed(msgspec.structs.replace(entry, source=source)):
         raise UsageError(
             f"{entry.dataset_id} has no window: its address takes none and no time column is"
             " named.",
@@ -292,7 +337,7 @@ def updater_target(
         if t.canary and t.pipeline_version == updater.pipeline_version
     ]
     target = next(iter(tried), None) or targets_of(workspace, updater.dataset_id, canary=False)[0]
-    changed = replace(
+    changed = msgspec.structs.replace(
         target,
         entry=msgspec.structs.replace(entry, source=source),
         sources=tuple({"source_id": s.source_id, "url": s.source_url} for s in updater.sources),

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ __all__ = [
     "OWN_SAMPLE",
     "Routed",
     "checked_upstream",
+    "credentials_of",
     "is_live",
     "own_sample",
     "recorded_by",
@@ -60,6 +60,8 @@ def checked_upstream(workspace: Workspace, asked: str | None) -> str:
             expected="a workspace whose kfm.yml does not say `sample: true`",
             remedy="Make one beside it: `kfm init DIR`, or `kfm init DIR --kansas`.",
         )
+    if not asked and (workspace.path / "replay.json").is_file():
+        return "replay"  # a copy that was made to be fed from what was captured
     return asked or ("sample" if sample else "live")
 
 
@@ -92,7 +94,7 @@ class Routed:
             return FileFetcher(self._workspace.path).fetch(request, into)
         workspace = self._workspace
         asking: Json = {
-            "credentials": _credentials(workspace),
+            "credentials": credentials_of(workspace),
             "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
             "user_agent": (
                 f"kfm/{__version__}"
@@ -133,7 +135,7 @@ def is_live(url: str) -> bool:
     )
 
 
-def _credentials(workspace: Workspace) -> dict[str, str]:
+def credentials_of(workspace: Workspace) -> dict[str, str]:
     """The table of kfm.yml, in which a file is named from the workspace on."""
     kept = workspace.config.credentials.items()
     return {
@@ -185,6 +187,8 @@ def workspace_note(workspace: Path) -> Path:
 
 def user_note() -> Path:
     """Where the sample upstream a user started last says that it runs."""
+    import tempfile  # a NOOP starts faster without it
+
     return Path(tempfile.gettempdir()) / f"kfm-sample-upstream-{os.getuid()}.json"
 
 

@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
+
+import msgspec
 
 from kfm.connectors.base import TransformResult, toolchain
-from kfm.connectors.operations import Chain, TransformJob
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.keys.commitments import Vaults
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import (
@@ -29,25 +30,29 @@ from kfm.model import (
     UsageError,
     ids,
 )
+from kfm.model.masking import private_places
 from kfm.model.paths import run_path
 from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
 from kfm.store.address import SERVERS
 from kfm.store.base import Rebuild, Served, Store
-from kfm.store.heartbeat import Heartbeat
 from kfm.store.sqlite import SqliteStore, copy_files
 from kfm.workspace.folder import Workspace
+from kfm.workspace.latest import Published
+from kfm.workspace.receivers import Configured
 from kfm.workspace.upstreams import Routed, checked_upstream, replayed
-from kfm.world.publisher.base import Publisher
+from kfm.world.publisher.base import Finishing, Publisher
 from kfm.world.publisher.local import LocalPublisher
-from kfm.world.publisher.noop import NoopPublisher
 from kfm.world.target import family_of
-from kfm.world.world import Facts, World
+from kfm.world.world import Facts, Nobody, Nowhere, Telemetry, Untold, World
 from kfm.zones.base import Zone
 from kfm.zones.local import LocalZone
-from kfm.zones.overlay import OverlayZone
 from kfm.zones.scratch_places import aside
 
 # Back ends that a NOOP does not ask are imported where they are chosen: it starts faster.
+# what a child is told is loaded by who tells it: a NOOP starts faster
+if TYPE_CHECKING:
+    from kfm.connectors.operations import TransformJob
+
 __all__ = ["open_world", "reindex_workspace"]
 
 Echo = Callable[[Json], None]
@@ -57,7 +62,7 @@ class _Gates(Sequence[Gate]):
     """All gates, loaded when something is judged: a NOOP never is."""
 
     def _all(self) -> tuple[Gate, ...]:
-        from kfm.judge.gates.mandatory import GATES
+        from kfm.gates.mandatory import GATES
 
         return GATES
 
@@ -209,7 +214,9 @@ class _Steps:
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
             self._children.enter_context(_warm(private))
 
-    def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
+    def transform(
+        self, job: "TransformJob", scratch: Path, on_event: Echo | None
+    ) -> TransformResult:
         from kfm.connectors.child.process import run_transform  # a NOOP starts no child
 
         return run_transform(
@@ -222,7 +229,7 @@ class _Steps:
 
     def acquire(
         self,
-        job: TransformJob,
+        job: "TransformJob",
         scratch: Path,
         fetch: Callable[[Json], Json],
         heard: Echo,
@@ -234,7 +241,9 @@ class _Steps:
             job, scratch, fetch=fetch, on_event=heard, timeout_s=limit, entries=entries
         )
 
-    def _seconds(self, job: TransformJob) -> float:
+    def _seconds(self, job: "TransformJob") -> float:
+        from kfm.connectors.operations import Chain  # a NOOP starts no child
+
         entry = self._workspace.readable(job.dataset_id)
         # each has its own time
         return float((entry.source if entry is not None else Source()).step_limit) * (
@@ -254,14 +263,6 @@ def _warm(private: bool = True) -> Iterator[None]:
 
     with kept_warm(private):
         yield
-
-
-def _private(workspace: Path) -> dict[str, str]:
-    return (
-        {str(workspace): "<workspace>", str(Path.home()): "~"}
-        if str(Path.home()) != "/"
-        else {str(workspace): "<workspace>"}
-    )
 
 
 def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = False) -> Served:
@@ -284,7 +285,7 @@ def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = F
     return store
 
 
-def open_store(workspace: Workspace, clock: Clock) -> SqliteStore | Served:
+def open_store(workspace: Workspace, clock: Clock) -> Store:
     """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty
     beginning.
     """
@@ -292,7 +293,8 @@ def open_store(workspace: Workspace, clock: Clock) -> SqliteStore | Served:
         with suppress(OSError):  # who may only read here writes no records there either
             workspace.ledger.mkdir(parents=True, exist_ok=True)
         return _on_server(workspace, url, clock)
-    file = workspace.store_file
+    lines = workspace.lines_file
+    file = lines or workspace.store_file
     if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
         raise IntegrityError(
             f"The store {file.name} is {'empty' if file.exists() else 'missing'}, but this"
@@ -300,6 +302,8 @@ def open_store(workspace: Workspace, clock: Clock) -> SqliteStore | Served:
             expected="the store beside its evidence",
             remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
         )
+    if lines is not None:
+        return workspace.lines.open_file(lines, clock)
     return SqliteStore(file, clock)
 
 
@@ -312,6 +316,9 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
         if (url := workspace.server) is not None:
             with closing(_on_server(workspace, url, clock)) as kept:
                 kept.copy_to(temp / "store.sqlite")
+        elif (lines := workspace.lines_file) is not None:
+            if lines.exists():
+                workspace.lines.copy_file(lines, temp / "store.sqlite")
         elif workspace.store_file.exists():
             copy_files(workspace.store_file, temp / "store.sqlite")
         store = SqliteStore(temp / "store.sqlite", clock)
@@ -322,8 +329,8 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _real_store(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore | Served]:
-    file = workspace.store_file if workspace.server is None else None
+def _real_store(workspace: Workspace, clock: Clock) -> Iterator[Store]:
+    file = workspace.lines_file or workspace.store_file if workspace.server is None else None
     if (
         file is not None
         and file.exists()
@@ -345,14 +352,15 @@ def open_world(
     *,
     upstream: str | None = None,
     dry_run: str | None = None,
-    publisher: str = "local",
+    publisher: str = "",
     echo: Echo | None = None,
     clock: Clock | None = None,
     asks: bool = False,
 ) -> Iterator[World]:
     """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the
-    rules will be asked in any case.
+    rules will be asked in any case. Who publishes is named here, or by KFM_PUBLISHER.
     """
+    publisher = publisher or os.environ.get("KFM_PUBLISHER", "local")
     clock, policy, upstream = (
         clock or SystemClock(),
         _Policy(workspace),
@@ -412,25 +420,52 @@ def _open_world(
         registry=workspace.entry,
         lease_seconds=workspace.config.lease_seconds,
         holder=f"{os.uname().nodename}:{os.getpid()}",
-        private=_private(workspace.path),
+        private=private_places(workspace.path),
         echo=echo,
         facts=_facts(workspace.path),
         toolchain=lambda: dict(_toolchain()),
         follows=True,
+        latest=_latest(workspace, data, root),
+        receivers=Configured(workspace),
+        telemetry=_telemetry(workspace),
     )
     heart = Heartbeat(store, world.lease_seconds)
     world.heart = heart
+    published = world.publisher
     try:
         if dry_run is None:
+            world.latest.follow(world)
             yield world
         else:
             with _dry(world, dry_run) as dry:
                 yield dry
     finally:
+        if isinstance(published, Finishing):
+            published.finish(lambda runs: _report(workspace, world, runs))
         children.close()
+        world.receivers.close()
+        world.telemetry.close()
         heart.stop()
         data.close()
         root.close()
+
+
+def _report(workspace: Workspace, world: World, runs: Sequence[Json]) -> None:
+    """Tell GitHub of runs that ended; an extra, loaded in its jobs alone."""
+    importlib.import_module("kfm.extras.github.report").report(workspace, world, runs)
+
+
+def _telemetry(workspace: Workspace) -> Telemetry:
+    from kfm.telemetry.runs import Lines
+
+    folder, config = workspace.ledger / "logs", workspace.config.telemetry
+
+    def after() -> None:
+        from kfm.telemetry.send import send_beside  # nobody needs it where nothing is sent
+
+        send_beside(folder, config.otlp, workspace.identity())
+
+    return Lines(config.energy, after if config.otlp else lambda: None)
 
 
 def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
@@ -438,7 +473,17 @@ def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
         from kfm.world.publisher.github_actions import GithubActionsPublisher
 
         return GithubActionsPublisher(data, root)
-    return NoopPublisher() if name == "noop" else LocalPublisher(data, root)
+    if name == "noop":
+        from kfm.world.publisher.noop import NoopPublisher  # rare, as is the next
+
+        return NoopPublisher()
+    if name not in ("local", "trace"):
+        raise UsageError(
+            f"There is no publisher {name!r}.",
+            expected="local or github_actions",
+            remedy="Correct KFM_PUBLISHER, or unset it.",
+        )
+    return LocalPublisher(data, root)
 
 
 @contextmanager
@@ -446,6 +491,9 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
     """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy
     already.
     """
+    from kfm.workspace.overlay import OverlayZone
+    from kfm.world.publisher.noop import NoopPublisher
+
     run_id = ids.new_run_id()
     with aside("dry") as temp:
         assert isinstance(world.store, SqliteStore)
@@ -456,7 +504,7 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
             _local(world.data), LocalZone(temp / "data"), run_path(dataset_id, run_id, "artifacts")
         )
         root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
-        yield replace(
+        yield msgspec.structs.replace(
             world,
             data=data,
             root=root,
@@ -465,6 +513,9 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
             marks={"dry_run": True},
             new_run_id=lambda: run_id,
             heart=None,
+            latest=Nowhere(),
+            receivers=Nobody(),
+            telemetry=Untold(),
         )
 
 
@@ -502,8 +553,11 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> Json:
 @contextmanager
 def _rebuilding(workspace: Workspace, clock: Clock) -> Iterator[Rebuild]:
     aside = workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}"
-    if (url := workspace.server) is None:
-        from kfm.store.rebuilding import rebuilding
+    if (lines := workspace.lines_file) is not None:
+        with workspace.lines.rebuilding(lines, clock, aside) as anew:
+            yield anew
+    elif (url := workspace.server) is None:
+        from kfm.workspace.rebuilding import rebuilding
 
         with rebuilding(workspace.store_file, clock, aside) as beside:
             yield beside
@@ -532,7 +586,13 @@ def _bare_world(
         gates=_Gates(),
         policy_digest=workspace.policy_digest,
         registry=workspace.entry,
-        private=_private(workspace.path),
+        private=private_places(workspace.path),
         facts=_facts(workspace.path),
         vaults=Vaults(workspace.path / "keys" / "data"),
+        latest=_latest(workspace, data, root),
+        receivers=Configured(workspace),
     )
+
+
+def _latest(workspace: Workspace, data: LocalZone, root: LocalZone) -> Published:
+    return Published(data, root, lambda: _Policy(workspace), workspace.path)

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 import msgspec
 
-__all__ = ["Numbers", "Outcome", "Told", "table_rows", "worst"]
+__all__ = ["AlreadyStaged", "Numbers", "Outcome", "PartsGone", "Told", "table_rows", "worst"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,3 +67,13 @@ def table_rows(rows: Mapping[str, int], partition: str) -> int:
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """What is told of several: a failure before a wait for a person, that before success."""
     return max(outcomes, key=lambda o: (o.exit_code not in (0, 7), o.exit_code))
+
+
+class AlreadyStaged(Outcome, frozen=True):
+    """A NOOP: an earlier run staged this part."""
+
+
+class PartsGone(Outcome, frozen=True):
+    """A NOOP: parts that were asked for were overtaken, or are damaged; of the others nothing was
+    made.
+    """

@@ -1,12 +1,12 @@
 """The four artifacts of a run: structured log, event stream, idempotency state, publisher trace."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 import msgspec
 
-from kfm.model import Clock, Json, masked, new_run_id, rfc3339
+from kfm.model import Clock, Json, new_run_id, rfc3339
+from kfm.model.masking import mask
 from kfm.model.paths import run_folder
 from kfm.zones.base import Zone
 
@@ -44,17 +44,6 @@ _HARMLESS = frozenset(
     "damaged_run",
     "partition",
 }
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
-_BEARER = re.compile(
-    r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}"
-)
-
-
-def mask(text: str, private: Mapping[str, str]) -> str:
-    """`text` without personal data, machine paths and secrets."""
-    for value, name in private.items():
-        text = text.replace(value, name)
-    return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", masked(text)))
 
 
 class Marks(TypedDict, total=False):
@@ -62,6 +51,7 @@ class Marks(TypedDict, total=False):
 
     dry_run: bool
     correlation_id: str  # of all work of one cause
+    traceparent: str  # W3C: of the request that was the cause
 
 
 class RunLog:
@@ -133,7 +123,7 @@ class RunLog:
         ) | self._marks
         self._write("run.jsonl", line)
         if self._echo is not None:
-            self._echo({"run_id": self.run_id, **line})
+            self._echo({"run_id": self.run_id, "withheld": self._withheld, **line})
 
     def event(self, name: str, payload: Mapping[str, object]) -> Json:
         """One telemetry event; its id joins it to the publisher's trace."""

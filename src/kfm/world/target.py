@@ -3,7 +3,6 @@ from its entry.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -34,8 +33,7 @@ class Again(msgspec.Struct, frozen=True):
     schema: tuple[Column, ...] = ()  # with `only`: the columns of that content
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """One dataset, one partition, one window, and the spec that follows from them."""
 
     entry: DatasetEntry
@@ -48,15 +46,15 @@ class Target:
     # which files there are follows from answers: `acquire` of the connector or of the source kind
     # asks for them
     asks: bool = False
-    mapping: Json = field(default_factory=dict)  # mapping.yml
+    mapping: Json = msgspec.field(default_factory=dict)  # mapping.yml
     # people's corrections: digest of a record -> column -> text
-    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    fixes: dict[str, dict[str, str | None]] = msgspec.field(default_factory=dict)
     # instead of the registry's, for a capture that a person accepted
     max_quarantined: float | None = None
     again: Again | None = None
     # when the capture that is worked on was made, as its run recorded it; part of no hash
     captured_at: str = ""
-    spec: Json = field(default_factory=dict)
+    spec: Json = msgspec.field(default_factory=dict)
     spec_hash: str = ""
     transform_hash: str = ""
     trigger: str = "manual"
@@ -96,6 +94,7 @@ def specify(target: Target, policy_digest: str) -> Target:
     entry = spelled(target.entry)
     # what is tried beside it changes nothing for the rest; the one that is tried says so below
     entry.pop("canary")
+    entry.pop("slo", None)  # what it is measured by makes no other version
     # Registry prose and governance fields decide what may be published, not which bytes come out.
     shaping = (
         "dataset_id",
@@ -147,9 +146,7 @@ def specify(target: Target, policy_digest: str) -> Target:
         )
         if v
     }
-    from dataclasses import replace
-
-    return replace(
+    return msgspec.structs.replace(
         target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform)
     )
 

@@ -2,14 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
+
+import msgspec
 
 from kfm.channel.chain import Channel
 from kfm.connectors.base import TransformResult
-from kfm.connectors.operations import TransformJob
 from kfm.fetch.base import Fetcher
 from kfm.keys.commitments import SEALED, Vaults, Veil
 from kfm.keys.key_folder import KeyFolder
@@ -17,9 +17,11 @@ from kfm.model import (
     Clock,
     DatasetEntry,
     Denied,
+    EventRow,
     Gate,
     Json,
     KfmError,
+    Ran,
     UsageError,
     canonical,
     ids,
@@ -28,20 +30,40 @@ from kfm.model import (
 from kfm.model.paths import captures_folder, parts_folder, proposals_folder
 from kfm.policy.base import Evaluator
 from kfm.store.base import Store, Token
-from kfm.world.outcome import Outcome
+from kfm.world.announcement import Announcement, RunNews
 from kfm.world.publisher.base import Publisher
 from kfm.world.publisher.trace import TracePublisher
 from kfm.world.run_log import Marks, RunLog
 from kfm.world.target import family_of
 from kfm.zones.base import Zone
 
-__all__ = ["AlreadyStaged", "Facts", "PartsGone", "Registry", "Transform", "World"]
+# what a child is told is loaded by who tells it: a NOOP starts faster
+if TYPE_CHECKING:
+    from kfm.connectors.operations import TransformJob
+
+__all__ = [
+    "Facts",
+    "HearsEvents",
+    "HearsOfRuns",
+    "Latest",
+    "Nobody",
+    "Nowhere",
+    "Receiver",
+    "Receivers",
+    "Registry",
+    "TakesBack",
+    "TakesLineage",
+    "Telemetry",
+    "Transform",
+    "Untold",
+    "World",
+]
 
 Registry = Callable[[str], DatasetEntry | None]
-Transform = Callable[[TransformJob, Path, Callable[[Json], None] | None], TransformResult]
+Transform = Callable[["TransformJob", Path, Callable[[Json], None] | None], TransformResult]
 Acquire = Callable[
     [
-        TransformJob,
+        "TransformJob",
         Path,
         Callable[[Json], Json],
         Callable[[Json], None],
@@ -64,14 +86,157 @@ class Heart(Protocol):
     def drop(self, *tokens: Token) -> None: ...
 
 
-class AlreadyStaged(Outcome, frozen=True):
-    """A NOOP: an earlier run staged this part."""
-
-
-class PartsGone(Outcome, frozen=True):
-    """A NOOP: parts that were asked for were overtaken, or are damaged; of the others nothing was
-    made.
+class Latest(Protocol):
+    """Addresses that stay. `published/<id>/latest` leads to the official version while everybody may
+    have it; who cannot ask whether it may be shown shows nothing. `artifacts` leads to what the
+    newest run said. Never read to decide.
     """
+
+    def hide(self, dataset_id: str) -> None:
+        """Let it lead to nothing. Raises what keeps it from that."""
+
+    def show(self, world: "World", dataset_id: str) -> bool:
+        """Let it lead to what everybody may have now, or to nothing; whether it led elsewhere."""
+
+    def is_stale(self, world: "World", dataset_id: str) -> bool:
+        """Whether it leads elsewhere."""
+
+    def follow(self, world: "World") -> None:
+        """`show` for every dataset, when labels, rules or keys were changed since it was last
+        done; else next to nothing.
+        """
+
+    def ran(self, world: "World", dataset_id: str, run_id: str) -> None:
+        """Let `artifacts` lead to log, events, key and publisher trace of a run."""
+
+    def shown_run(self) -> str | None:
+        """The run whose files must stay where they are, because `artifacts` leads there."""
+
+
+class Nowhere(Latest):
+    """Nobody is shown anything."""
+
+    def hide(self, dataset_id: str) -> None: ...
+
+    def show(self, world: "World", dataset_id: str) -> bool:
+        return False
+
+    def is_stale(self, world: "World", dataset_id: str) -> bool:
+        return False
+
+    def follow(self, world: "World") -> None: ...
+
+    def ran(self, world: "World", dataset_id: str, run_id: str) -> None: ...
+
+    def shown_run(self) -> str | None:
+        return None
+
+
+class Telemetry(Protocol):
+    """Is told of every run that ended. Never raises, never waits: telemetry may lose a line, and no
+    run is later or worse for it.
+    """
+
+    def ended(self, world: "World", log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Untold(Telemetry):
+    """Keeps nothing."""
+
+    def ended(self, world: "World", log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Receiver(Protocol):
+    """Somebody outside: a graph, a collector of lineage, a forge. `receivers` in kfm.yml names
+    them, `workspace` opens them by how their address begins, `evidence/telling.py` tells them.
+
+    May be told the same twice, and is left as after once: it is given a key, or looks for its own mark first.
+    """
+
+    def tell(self, world: "World", told: Announcement) -> None:
+        """Return when the receiver has it. Takes no longer than a few seconds.
+
+        Raises a retryable `KfmError` to be asked again after a pause, any other `KfmError` when no
+        repetition can help.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+@runtime_checkable
+class TakesBack(Protocol):
+    """A receiver that also holds files of versions, which a withdrawal takes back."""
+
+    def take_back(self, world: "World", dataset_id: str) -> None:
+        """Let nobody have there what may not be handed out any more. Raises as `tell` does."""
+
+
+@runtime_checkable
+class HearsOfRuns(Protocol):
+    """A receiver that also wants to know how runs go, those that end badly among them."""
+
+    def hear(self, world: "World", news: RunNews) -> None:
+        """Return when the receiver has it. Raises as `tell` does."""
+
+
+@runtime_checkable
+class TakesLineage(Protocol):
+    """A receiver that also wants to know what jobs make of versions."""
+
+    def take(self, world: "World", run_id: str) -> None:
+        """Return when the receiver has the lineage of a job. Raises as `tell` does."""
+
+
+@runtime_checkable
+class HearsEvents(Protocol):
+    """A receiver that also wants to know of events that ask for a dataset everybody may have."""
+
+    def heed(self, world: "World", event: EventRow, datasets: tuple[str, ...]) -> None:
+        """Return when the receiver has it. Raises as `tell` does."""
+
+
+class Receivers(Protocol):
+    """The receivers of a workspace by name; each is opened when it is first told something."""
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def of_runs(self) -> tuple[str, ...]:
+        """Those of them that hear of runs; none is opened to know that."""
+
+    def of_events(self) -> tuple[str, ...]:
+        """Those of them that hear of events; none is opened to know that."""
+
+    def opened(self, name: str) -> Receiver:
+        """Raises `UsageError` where kfm.yml names it no more, or names what cannot be opened."""
+
+    def close(self) -> None: ...
+
+
+class Nobody(Receivers):
+    """Nobody outside is told anything."""
+
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    def of_runs(self) -> tuple[str, ...]:
+        return ()
+
+    def of_events(self) -> tuple[str, ...]:
+        return ()
+
+    def opened(self, name: str) -> Receiver:
+        raise UsageError(
+            f"There is no receiver {name}.",
+            expected="a name under `receivers` in kfm.yml",
+            remedy="`kfm doctor` shows what waits for whom.",
+        )
+
+    def close(self) -> None: ...
 
 
 def _key_of(path: str) -> str:
@@ -90,8 +255,7 @@ def _no_acquire(*_: object) -> TransformResult:
     )
 
 
-@dataclass
-class World:
+class World(msgspec.Struct):
     """The seams of one process, and the few facts about it that receipts record."""
 
     clock: Clock
@@ -110,8 +274,8 @@ class World:
     holder: str = "kfm"
     vaults: Vaults | None = None  # None: nothing here is private
     policy: Evaluator | None = None  # None: the policy gate, where there is one, denies
-    marks: Marks = field(default_factory=Marks)
-    private: Mapping[str, str] = field(default_factory=dict)
+    marks: Marks = msgspec.field(default_factory=Marks)
+    private: Mapping[str, str] = msgspec.field(default_factory=dict)
     echo: Callable[[Json], None] | None = None
     facts: Callable[[], Facts] = Facts
     toolchain: Callable[[], dict[str, str]] = dict
@@ -128,10 +292,13 @@ class World:
     # a transform without connector code is near: its child may be got ready
     prepare: Callable[[bool], None] = lambda private: None
     # folders for what is opened to be looked at, as long as this is
-    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    opened: contextlib.ExitStack = msgspec.field(default_factory=contextlib.ExitStack)
+    latest: Latest = msgspec.field(default_factory=Nowhere)
+    receivers: Receivers = msgspec.field(default_factory=Nobody)
+    telemetry: Telemetry = msgspec.field(default_factory=Untold)
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
-    trace: Callable[[Publisher, RunLog, Mapping[str, object]], Publisher] = field(
-        default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
+    trace: Callable[[Publisher, RunLog, Mapping[str, object]], Publisher] = (
+        lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
     )
 
     def channel(self, dataset_id: str) -> Channel:

@@ -4,7 +4,6 @@ was.
 
 import hashlib
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -75,6 +74,8 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 def copied(path: Path, into: Path) -> Path:
     """A copy of `path` for somebody who may do with it what they like."""
+    import shutil  # a NOOP starts faster without it
+
     shutil.copyfile(path, into)
     return into
 
@@ -105,7 +106,7 @@ def check_path(path: str) -> str:
         raise UsageError(
             f"{path!r} is not a path inside the zone.",
             expected="a relative path without '..'",
-            remedy="Correct the name.",
+            remedy="Name it from the folder of the zone on, without a slash at the front.",
         )
     return path
 

@@ -1,9 +1,10 @@
 """Small files outside the zones that appear whole or not at all: keys, pins, registry entries."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["create_durably", "replace_durably", "sync_folder"]
+__all__ = ["create_durably", "create_folder_durably", "replace_durably", "sync_folder"]
 
 
 def create_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -14,6 +15,23 @@ def create_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
         _sync_names(path)
     finally:
         temp.unlink(missing_ok=True)
+
+
+def create_folder_durably(folder: Path, content: Mapping[str, bytes]) -> None:
+    """Make a folder with all of these files appear; raises `OSError` when the name is taken by one
+    that holds something.
+    """
+    partial = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
+    try:
+        for name, body in content.items():
+            create_durably(partial / name, body)
+        partial.rename(folder)
+    except BaseException:
+        for name in content:
+            (partial / name).unlink(missing_ok=True)
+        partial.rmdir()
+        raise
+    _sync_names(folder)
 
 
 def replace_durably(path: Path, content: bytes, mode: int = 0o644) -> None:

@@ -4,8 +4,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import queue
-import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +14,7 @@ from typing import TypeVar
 from kfm.model import IntegrityError, StepFailed
 from kfm.zones.base import Held, Stored, Zone, check_path, hash_file, held_file
 from kfm.zones.durable import sync_folder
-from kfm.zones.temps import Temps
+from kfm.zones.temps import Temps, remove_folder
 
 __all__ = ["LocalZone"]
 
@@ -51,6 +49,8 @@ class _Hasher(threading.Thread):
     """
 
     def __init__(self) -> None:
+        import queue  # a NOOP starts faster without it
+
         super().__init__(name="kfm-hash", daemon=True)
         self.hash = hashlib.sha256()
         self.chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=4)
@@ -162,7 +162,7 @@ class LocalZone(Zone):
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
     def leftovers(self) -> list[str]:
         return [folder.name for folder in self._temps.dead()]
@@ -356,7 +356,10 @@ class LocalZone(Zone):
 
     def free(self) -> int | None:
         place = self.local("x").parent
-        return shutil.disk_usage(place).free if place.exists() else None
+        if not place.exists():
+            return None
+        found = os.statvfs(place)
+        return found.f_bavail * found.f_frsize
 
     def names(self, prefix: str) -> Iterator[str]:
         base = self.root / prefix

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import itertools
 import os
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,7 +11,23 @@ from pathlib import Path
 
 from kfm.zones.flock import is_unlocked
 
-__all__ = ["Temps"]
+__all__ = ["Temps", "remove_folder"]
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of ours with what is in it; what resists stays for the next sweep."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for name in os.listdir(fd):
+                os.unlink(name, dir_fd=fd)
+        finally:
+            os.close(fd)
+        os.rmdir(folder)
+        return
+    import shutil  # folders within: rare, and a NOOP starts faster without it
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Temps:
@@ -73,11 +88,11 @@ class Temps:
         with self._alone():
             gone = self.dead()
             for folder in gone:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder)
         return [f.name for f in gone]
 
     def close(self) -> None:
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+            remove_folder(self._own)
             os.close(self._lock)
             self._own = None

@@ -5,7 +5,6 @@ from pathlib import Path
 from msgspec import UNSET
 
 from kfm.connectors.base import Books, TransformResult
-from kfm.connectors.child.code import hook_of
 from kfm.connectors.child.feed import AskParent, Context, Emit, load_connector
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.loading import load
@@ -20,8 +19,8 @@ def acquire(job: Acquire, scratch: Path, *, emit: Emit, ask: AskParent) -> Trans
     """
     own = load_connector(job.connector) if job.connector else None
     kind = load(job.source_kind)
-    token = hook_of(own, "change_token") or (kind.change_token if kind else None)
-    hook = hook_of(own, "acquire") or (kind.acquire if kind else None)
+    token = (own.hook("change_token") if own else None) or (kind.change_token if kind else None)
+    hook = (own.hook("acquire") if own else None) or (kind.acquire if kind else None)
     if hook is None:
         raise TypeError("neither the connector nor this kind of source defines acquire()")
     asking = Ask(job, ask, Context(job, scratch, emit).log)

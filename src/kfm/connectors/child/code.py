@@ -8,14 +8,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kfm import connect
 from kfm.model import UsageError
 
 if TYPE_CHECKING:
     import ast
 
-__all__ = ["HOOKS", "check_module", "hook_of", "hooks_in", "hooks_of"]
+__all__ = ["HOOKS", "Code", "Connector", "hooks_in", "hooks_of", "read_code", "run_code"]
 
+# functions of a module that are called by their name
 HOOKS = ("discover", "change_token", "acquire", "transform", "validate")
+# and those that a source names: `parse` was an ordinary word before there was one
+NAMED = ("discover", "change_token", "acquire", "parse", "transform", "validate")
 _NEAR = 2  # letters
 
 
@@ -30,10 +34,22 @@ class _Name(NamedTuple):
     imported: bool = False
 
 
-@lru_cache(64)
+class Code(NamedTuple):
+    """What the text of a connector says of it."""
+
+    hooks: frozenset[str]
+    source: connect.Source | None = None  # what `source(…)` was given; it has no functions here
+
+
 def hooks_of(code: bytes, path: str) -> frozenset[str]:
-    """The hooks that `code` defines. Raises `UsageError` when it is no Python, or has a function
-    that looks like a misspelt hook.
+    """The hooks that `code` defines, as `read_code` finds them."""
+    return read_code(code, path).hooks
+
+
+@lru_cache(64)
+def read_code(code: bytes, path: str) -> Code:
+    """What `code` defines and states. Raises `UsageError` when it is no Python, has a function that
+    looks like a misspelt hook, or a source that cannot be read without running it.
 
     `path` is only told.
     """
@@ -48,7 +64,7 @@ def hooks_of(code: bytes, path: str) -> frozenset[str]:
         raise UsageError(
             f"{path}{line} cannot be read: {said}.",
             expected="Python",
-            remedy="Correct it; nothing of it was run.",
+            remedy="Mend that line; nothing of the file was run.",
         ) from error
     names = list(_names(tree.body))
     for found in names:
@@ -70,7 +86,8 @@ def hooks_of(code: bytes, path: str) -> frozenset[str]:
         )
         if public and (misspelt or (idle and found.is_function and not found.decorated)):
             _refuse(found, path, near)
-    return frozenset(found.name for found in names) & frozenset(HOOKS)
+    plain = frozenset(found.name for found in names) & frozenset(HOOKS)
+    return _with_source(tree, path, plain) if b"kfm" in code else Code(plain)
 
 
 def hooks_in(path: Path) -> frozenset[str]:
@@ -78,12 +95,29 @@ def hooks_in(path: Path) -> frozenset[str]:
     return hooks_of(path.read_bytes(), path.name) if path.is_file() else frozenset()
 
 
-def check_module(module: ModuleType, hooks: frozenset[str]) -> None:
-    """That running the code gave the very hooks its text shows: one that comes and goes as it runs
-    was seen by nobody.
+class Connector:
+    """Connector code that was run: its hooks."""
+
+    def __init__(self, hooks: dict[str, Any]) -> None:
+        self._hooks = hooks
+
+    def hook(self, name: str) -> Any:
+        """The function for `name`, None where it has none."""
+        assert name in NAMED
+        return self._hooks.get(name)
+
+
+def run_code(module: ModuleType, code: Code) -> Connector:
+    """The hooks of a module that was run. They must be the very ones its text shows: what comes and
+    goes as it runs was seen by nobody.
     """
-    there = {name for name in HOOKS if hasattr(module, name)}
-    odd = next(iter(sorted(there ^ hooks)), None)
+    made = [v for v in vars(module).values() if isinstance(v, connect.Source)]
+    stated = code.source.stated if code.source is not None else None
+    if (made[0].stated if made else None) != stated or len({id(v) for v in made}) > 1:
+        raise TypeError("source() is given something else when it runs than its text shows")
+    there = {name: getattr(module, name) for name in HOOKS if hasattr(module, name)}
+    there |= made[0].hooks if made else {}
+    odd = next(iter(sorted(there.keys() ^ code.hooks)), None)
     if odd is not None:
         what = (
             "is there when it runs and cannot be seen in its text"
@@ -93,17 +127,10 @@ def check_module(module: ModuleType, hooks: frozenset[str]) -> None:
         raise TypeError(
             f"{odd}() of the connector {what}; define it with `def {odd}` outside of any condition"
         )
-    odd = next((name for name in sorted(there) if not callable(getattr(module, name))), None)
+    odd = next((name for name in sorted(there) if not callable(there[name])), None)
     if odd is not None:
-        raise TypeError(
-            f"{odd} of the connector is no function but {type(getattr(module, odd)).__name__}"
-        )
-
-
-def hook_of(module: ModuleType | None, name: str) -> Any:
-    """A hook of a connector that was loaded, None where it has none."""
-    assert name in HOOKS
-    return getattr(module, name, None)
+        raise TypeError(f"{odd} of the connector is no function but {type(there[odd]).__name__}")
+    return Connector(there)
 
 
 def _refuse(found: _Name, path: str, near: str | None) -> None:
@@ -217,3 +244,162 @@ def _distance(a: str, b: str) -> int:
             row.append(min(least, rows[-2][j - 2] + 1) if swapped else least)
         rows.append(row)
     return rows[-1][-1]
+
+
+# ---- what a source states ------------------------------------------------------------------------
+def _with_source(tree: "ast.Module", path: str, plain: frozenset[str]) -> Code:
+    """The hooks of a module with those that its source names, and what that source was given."""
+    import ast
+
+    known = _Known(tree)
+    made = [
+        (target.id, node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+        and isinstance(node.value, ast.Call)
+        and known.function(node.value.func) == "source"
+    ]
+    if not made:
+        return Code(plain)
+    if len(made) > 1:
+        raise _unreadable(path, made[1][1], "a second source()", "one source() for a dataset")
+    name, call = made[0]
+    try:
+        stated = known.value(call)
+    except _Unclear as unclear:
+        raise _unreadable(
+            path,
+            unclear.node,
+            unclear.why,
+            "source() and column() with their values written out: they are read from the text,"
+            " before anything of it is run",
+        ) from None
+    assert isinstance(stated, connect.Source)
+    hooks: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Attribute) and getattr(mark.value, "id", None) == name:
+                    _name_hook(hooks, mark.attr, node, path, plain, name)
+    return Code(plain | hooks.keys(), stated)
+
+
+def _name_hook(
+    hooks: dict[str, int],
+    hook: str,
+    node: "ast.FunctionDef | ast.AsyncFunctionDef",
+    path: str,
+    plain: frozenset[str],
+    name: str,
+) -> None:
+    import ast
+    import difflib
+
+    if hook not in NAMED:
+        close = next(iter(difflib.get_close_matches(hook, NAMED, 1, 0.5)), None)
+        raise UsageError(
+            f"{path}, line {node.lineno}: @{name}.{hook} is no hook.",
+            expected=f"one of {', '.join(f'@{name}.{h}' for h in NAMED)}",
+            remedy=f"Did you mean `@{name}.{close}`?" if close else "Name one of them.",
+        )
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise _unreadable(path, node, f"{node.name} is asynchronous", f"`def {node.name}(…)`")
+    if hook in hooks or (hook in plain and node.name != hook):
+        raise _unreadable(path, node, f"{hook} has two functions", f"one function for {hook}")
+    hooks[hook] = node.lineno
+
+
+def _unreadable(path: str, node: "ast.AST", why: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{path}, line {getattr(node, 'lineno', 0)}: {why}.",
+        expected=expected,
+        remedy="Write it so; nothing of it was run.",
+    )
+
+
+class _Unclear(Exception):
+    def __init__(self, node: "ast.AST", why: str) -> None:
+        super().__init__(why)
+        self.node, self.why = node, why
+
+
+class _Known:
+    """What the names of a module stand for, as far as its text says so."""
+
+    def __init__(self, tree: "ast.Module") -> None:
+        import ast
+
+        # name here -> name in kfm.connect; "": the module itself
+        self._connect: dict[str, str] = {}
+        self._values: dict[str, ast.expr | None] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "kfm.connect":
+                self._connect |= {a.asname or a.name: a.name for a in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "kfm":
+                self._connect |= {a.asname or a.name: "" for a in node.names if a.name == "connect"}
+            elif isinstance(node, ast.Import):
+                self._connect |= {
+                    a.asname or a.name: "" for a in node.names if a.name == "kfm.connect"
+                }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self._values[node.id] = None  # several times, or not as a whole
+        stored = [
+            n.id
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Name) and n.id in self._values and isinstance(n.ctx, ast.Store)
+        ]
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name) and stored.count(target.id) == 1:
+                        self._values[target.id] = node.value
+
+    def function(self, node: "ast.expr") -> str | None:
+        """The name in kfm.connect that an expression stands for."""
+        import ast
+
+        if isinstance(node, ast.Name):
+            return self._connect.get(node.id) or None
+        if isinstance(node, ast.Attribute) and self._connect.get(ast.unparse(node.value)) == "":
+            return node.attr
+        return None
+
+    def value(self, node: "ast.expr") -> Any:
+        """The value of an expression that is written out. Raises `_Unclear`."""
+        import ast
+
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.List() | ast.Tuple():
+                return tuple(self.value(e) for e in node.elts)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.Name(id=name) if self._values.get(name) is not None:
+                return self.value(self._values[name])  # type: ignore[arg-type]
+            case ast.Name(id="str" | "int" | "float" | "bool" | "dict" | "list" as name):
+                return {"str": str, "int": int, "float": float, "bool": bool}.get(name, dict)
+            case ast.Name(id="date" | "datetime" | "Decimal" as name):
+                return type(name, (), {})
+            case ast.Attribute(attr="date" | "datetime" | "Decimal" as name):
+                return type(name, (), {})
+            case ast.Call(func=func):
+                return self._call(node, self.function(func))
+        raise _Unclear(node, f"`{ast.unparse(node)[:80]}` is not written out")
+
+    def _call(self, node: "ast.Call", name: str | None) -> Any:
+        import ast
+
+        if name not in ("source", "column", "bearer", "basic", "header", "query"):
+            raise _Unclear(node, f"`{ast.unparse(node)[:80]}` is not written out")
+        given = [self.value(a) for a in node.args]
+        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
+        if any(k.arg is None for k in node.keywords):
+            raise _Unclear(node, f"`{ast.unparse(node)[:80]}` is not written out")
+        try:
+            return getattr(connect, name)(*given, **named)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _Unclear(node, str(error)) from error

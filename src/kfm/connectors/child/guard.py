@@ -7,12 +7,14 @@ kernel refuses (`confine`).
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 __all__ = ["Reads", "close_ways_out", "limit", "reads_of", "tie_to_parent", "without_network"]
 
@@ -34,13 +36,15 @@ _FORBIDDEN = (
     "ctypes.dlopen",
     "ctypes.dlsym",
     "ctypes.call_function",
-    "sqlite3.connect",
+    "sqlite3.",
     "ftplib.",
     "http.client.",
     "urllib.",
     "smtplib.",
 )
-_HARMLESS = {"socket.gethostname"}
+_HARMLESS = {"socket.gethostname", "sqlite3.connect/handle"}  # the latter follows the former
+# a database that is read as it is, without locks or a journal beside it
+_ONLY_READ = re.compile(r"file:(/[^?#]*)\?mode=ro&immutable=1")
 _LISTS = {"os.listdir", "os.scandir"}
 _LINKS = {"os.link", "os.symlink", "os.chdir", "os.fchdir"}
 # nothing needs them, and where the kernel refuses them it cannot see whose file it is
@@ -156,6 +160,8 @@ def _hook(inside: str, reads: Reads | None) -> Callable[[str, _Args], None]:
         if event == "open":
             _check_open(inside, args)
             _check_read(reads, event, args[0])
+        elif event == "sqlite3.connect" and (only := _ONLY_READ.fullmatch(str(args[0]))):
+            _check_read(reads, event, unquote(only[1]))
         elif event in _LISTS:
             _check_read(reads, event, "." if args[0] is None else args[0])
         elif event in _LINKS or event in _NEVER:

@@ -4,13 +4,12 @@ finished table.
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformResult
-from kfm.connectors.child.code import hook_of
+from kfm.connectors.child.code import Connector
 from kfm.connectors.child.feed import Context, Emit, load_connector
 from kfm.connectors.operations import Discover
 from kfm.connectors.read.rows import Row
@@ -24,7 +23,7 @@ _SHOWN = 100
 def discover(job: Discover, context: Context, emit: Emit) -> TransformResult:
     """Tell the parent what the connector's `discover(ctx)` returns. Writes nothing."""
     own = load_connector(job.connector) if job.connector else None
-    hook = hook_of(own, "discover")
+    hook = own.hook("discover") if own else None
     found = hook(context) if hook is not None else None
     if not isinstance(found, Capabilities):
         raise TypeError(
@@ -36,11 +35,11 @@ def discover(job: Discover, context: Context, emit: Emit) -> TransformResult:
     )
 
 
-def judge_table(own: ModuleType | None, context: Context, table: Path) -> None:
+def judge_table(own: Connector | None, context: Context, table: Path) -> None:
     """Refuse the capture when the connector's `validate(ctx, rows)` finds anything in the rows that
     were written.
     """
-    hook = hook_of(own, "validate")
+    hook = own.hook("validate") if own else None
     if hook is None:
         return
     count, shown = 0, []

@@ -97,8 +97,11 @@ def main() -> None:
         wire.send({"op": "unconfined"})
         os._exit(0)
     wire.listen()
-    wire.send(_outcome(order, wire))
-    sys.stderr.flush()
+    outcome = _outcome(order, wire)
+    for said in (sys.stdout, sys.stderr):  # what code printed comes before the last word
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may have closed them
+            said.flush()
+    wire.send(outcome)
     os._exit(0)  # threads of user code do not hold up the answer
 
 
@@ -122,21 +125,22 @@ def script() -> None:
     runpy.run_path(path, run_name="__main__")
 
 
-def nursery(fd: int, parent: int, private: bool) -> None:
+def nursery(fd: int, parent: int, what: str) -> None:
     """Load what a transform needs, then fork a child for every message that names a folder; one
     that names a child waits for it.
 
     Nothing is worked on here, so that a child starts as if it had loaded everything itself.
     """
     guard.tie_to_parent(parent)
-    sys.meta_path.insert(0, _NoPandas)
+    if what != "coded":
+        sys.meta_path.insert(0, _NoPandas)
     import pyarrow
 
     from kfm.connectors.child import perform  # noqa: F401
     from kfm.connectors.read import archive  # noqa: F401
     from kfm.connectors.table import collect, merge  # noqa: F401
 
-    if private:
+    if what == "private":
         # of extras: who lacks them is told by the child that needs them
         with contextlib.suppress(ImportError):
             from kfm.connectors.release import govern, search, twin  # noqa: F401
@@ -239,7 +243,7 @@ def _outcome(order: _Order, wire: _Wire) -> Json:
     except MemoryError:
         return _no_memory(order)
     except BaseException as error:
-        from kfm.connectors.kind import NotFetched
+        from kfm.connect import NotFetched
 
         said = {
             "op": "failed",

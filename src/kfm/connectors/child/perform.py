@@ -5,9 +5,10 @@ from typing import assert_never
 
 import msgspec
 
-from kfm.connectors.base import TransformResult
+from kfm import connect
+from kfm.connectors.base import Refused, TransformResult
 from kfm.connectors.child.acquire import acquire
-from kfm.connectors.child.feed import AskParent, Context, Emit
+from kfm.connectors.child.feed import AskParent, Context, Emit, Watch
 from kfm.connectors.child.hooks import discover
 from kfm.connectors.child.transform import transform
 from kfm.connectors.kind import Ask
@@ -24,7 +25,9 @@ from kfm.connectors.operations import (
     Read,
     Recheck,
     Search,
+    Trace,
     TransformJob,
+    Try,
     Twin,
 )
 
@@ -32,8 +35,28 @@ __all__ = ["perform"]
 
 
 def perform(job: TransformJob, scratch: Path, *, emit: Emit, ask: AskParent) -> TransformResult:
-    """Do what the job asks for; what only one operation needs is loaded for it alone."""
+    """Do what the job asks for. Raises `Refused` when the whole capture cannot be taken."""
+    try:
+        return _perform(job, scratch, emit=emit, ask=ask)
+    except connect.Refused as said:  # in the words of connector code
+        raise Refused(
+            said.code, said.happened, expected=said.expected, remedy=said.remedy
+        ) from said
+
+
+def _perform(job: TransformJob, scratch: Path, *, emit: Emit, ask: AskParent) -> TransformResult:
+    """What only one operation needs is loaded for it alone."""
     match job:
+        case Try():
+            watch = Watch(job.rows)
+            try:
+                return transform(job, scratch, emit=emit, ask=ask, watch=watch)
+            finally:
+                watch.tell(emit)
+        case Trace():
+            from kfm.connectors.child.trace import trace
+
+            return trace(job, scratch, emit=emit)
         case Read():
             return transform(job, scratch, emit=emit, ask=ask)
         case Acquire():

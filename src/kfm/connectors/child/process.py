@@ -70,7 +70,7 @@ _BOOT = (
 )
 _BOOT_NURSERY = _BOOT.replace(
     "import main; main()",
-    "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'private')",
+    "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])",
 )
 _BOOT_TRIAL, _BOOT_SCRIPT = (
     _BOOT.replace("import main; main()", f"import {name}; {name}()") for name in ("trial", "script")
@@ -111,7 +111,9 @@ def run_transform(
         if isinstance(part, Acquire | Read | Merge | Collect | Measure):
             _require_library(part.source_kind)
     scratch = scratch.resolve()
-    nursery = _NURSERIES.get(os.getpid()) if code_of(job) is None else None
+    nursery = _NURSERIES.get(os.getpid())
+    if nursery is not None and code_of(job) is not None and not nursery.coded:
+        nursery = None
     born = nursery.bear(scratch) if nursery is not None else None
     child = _Child(scratch, on_event or _ignore, fetch, born)
     parent = os.getpid() if born is None else born.parent
@@ -249,21 +251,25 @@ def run_inline(
 
 
 @contextlib.contextmanager
-def kept_warm(private: bool = True) -> Iterator[None]:
+def kept_warm(private: bool = True, *, coded: bool = False) -> Iterator[None]:
     """Meanwhile children that run no connector code are forked from one that has loaded what they
     need; each still runs one job.
 
-    What only a `private` dataset needs is loaded for one alone. It lives no longer than the thread
-    that asked for it. Within another `kept_warm` or `kept_cold` that one holds.
+    What only a `private` dataset needs is loaded for one alone; `coded`: those that run connector
+    code are forked too, from one that has run none. It lives no longer than the thread that asked
+    for it. Within another `kept_warm` that can do as much, or `kept_cold`, that one holds.
     """
-    if os.getpid() in _NURSERIES:
+    here, outer = os.getpid() in _NURSERIES, _NURSERIES.get(os.getpid())
+    if here and (outer is None or outer.coded or not coded):
         yield
         return
-    nursery = _NURSERIES[os.getpid()] = _Nursery(private)
+    nursery = _NURSERIES[os.getpid()] = _Nursery(private, coded)
     try:
         yield
     finally:
         _NURSERIES.pop(os.getpid(), None)
+        if here:
+            _NURSERIES[os.getpid()] = outer
         nursery.close()
 
 
@@ -285,11 +291,16 @@ class _Nursery:
     them.
     """
 
-    def __init__(self, private: bool) -> None:
+    def __init__(self, private: bool, coded: bool) -> None:
         self._socket, theirs = socket.socketpair()
+        self.coded = coded
         self._lock = threading.Lock()
         with theirs:
-            words = [str(theirs.fileno()), str(os.getpid()), "private" if private else "public"]
+            words = [
+                str(theirs.fileno()),
+                str(os.getpid()),
+                "coded" if coded else "private" if private else "public",
+            ]
             command = [sys.executable, "-s", "-P", "-c", _BOOT_NURSERY, _ROOT, *words]
             self._process = subprocess.Popen(
                 command,
@@ -399,6 +410,8 @@ class _Child:
             for message in self._messages(deadline):
                 op = message.get("op")
                 if op in ("done", "refused", "failed", "unconfined"):
+                    if self._process.stderr is not None:
+                        self._drain(self._process.stderr)
                     return _Ended(message, "")
                 # its first word, and no connector code has run
                 if self.held is None and message.get("event") == "child.start":
@@ -542,8 +555,8 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
         f"The transform failed: {last.get('message', 'it did not say why')}.",
         expected="connector code that ends without an exception",
         remedy=(
-            f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector check"
-            f" {job.dataset_id}` tries it on its fixtures."
+            f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector try"
+            f" {job.dataset_id}` shows the rows that it was given."
         ),
         stack=last.get("stack", ""),
         unfetched=last.get("unfetched") is True,

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from kfm.connectors.base import TransformResult
-from kfm.connectors.child.code import hook_of
-from kfm.connectors.child.feed import AskParent, Context, Emit, Feed, load_connector
+from kfm.connectors.child.feed import AskParent, Context, Emit, Feed, Watch, load_connector
 from kfm.connectors.child.hooks import judge_table
 from kfm.connectors.loading import Loaded, load
 from kfm.connectors.operations import Read
+from kfm.connectors.read.packed import unpacked
 from kfm.connectors.table.infer import Inferred, Widen
 from kfm.connectors.table.names import check_names
 from kfm.connectors.table.one_pass import Pass
@@ -21,31 +21,40 @@ __all__ = ["transform"]
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
 
 
-def transform(job: Read, scratch: Path, *, emit: Emit, ask: AskParent) -> TransformResult:
+def transform(
+    job: Read, scratch: Path, *, emit: Emit, ask: AskParent, watch: Watch | None = None
+) -> TransformResult:
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture
-    cannot be taken.
+    cannot be taken. `watch`: only the first records, and it sees them.
     """
+    with unpacked(job.inputs, job.packed, job.format, scratch) as inputs:
+        return _read(msgspec.structs.replace(job, inputs=inputs), scratch, emit, watch)
+
+
+def _read(job: Read, scratch: Path, emit: Emit, watch: Watch | None) -> TransformResult:
     kind = load(job.source_kind)
     own = load_connector(job.connector) if job.connector else None
-    hook = hook_of(own, "transform")
+    hook, parse = (own.hook("transform"), own.hook("parse")) if own else (None, None)
     stated = bool(job.schema)
     rules: tuple[Sane, ...] = ()
-    if kind is not None and hook is None:  # connector code makes columns of its own
+    # connector code makes columns of its own
+    if kind is not None and hook is None and parse is None:
         job = _of_kind(job, kind)
         rules = kind.sanity(job)
     collecting = gc.isenabled()
-    if hook is None:
+    if hook is None and parse is None:
         # our own rows hold no cycles, and collections over millions of them take a third of the
         # time
         gc.disable()
     context = Context(job, scratch, emit)
-    feed = Feed(job, hook, context, kind.readers(job) if kind else None)
+    readers = kind.readers(job) if kind and parse is None else None
+    feed = Feed(job, hook, context, readers, parse, watch)
     try:
         result = _transform(job, scratch, feed, emit, rules, stated=stated)
         judge_table(own, context, scratch / result.artifact)
         files = (
             kind.companions(job, scratch)
-            if kind is not None and kind.companions is not None
+            if kind is not None and kind.companions is not None and parse is None
             else ()
         )
         return msgspec.structs.replace(result, files=files, key=job.business_key)

@@ -9,17 +9,20 @@ import struct
 import unicodedata
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from kfm.connectors.base import Refused
 
-__all__ = ["MAX_BYTES", "unpack"]
+__all__ = ["MAX_BYTES", "MAX_RATIO", "RATIO_FROM", "checked", "unpack", "unpack_member"]
 
 MAX_BYTES = 4 << 30  # of all members together, unpacked
 _MAX_MEMBERS = 10_000
 _MAX_DIRECTORY = 16 << 20  # of the list of members, which is read whole
-_MAX_RATIO, _RATIO_FROM = 200, 1 << 20  # small members of nothing but blanks shrink further
+MAX_RATIO, RATIO_FROM = 200, 1 << 20  # small members of nothing but blanks shrink further
 _END, _END_SIZE, _COMMENT = b"PK\x05\x06", 22, 1 << 16
 # backslash and colon: paths and drives on another system
 _BAD_PART = re.compile(r"[\x00-\x1f\x7f\\:]|^\.{0,2}$|[. ]$")
@@ -31,14 +34,58 @@ def unpack(path: Path, folder: Path, *, max_bytes: int = MAX_BYTES) -> list[Path
     """Every file of the archive below `folder`, which must be new and empty. Raises `Refused` with
     a code "archive.<rule>".
     """
+    with checked(path, max_bytes=max_bytes) as archive:
+        members = [m for m in archive.infolist() if not m.is_dir()]
+        return [_write(archive, member, folder / member.filename) for member in members]
+
+
+def unpack_member(
+    path: Path, target: Path, member: str | None, *, max_bytes: int, max_ratio: int
+) -> None:
+    """The one file of the archive that `member` names, itself or by a pattern, or the only one
+    there is; every other is judged all the same, and not unpacked.
+    """
+    with checked(path, max_bytes=max_bytes, max_ratio=max_ratio) as archive:
+        # what macOS notes of each file, under the same name
+        files = [
+            m
+            for m in archive.infolist()
+            if not m.is_dir() and not m.filename.rpartition("/")[2].startswith("._")
+        ]
+        found = [m for m in files if m.filename == member] or [
+            m
+            for m in files
+            if member is None
+            or fnmatchcase(m.filename, member)
+            or fnmatchcase(m.filename.rpartition("/")[2], member)
+        ]
+        if len(found) != 1:
+            named = ", ".join(repr(m.filename) for m in (found or files)[:10]) or "none"
+            more = f" and {len(found or files) - 10} more" if len(found or files) > 10 else ""
+            _refuse(
+                "member",
+                f"one file {'' if member is None else f'named {member!r} '}is wanted,"
+                f" {len(found)} fit; there are {named}{more}",
+                "exactly one, named by `member` under `source.packed` or by a pattern that only it"
+                " fits",
+            )
+        _write(archive, found[0], target)
+
+
+@contextmanager
+def checked(
+    path: Path, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RATIO
+) -> Iterator[zipfile.ZipFile]:
+    """The archive, when nothing about it is odd. Whatever turns out to be damaged while it is read
+    is refused, too.
+    """
     with path.open("rb") as file:
         _check_end(file)
         try:
             with zipfile.ZipFile(file) as archive:
-                members = [m for m in archive.infolist() if not m.is_dir()]
-                _check_members(archive.infolist(), max_bytes)
+                _check_members(archive.infolist(), max_bytes, max_ratio)
                 _check_headers(file, archive)
-                return [_write(archive, member, folder / member.filename) for member in members]
+                yield archive
         except (
             zipfile.BadZipFile,
             zlib.error,
@@ -88,7 +135,7 @@ def _check_end(file: BinaryIO) -> None:
     file.seek(0)
 
 
-def _check_members(members: list[zipfile.ZipInfo], max_bytes: int) -> None:
+def _check_members(members: list[zipfile.ZipInfo], max_bytes: int, max_ratio: int) -> None:
     if len(members) > _MAX_MEMBERS:
         _refuse("count", f"it has {len(members)} members", f"at most {_MAX_MEMBERS} members")
     if (total := sum(m.file_size for m in members)) > max_bytes:
@@ -96,7 +143,7 @@ def _check_members(members: list[zipfile.ZipInfo], max_bytes: int) -> None:
     seen: set[str] = set()
     for member in members:
         _check_name(member)
-        _check_kind(member)
+        _check_kind(member, max_ratio)
         folded = unicodedata.normalize("NFC", member.filename).casefold().rstrip("/")
         if folded in seen:
             _refuse(
@@ -127,7 +174,7 @@ def _check_name(member: zipfile.ZipInfo) -> None:
         )
 
 
-def _check_kind(member: zipfile.ZipInfo) -> None:
+def _check_kind(member: zipfile.ZipInfo, max_ratio: int) -> None:
     if member.flag_bits & _ENCRYPTED:
         _refuse("encrypted", f"{member.filename!r} is encrypted", "members that are not encrypted")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -141,11 +188,11 @@ def _check_kind(member: zipfile.ZipInfo) -> None:
         _refuse("link", f"{member.filename!r} is a link or a device", "ordinary files and folders")
     if member.is_dir() and member.file_size:
         _refuse("damaged", f"the folder {member.filename!r} has content", "folders without content")
-    if member.file_size > _RATIO_FROM and member.file_size > _MAX_RATIO * member.compress_size:
+    if member.file_size > RATIO_FROM and member.file_size > max_ratio * member.compress_size:
         _refuse(
             "ratio",
             f"{member.filename!r} grows from {member.compress_size} to {member.file_size} bytes",
-            f"members that grow at most {_MAX_RATIO} times",
+            f"members that grow at most {max_ratio} times",
         )
 
 

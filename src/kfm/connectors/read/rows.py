@@ -74,7 +74,8 @@ class Tally:
 class Fed(Protocol):
     """The records of all inputs, with or without connector code on the way."""
 
-    cells: bool
+    cells: bool  # their values are text, as CSV's are
+    headed: bool  # and their columns are named before the first of them
     readers: list[Reader]
 
     @property

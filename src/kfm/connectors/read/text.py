@@ -9,21 +9,12 @@ from typing import AnyStr
 import pyarrow as pa
 
 from kfm.connectors.base import InputFile, Refused
+from kfm.connectors.read.beginning import LOOKED_AT, refuse_magic, refuse_markup
 
 __all__ = ["BLOCK", "line_ends", "text_blocks", "utf8_blocks", "warn_of_ends"]
 
 BLOCK = 4 << 20  # decoded JSON takes about ten times this while a block is worked on
 
-_MAGIC = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"%PDF", "a PDF document"),
-    (b"PAR1", "a Parquet file"),
-    (b"BZh", "bzip2 data"),
-    (b"\x28\xb5\x2f\xfd", "zstd data"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"SQLite format 3\x00", "a SQLite database"),
-)
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with UTF-16's
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -32,7 +23,7 @@ _MARKS = (
 )
 _UTF8 = {"utf-8", "utf-8-sig", "ascii"}
 _DOS_END = 0x1A  # what DOS wrote behind a text, often more than once
-_BY_LINE = {"dly", "rdb", "txt"}  # formats in which a line is a record
+_BY_LINE = {"dat", "dly", "rdb", "txt"}  # formats in which a line is a record
 _ENDS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 
@@ -99,7 +90,7 @@ def _decoded(
         if first and text:
             first = False
             text = text.removeprefix("\ufeff")
-            _refuse_markup(text[:512].encode("utf-8", "replace"), source, expected)
+            _refuse_start(text[:LOOKED_AT].encode("utf-8", "replace"), source, expected)
         yield text
     yield _decode(decoder, b"", -1, source, encoding, final=True)
 
@@ -228,35 +219,19 @@ def warn_of_ends(source_id: str, ends: set[str], said: set[str] | None) -> None:
 
 
 def _sniff(block: bytes, source: InputFile, expected: str, *, declared: bool) -> bytes:
-    for magic, what in _MAGIC:
-        if block.startswith(magic):
-            raise Refused(
-                "format",
-                f"Source {source.source_id} is {what}.",
-                expected=f"{expected} text",
-                remedy="Point the registry at the text file itself, or correct `source.format`.",
-                source_id=source.source_id,
-            )
+    refuse_magic(block, source, f"{expected} text")
     if not declared:
         for mark, name in _MARKS:
             if block.startswith(mark):
                 _refuse_encoding(source, f"a {name.upper()} byte order mark", name)
     block = block.removeprefix(codecs.BOM_UTF8)
-    _refuse_markup(block, source, expected)
+    _refuse_start(block, source, expected)
     return block
 
 
-def _refuse_markup(head: bytes, source: InputFile, expected: str) -> None:
-    start = head[:512].lstrip()
-    if start.startswith(b"<"):
-        raise Refused(
-            "html",
-            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: a"
-            " web page or XML, probably an error page.",
-            expected=f"{expected} text",
-            remedy="Open the address in a browser to see what upstream says, then run again.",
-            source_id=source.source_id,
-        )
+def _refuse_start(head: bytes, source: InputFile, expected: str) -> None:
+    refuse_markup(head, source, f"{expected} text")
+    start = head[:LOOKED_AT].lstrip()
     if expected == "csv" and start[:1] in (b"{", b"["):
         raise Refused(
             "format",

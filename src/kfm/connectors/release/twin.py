@@ -31,6 +31,7 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.operations import Read, Twin
 from kfm.connectors.read.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.read.geometry import Problem, encode
+from kfm.connectors.read.packed import unpacked
 from kfm.connectors.read.records import Decoder, Records
 from kfm.connectors.read.repeated_members import Twice, count_members, decode_once
 from kfm.connectors.read.rows import Row
@@ -77,7 +78,8 @@ def twin(job: Twin, scratch: Path) -> TransformResult:
             expected="a release that says what is hidden, and files of different names",
             remedy="Run the leak check for datasets with `release` only.",
         )
-    files = [_read(job, source) for source in job.inputs]
+    with unpacked(job.inputs, job.packed, job.format, scratch) as inputs:
+        files = [_read(job, source) for source in inputs]
     rows, copies = _distinct(
         record for file in files for record in file.records if isinstance(record, dict)
     )

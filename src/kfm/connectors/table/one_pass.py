@@ -28,7 +28,7 @@ from kfm.model import Column
 __all__ = ["Pass"]
 
 # what a line that was cut looks like; CSV and JSON are known by their structure
-_SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns")
+_SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns", "fixed_width.line")
 
 
 class Pass:
@@ -255,7 +255,7 @@ class Pass:
         # else nothing says what columns there are
         shown = kept > 0 or self._rejects.counts["key.missing"] or self._rejects.counts["null"]
         for column in self.columns if shown and not self.job.only else ():
-            if column.name not in self._typing.filled and not feed.cells:
+            if column.name not in self._typing.filled and not feed.headed:
                 self._absent(column, feed.readers[0].source_id)
         self._judge_share(read)
 

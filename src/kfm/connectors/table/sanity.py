@@ -19,7 +19,8 @@ from msgspec import UNSET
 
 from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.read.geometry import Problem
-from kfm.model import Column, limit_of, stated_limits
+from kfm.connectors.table.limits import limit_of, stated_limits
+from kfm.model import Column
 
 __all__ = ["LATITUDE", "LONGITUDE", "Sane", "Sanity", "limits_for"]
 

@@ -178,6 +178,8 @@ class TableWriter:
                 self._file.add_key_value_metadata({"geo": geo[1].geoparquet(geo[0])})
         finally:
             self.abandon()
+        # reading back takes as much again: what the encoder had is given back before
+        pa.default_memory_pool().release_unused()
         self._take_stated()
         profile = {p.column.name: p.result() for p in self._profiles}
         pool = ThreadPoolExecutor(_READERS, "read-back")

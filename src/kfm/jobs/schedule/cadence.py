@@ -188,7 +188,9 @@ def check_cadence(cadence: str | None, interval: str | None) -> None:
     except UsageError as error:
         expected = f"{', '.join(CADENCES)}, a length such as 24h, or a cron line of five fields"
         raise UsageError(
-            f"cadence is {cadence!r}.", expected=expected, remedy="Correct it."
+            f"cadence is {cadence!r}.",
+            expected=expected,
+            remedy="Mend it where it is stated; `kfm schedule next` shows how it is read.",
         ) from error
     if length < _LIVE_S[0] or (live and length > _LIVE_S[1]):
         raise UsageError(
@@ -304,7 +306,7 @@ def _start(schedule: Schedule, zone: dt.tzinfo) -> dt.datetime:
         raise UsageError(
             f"start is {schedule.start!r}.",
             expected=f"a year from {_YEARS[0]} to {_YEARS[1] - 1}",
-            remedy="Correct it.",
+            remedy="Mend it where it is stated; `kfm schedule next` shows how it is read.",
         )
     # a day begins where the dataset is
     return _first_real(found.replace(tzinfo=None), zone) if len(schedule.start) == 10 else found
@@ -317,13 +319,13 @@ def _length(label: str, text: str, least: int = 0) -> int:
         raise UsageError(
             f"{label} is {text!r}.",
             expected="a length of time such as 6h or 1d",
-            remedy="Correct it.",
+            remedy="Mend it where it is stated; `kfm schedule next` shows how it is read.",
         ) from error
     if not least <= found <= _LONGEST_S:
         raise UsageError(
             f"{label} is {text!r}.",
             expected=f"at least {least} s, at most a hundred years",
-            remedy="Correct it.",
+            remedy="Mend it where it is stated; `kfm schedule next` shows how it is read.",
         )
     return found
 
@@ -337,5 +339,5 @@ def _zone(name: str) -> dt.tzinfo:
         raise UsageError(
             f"time_zone {name!r} is not known.",
             expected="a name such as America/Chicago",
-            remedy="Correct it.",
+            remedy="Mend it where it is stated; `kfm schedule next` shows how it is read.",
         ) from error

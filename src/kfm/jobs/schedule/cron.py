@@ -110,9 +110,13 @@ def check_cron(line: str) -> str:
             if real
             else str(error).lower()
         )
-        raise _refused(line, why, "Correct that field.") from error
+        raise _refused(
+            line, why, "Write that field of the line as five fields of cron have it: `15 6 * * *`."
+        ) from error
     except StopIteration as error:
-        raise _refused(line, "no day is like that", "Correct the day or the month.") from error
+        raise _refused(
+            line, "no day is like that", "Name a day that one of the months has."
+        ) from error
     return clean
 
 

@@ -4,6 +4,7 @@ same transaction.
 
 import datetime as dt
 import select
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,16 +12,17 @@ import msgspec
 
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import BATCH, FAR, Decision, decide, settled, visited
-from kfm.model import Fenced, JobRow, Request, StoreUnavailable, VisitRow
+from kfm.model import Fenced, JobRow, Request, StoreUnavailable, Trace, VisitRow
 from kfm.store.base import Bell, Token, Tx
 from kfm.world.world import World
 
-__all__ = ["LEASE", "Scheduler", "Ticked", "asked_for", "on_event", "pause", "paused"]
+__all__ = ["LEASE", "Scheduler", "Ticked", "ask_now", "asked_for", "on_event", "pause", "paused"]
 
 LEASE = "scheduler"
 LONGEST_S = 60.0  # the longest rest: files may have changed, jobs ended, the clock jumped
 SHORTEST_S = 1.0  # between two ticks, however often the bell rings
 EVENTS_KEPT_MS = 30 * 86_400_000
+_NO_TRACE = Trace()
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Scheduler:
         # until when its host wants to be left alone
         held: Callable[[str], dt.datetime | None] = lambda dataset: None,
         say: Callable[..., None] = lambda event, **fields: None,
+        # called about once a minute by who leads; does not wait
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         self._world, self._tables, self._held, self._say = world, tables, held, say
+        self._watch, self._watched = watch, float("-inf")
         self._token: Token | None = None
         self.emitter = f"scheduler@{world.holder}"
 
@@ -107,6 +112,7 @@ class Scheduler:
         now = now or self._world.clock.now()
         if not self._lead():
             return Ticked(leads=False)
+        self._tell_again()
         puts, skips, more, moments = 0, 0, False, list[dt.datetime]()
         tables = self._tables()
         idle = self._world.store.read(
@@ -128,6 +134,17 @@ class Scheduler:
                     )
             moments += [found.next_at] if found.next_at is not None else []
         return Ticked(True, puts, skips, min(moments, default=None), more)
+
+    def _tell_again(self) -> None:
+        """Put a job for every dataset of which a receiver outside is still to be told."""
+        store = self._world.store
+        if not self._world.receivers.names():
+            return
+        for dataset_id in store.read(lambda tx: tx.deliveries.due_datasets()):
+            request = Request(
+                job_type="notify", dataset_id=dataset_id, reason=f"cron:{self.emitter}"
+            )
+            store.transaction(lambda tx: tx.jobs.submit(request))
 
     def _look(self, tx: Tx, table: Timetable, now: dt.datetime) -> Decision | None:
         """The decision when nothing has to be written, None otherwise."""
@@ -185,6 +202,10 @@ class Scheduler:
                 except StoreUnavailable as error:
                     self._say("scheduler.waits", why=error.happened)
                     done = Ticked(leads=False)
+                world.latest.follow(world)  # people edit the registry while it runs
+                if done.leads and time.monotonic() - self._watched >= LONGEST_S:
+                    self._watched = time.monotonic()
+                    self._watch()
                 now = world.clock.now()
                 if until is not None and now >= until:
                     return
@@ -228,7 +249,9 @@ def _floor(tx: Tx, table: Timetable, now: dt.datetime) -> int:
     )
 
 
-def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> JobRow:
+def asked_for(
+    tx: Tx, table: Timetable, row: VisitRow, trigger: str, trace: Trace = _NO_TRACE
+) -> JobRow:
     """Put the job of a visit and write the row, in the caller's transaction."""
     about = (
         f"{table.name}, revisit {row.n} of {len(table.revisit_s)}"
@@ -244,6 +267,7 @@ def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> JobRow:
         pool=table.pool,
         priority=table.priority,
         reason=f"{trigger} {about}",
+        trace=trace,
     )
     job = tx.jobs.submit(request)
     tx.schedule.put(msgspec.structs.replace(row, job_id=job.job_id, generation=job.generation))
@@ -271,7 +295,24 @@ def on_event(tx: Tx, table: Timetable, digest: str, now: dt.datetime, emitter: s
             outcome="done",
         )
     )
+    ask_now(tx, table, now, f"event:{emitter}")
+    return True
+
+
+def ask_now(
+    tx: Tx,
+    table: Timetable,
+    now: dt.datetime,
+    trigger: str,
+    *,
+    times: int = 1,
+    trace: Trace = _NO_TRACE,
+) -> list[JobRow]:
+    """Ask for the whole dataset, for so many causes at once; the jobs that were put. None: its
+    schedule is paused, and it is asked for when that goes on.
+    """
     waits = bool(table.paused or paused(tx, table))
+    found = []
     for partition in table.partitions:
         row = tx.schedule.get(table.subject, "", partition) or VisitRow(
             subject=table.subject, partition=partition, slot="", outcome="done"
@@ -279,8 +320,9 @@ def on_event(tx: Tx, table: Timetable, digest: str, now: dt.datetime, emitter: s
         if waits:
             tx.schedule.put(msgspec.structs.replace(row, due_at=to_ms(now)))
         else:
-            asked_for(tx, table, visited(table, row, now), f"event:{emitter}")
-    return True
+            row = msgspec.structs.replace(row, puts=row.puts + times - 1)
+            found.append(asked_for(tx, table, visited(table, row, now), trigger, trace))
+    return found
 
 
 def paused(tx: Tx, table: Timetable) -> str:

@@ -2,11 +2,13 @@
 run's own folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Publisher"]
+from kfm.model import Json
+
+__all__ = ["Finishing", "Publisher"]
 
 
 class Publisher(Protocol):
@@ -30,3 +32,13 @@ class Publisher(Protocol):
 
     def noop_guard(self) -> None:
         """Raise when this publisher could change something outside a dry run's own folder."""
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A publisher that has something to do when a process publishes no more."""
+
+    def finish(self, report: Callable[[Sequence[Json]], None]) -> None:
+        """Tell `report` of the runs that ended; what fails is recorded and not raised, for they
+        have.
+        """

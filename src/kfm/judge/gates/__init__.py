@@ -1,1 +1,0 @@
-"""The gates: each looks at one thing and says yes, no, or ask a person."""

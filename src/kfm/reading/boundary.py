@@ -1,0 +1,450 @@
+"""boundary: may this reader have these files? Every way out asks here, and nothing else opens
+official bytes for somebody.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from kfm.channel.chain import version_kept_out, withdrawn_by
+from kfm.evidence.captures import parse_checksums
+from kfm.evidence.proposal import run_of
+from kfm.evidence.version_records import read_facts
+from kfm.gates.mandatory import labels, licence, registered
+from kfm.grants.grant import grants_of
+from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
+from kfm.model import (
+    Candidate,
+    Column,
+    Denied,
+    Generation,
+    IntegrityError,
+    Json,
+    KfmError,
+    LedgerRow,
+    Reason,
+    UsageError,
+    VersionFacts,
+    is_record,
+    rules_in,
+)
+from kfm.model.paths import dcat_path, version_path
+from kfm.policy.base import Decision
+from kfm.reading.approval_count import not_agreed
+from kfm.reading.references import Ref, proposal_number, resolve, withdrawn
+from kfm.release.by_rule import candidate_of, digest_of, open_table
+from kfm.world.world import World
+from kfm.zones.base import hash_file
+
+__all__ = [
+    "NOBODY",
+    "OFFICIAL",
+    "Allowed",
+    "Asked",
+    "Known",
+    "Opened",
+    "Reader",
+    "Refused",
+    "cited",
+    "columns_of",
+    "data_of",
+    "decide",
+    "facts_of",
+    "folder_of",
+    "known_of",
+    "located",
+    "made_by",
+    "told_of",
+]
+
+Zone = Literal["processed", "catalog"]
+OFFICIAL: Zone = "processed"
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """Who something is handed out to; grants speak of people by name."""
+
+    name: str | None = None
+    roles: tuple[str, ...] = ()
+
+
+NOBODY = Reader()  # nobody in particular: gets what everybody may have
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """The reader may have what was asked for."""
+
+    decision_ids: tuple[str, ...]
+    policy_digest: str
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The reader may not have it, for these reasons; no id where the rules were not even asked."""
+
+    reasons: tuple[Reason, ...]
+    decision_id: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a reader asks for: files of one version, which may still be a proposal."""
+
+    dataset_id: str
+    version_id: str
+    candidate: Candidate  # the version, or the proposal, in the shape that gates look at
+    zone: Zone
+    paths: Sequence[str]  # below the zone
+    withdrawn: bool
+    not_agreed: str | None = None  # why nobody may count on people having agreed to it
+
+
+class Known(NamedTuple):
+    """A version that the reader may know of."""
+
+    ref: Ref
+    allowed: Allowed
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Files that may be handed out, and where they can be read."""
+
+    dataset_id: str
+    label: str
+    version_id: str
+    version_digest: str
+    generation: int | None  # None: a proposal
+    files: dict[str, Path]
+    digests: dict[str, str]
+    business_key: tuple[str, ...]
+    allowed: Allowed
+
+
+def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Refused:
+    """Labels and licence of now, then the rules of `kfm.serve` on every single file. Whatever is no
+    clear yes is a no.
+    """
+    evidence = evidence_of(
+        world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=()
+    )
+    # What was public before releases said what they show stays readable; nothing new is made under
+    # such a release.
+    passed = ("registry.retired", "labels.show", "labels.look")
+    no = [
+        r
+        for gate in (registered, labels, licence)
+        for r in gate(evidence).reasons
+        if r.code not in passed
+    ]
+    if asked.not_agreed is not None:
+        no.append(
+            reason(
+                "approvals.missing",
+                f"Nobody can show that it was agreed to: {asked.not_agreed}.",
+                "`kfm verify` lists what is missing.",
+            )
+        )
+    if no:
+        return Refused(reasons=tuple(no))
+    if world.policy is None or not asked.paths:
+        return Refused(
+            reasons=(
+                reason(
+                    "policy.missing", "Nobody asked the rules.", "`kfm policy check` looks at them."
+                ),
+            )
+        )
+    question = {
+        "action": "read",
+        "dataset": asked_dataset(asked.dataset_id, evidence),
+        "reader": {
+            "name": reader.name,
+            "roles": list(reader.roles),
+            "grants": _grants(world, asked.dataset_id, reader),
+        },
+        "withdrawn": asked.withdrawn,
+    }
+    decisions: list[Decision] = []
+    for path in asked.paths:
+        try:
+            decision = world.policy.decide(
+                "kfm.serve", {**question, "asset": {"zone": asked.zone, "path": path}}
+            )
+        except (KfmError, OSError) as error:  # rules that cannot even be read
+            why = (
+                getattr(error, "happened", None)
+                or getattr(error, "strerror", None)
+                or type(error).__name__
+            )
+            return Refused(
+                reasons=(
+                    reason(
+                        "policy.error",
+                        f"The rules could not be asked: {why}",
+                        "`kfm policy check` looks at them.",
+                    ),
+                )
+            )
+        if decision.allow is not True or decision.deny:
+            return Refused(reasons=_reasons(decision), decision_id=decision.decision_id)
+        decisions.append(decision)
+    return Allowed(
+        decision_ids=tuple(d.decision_id for d in decisions),
+        policy_digest=decisions[0].policy_digest,
+    )
+
+
+def _reasons(decision: Decision) -> tuple[Reason, ...]:
+    no = tuple(msgspec.convert(denial, Reason) for denial in decision.deny)
+    return no or (
+        reason(
+            "policy.denied",
+            "The policy does not allow it and gives no reason.",
+            "`kfm policy eval` shows the decision.",
+        ),
+    )
+
+
+def _grants(world: World, dataset_id: str, reader: Reader) -> list[Json]:
+    """What stewards signed for this reader; a word that is not theirs, or not signed, is none."""
+    if reader.name is None:
+        return []
+    return [
+        {
+            "dataset": grant.dataset_id,
+            "purpose": grant.purpose,
+            "steward": grant.steward,
+            "expired": state != "valid",
+        }
+        for grant, state in grants_of(world, dataset_id)
+        if state in ("valid", "expired") and grant.person == reader.name
+    ]
+
+
+# ---- ways in for those who hand out --------------------------------------------------------------
+def folder_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
+    """Every file of the version a reference means, its records too. Raises `Denied`; the bytes are
+    not looked at.
+    """
+    return _of_version(world, text, reader, records=True)
+
+
+def located(world: World, text: str, reader: Reader = NOBODY) -> Opened:
+    """The data artifacts of the version or proposal a reference means, each checked against its
+    digest. Raises `Denied`.
+    """
+    opened = (
+        _of_proposal(world, text, reader)
+        if text.startswith("proposal/")
+        else data_of(world, text, reader)
+    )
+    for name, path in opened.files.items():
+        if not path.is_file() or hash_file(path).digest != opened.digests[name]:
+            raise _damaged(name, text, opened.digests[name])
+    return opened
+
+
+def data_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
+    """The data artifacts of the version a reference means, not looked at. Raises `Denied`."""
+    return _of_version(world, text, reader, records=False)
+
+
+def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
+    """The version a reference means, when the reader may know what the catalog says of it. Raises
+    `Denied`.
+    """
+    return known_of(world, text, reader).ref
+
+
+def known_of(world: World, text: str, reader: Reader = NOBODY) -> Known:
+    """The same, with the decision."""
+    ref = resolve(world, text)
+    path = dcat_path(ref.dataset_id).removeprefix("catalog/")
+    answer = decide(world, _asked(world, ref, "catalog", [path]), reader)
+    return Known(ref, _require(answer, ref.dataset_id, ref.version_id))
+
+
+def columns_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Column, ...]:
+    """The columns of the version a reference means, as the catalog names them. Raises `Denied`."""
+    return facts_of(world, text, reader).schema
+
+
+def facts_of(world: World, text: str, reader: Reader = NOBODY) -> VersionFacts:
+    """What the version a reference means says of itself. Raises `Denied`."""
+    return told_of(world, text, reader)[1]
+
+
+def told_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Known, VersionFacts]:
+    """The same, with the decision."""
+    known = known_of(world, text, reader)
+    return known, read_facts(world.data, known.ref.dataset_id, known.ref.version_id)
+
+
+def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Opened:
+    ref = resolve(world, text)
+    folder = f"{ref.dataset_id}/{ref.version_id}"
+    try:
+        listed = parse_checksums(
+            world.data.read(version_path(ref.dataset_id, ref.version_id, "checksums.sha256"))
+        )
+    except (FileNotFoundError, UnicodeDecodeError, ValueError) as error:
+        raise _damaged(
+            "checksums.sha256", text, "the files of the version, each with its digest"
+        ) from error
+    digests = {path: digest for path, digest in listed.items() if records or not is_record(path)}
+    allowed = _require(
+        decide(
+            world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader
+        ),
+        ref.dataset_id,
+        ref.version_id,
+    )
+    entry = world.registry(ref.dataset_id)
+    return Opened(
+        dataset_id=ref.dataset_id,
+        label=f"{ref.dataset_id}@{ref.generation}",
+        version_id=ref.version_id,
+        version_digest=ref.version_digest,
+        generation=ref.generation,
+        files={
+            path: world.data.local(version_path(ref.dataset_id, ref.version_id, path))
+            for path in digests
+        },
+        digests=digests,
+        business_key=entry.business_key if entry is not None else (),
+        allowed=allowed,
+    )
+
+
+def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(ref.dataset_id))
+    meant = next(g for g in rows if g.generation == ref.generation)
+    try:
+        candidate = official_candidate(world, ref.dataset_id, meant)
+    except FileNotFoundError as error:
+        raise _damaged(
+            "version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version"
+        ) from error
+    out = version_kept_out(rows[-1], ref.version_id)
+    gone = withdrawn(rows[-1], meant) is not None or (out is not None and out.how == "suppressed")
+    return Asked(
+        ref.dataset_id,
+        ref.version_id,
+        candidate,
+        zone,
+        paths,
+        gone,
+        not_agreed(world, rows, ref.generation),
+    )
+
+
+def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
+    """A proposal is shown to whom the version would be shown that it is to become."""
+    opened, candidate = _of_run(world, run_of(world, proposal_number(text)), text, reader)
+    for path, artifact in candidate.artifacts.items():
+        if digest_of(world.data, artifact) != artifact["digest"]:
+            raise _damaged(path, text, artifact["digest"])
+    return replace(
+        opened,
+        files={
+            path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()
+        },
+    )
+
+
+def _unsealed(world: World, dataset_id: str, artifact: Json) -> Path:
+    """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this
+    world is.
+    """
+    if "at_rest" not in artifact:
+        return world.data.local(artifact["from"])
+    return open_table(world, dataset_id, artifact, world.opened.enter_context(world.data.scratch()))
+
+
+def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
+    """What a run made, official or not. Raises `Denied`; the bytes are not looked at, and what is
+    not official is not opened.
+    """
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(run_id))
+    if row is None or row.version_id is None:
+        raise Denied(
+            f"Run {run_id} made no version.",
+            expected="a run that did",
+            remedy="`kfm runs` lists them.",
+        )
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
+    if any(g.version_id == row.version_id for g in rows):
+        return data_of(world, f"{row.dataset_id}@{row.version_id}", reader)
+    return _of_run(world, row, f"Run {run_id}", reader)[0]
+
+
+def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Opened, Candidate]:
+    """What a run proposed, and the candidate itself, once the reader may see it; no file is opened
+    yet.
+    """
+    head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
+    later = [by for _, by in rules_in(head.suppressed) if int(by) > (row.pinned or 0)]
+    gone = withdrawn_by(head, row, str(row.version_id)) or next(iter(later), None)
+    if gone is not None:
+        raise Denied(
+            f"{text} may not be shown. Generation {gone} withdrew it.",
+            expected="a version that was not withdrawn",
+            remedy=f"`kfm explain {row.dataset_id}@{gone}` says why.",
+        )
+    candidate = candidate_of(world, row.dataset_id, row.run_id)
+    if candidate is None:
+        raise UsageError(
+            f"{text} has no candidate any more.",
+            expected="one that can be read",
+            remedy="`kfm review` lists those that wait.",
+        )
+    version_id = candidate.version_id
+    asked = Asked(
+        dataset_id=row.dataset_id,
+        version_id=version_id,
+        candidate=candidate,
+        # where it would be: what may not be read there may not be read before either
+        zone="processed",
+        paths=[f"{row.dataset_id}/{version_id}/{path}" for path in candidate.artifacts],
+        withdrawn=False,
+    )
+    allowed = _require(decide(world, asked, reader), row.dataset_id, version_id)
+    entry = world.registry(row.dataset_id)
+    opened = Opened(
+        dataset_id=row.dataset_id,
+        label=text,
+        version_id=version_id,
+        version_digest=candidate.version_digest,
+        generation=None,
+        files={},
+        digests=candidate.digests,
+        business_key=entry.business_key if entry is not None else (),
+        allowed=allowed,
+    )
+    return opened, candidate
+
+
+def _require(answer: Allowed | Refused, dataset_id: str, version_id: str) -> Allowed:
+    if isinstance(answer, Allowed):
+        return answer
+    first = answer.reasons[0]
+    said = f" (decision {answer.decision_id})" if answer.decision_id else ""
+    raise Denied(
+        f"{dataset_id}@{version_id[:9]}… may not be handed out: {first.message}{said}",
+        expected="a version that labels, licence and the rules of now let out",
+        remedy=first.remedy
+        + (" `--for NAME` says who it is for." if first.code == "grant.missing" else ""),
+        code=first.code,
+        decision_id=answer.decision_id,
+    )
+
+
+def _damaged(name: str, text: str, expected: str) -> IntegrityError:
+    return IntegrityError(
+        f"{name} of {text} is damaged.",
+        expected=expected,
+        remedy="Run `kfm verify`; restore it from a backup.",
+    )

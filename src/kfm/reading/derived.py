@@ -1,0 +1,40 @@
+"""What was derived from a version that the boundary opened: its tiles. They show no more than the
+version does.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kfm.model.paths import version_tiles_folder
+from kfm.reading.boundary import Opened
+from kfm.world.world import World
+
+__all__ = ["Derived", "tiles_of"]
+
+
+class Derived(NamedTuple):
+    """A file, and its digest as it was written down when it was made."""
+
+    path: Path
+    digest: str
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What `tiles.json` says that is needed here."""
+
+    file: str
+    checksum: str
+    sources: dict[str, str]
+
+
+def tiles_of(world: World, opened: Opened) -> Derived | None:
+    """The tiles of a version; None: there are none, or they were made of other files."""
+    folder = version_tiles_folder(opened.dataset_id, opened.version_id)
+    if not world.data.exists(f"{folder}/tiles.json"):
+        return None
+    note = msgspec.json.decode(world.data.read(f"{folder}/tiles.json"), type=_Note)
+    if not note.sources.items() <= opened.digests.items():
+        return None
+    return Derived(world.data.local(f"{folder}/{note.file}"), note.checksum)
