@@ -4,7 +4,13 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["__version__"]
+TYPE_CHECKING = False  # that of `typing`, which costs more to load than all of this
+if TYPE_CHECKING:
+    import os
+
+    from kfm.data.workspace import Workspace
+
+__all__ = ["__version__", "open"]
 
 __version__ = "0.1.0"
 
@@ -20,6 +26,19 @@ _MOVED = {  # what workspaces and connector authors were shown -> where it lives
     "kfm.connectors.kinds": "kfm.kinds",
     "kfm.connectors.kinds.base": "kfm.connectors.kind",
 }
+
+
+def open(
+    folder: "str | os.PathLike[str] | None" = None, *, reader: str | None = None
+) -> "Workspace":
+    """Open a workspace to read its data: `kfm.open("demo").dataset("ks_earthquakes").latest()`.
+
+    Without a folder it is that of KFM_WORKSPACE, or of the folder one is in. `reader` says who it
+    is for: what needs a grant goes to who has one. Nothing is loaded before this is called.
+    """
+    from kfm.data.workspace import open_data
+
+    return open_data(folder, reader=reader)
 
 
 class _Moved:

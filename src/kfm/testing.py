@@ -1,26 +1,34 @@
-"""The contract every connector keeps, as a suite: for `kfm connector check` and for tests of a
-connector's own.
+"""What connectors are tested with; kfm's own tests use the same.
 
-`check_connector(workspace, dataset_id)` returns what is wrong, nothing when all is well. Connector
-code runs in the child, as in a run.
+`check_connector(workspace, dataset_id)` is the contract every connector keeps, as a suite: what is
+wrong, nothing when all is well. Connector code runs in the child, as in a run. `read_fixtures` gives
+the rows it makes of its fixtures, `read_kind` and `ask_kind` let a kind of source read bytes and ask
+for them, `Upstream` is a server on loopback, `workspace` a place to run in, `golden` compares rows
+with a file that was accepted.
 """
 
 import ast
 import contextlib
+import io
+import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformResult
 from kfm.connectors.child.code import hooks_in
-from kfm.connectors.child.process import printed, run_transform
-from kfm.connectors.operations import Acquire, Discover, Join, Read
+from kfm.connectors.child.process import kept_warm, printed, run_inline, run_transform
+from kfm.connectors.operations import Acquire, Discover, Join, Read, Try
 from kfm.model import (
+    PACKED,
     Capabilities,
+    Column,
     DatasetEntry,
     Denied,
     Json,
@@ -28,17 +36,34 @@ from kfm.model import (
     UsageError,
     bounds,
     check_dataset_id,
+    is_private,
     kind_of,
 )
-from kfm.run.transform_inputs import transform_job
+from kfm.release.transform_inputs import transform_job
 from kfm.runners.stages import STAGES, flags_table, parser_of
 from kfm.workspace import config
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.world.target import Target
-from kfm.zones.base import hash_file
+from kfm.zones.base import hash_file, room
 
-__all__ = ["RULES", "Finding", "check_connector", "write_golden"]
+__all__ = [
+    "RULES",
+    "Finding",
+    "Left",
+    "Made",
+    "Tried",
+    "Upstream",
+    "Workspace",
+    "ask_kind",
+    "check_connector",
+    "golden",
+    "read_fixtures",
+    "read_kind",
+    "try_connector",
+    "workspace",
+    "write_golden",
+]
 
 RULES: dict[str, str] = {  # rule -> what it asks
     "folder": "the folder is named as the dataset is registered",
@@ -84,6 +109,269 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """One row that is not published, and why."""
+
+    reason: str
+    row: Json
+
+    @classmethod
+    def of(cls, told: Json) -> "Left":
+        return cls(reason=str(told.get("reason")), row=told.get("row") or {})
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connector made of the first rows."""
+
+    dataset_id: str
+    of: str  # what it was tried on: fixtures, or a capture
+    inputs: tuple[str, ...]
+    columns: tuple[str, ...]  # that were there
+    before: tuple[Json, ...]
+    after: tuple[Json, ...]
+    left: tuple[Left, ...]
+    counts: Json | None  # the books of all that was read
+    types: dict[str, str]  # of the table
+    printed: str
+    problem: str
+    remedy: str
+    stack: tuple[str, ...]
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made of some bytes."""
+
+    rows: list[Json]
+    types: dict[str, str]  # of the columns, in order
+    result: TransformResult
+
+
+def read_kind(
+    kind: str,
+    files: Mapping[str, bytes],
+    *,
+    format: str = "",
+    columns: Sequence[Column] = (),
+    key: Sequence[str] = (),
+    options: Json | None = None,
+    **more: object,
+) -> Made:
+    """What a kind of source reads in files, `name -> bytes`; `more`: any other member of `Read`.
+
+    In this process, without isolation: the rows are the same. Raises `CaptureRefused`.
+    """
+    known = kind_of(kind)
+    form = format or (known.format if known is not None else "csv")
+    with tempfile.TemporaryDirectory(prefix="kfm-read-") as temp:
+        inputs = []
+        for name, content in files.items():
+            path = Path(temp, f"{name}.{form}")
+            path.write_bytes(content)
+            inputs.append(InputFile(source_id=name, path=str(path), digest=""))
+        plain = {
+            "dataset_id": "tested",
+            "artifact": "tested.parquet",
+            "source_kind": kind,
+            "format": form,
+            "options": options or {},
+            "schema": tuple(columns),
+            "business_key": tuple(key),
+        }
+        job = msgspec.structs.replace(
+            Read(dataset_id="tested", format=form, artifact="tested.parquet"),
+            **(plain | more),
+            inputs=tuple(inputs),
+        )
+        return _made(run_inline(job, room(Path(temp), "made")), Path(temp, "made"))
+
+
+def read_fixtures(folder: Path) -> Made:
+    """What a connector, by its folder in a workspace, makes of its fixtures."""
+    target = targets_of(open_workspace(folder.parents[2]), folder.name)[0]
+    with tempfile.TemporaryDirectory(prefix="kfm-read-") as temp:
+        job = _job(target, _inputs(folder, target))
+        result = run_transform(job, Path(temp), timeout_s=600, entries=(target.entry,))
+        return _made(result, Path(temp))
+
+
+def _made(result: TransformResult, folder: Path) -> Made:
+    import pyarrow.parquet as pq  # with an extra
+
+    rows = pq.read_table(folder / result.artifact).to_pylist()
+    return Made(rows=rows, types={c.name: c.type for c in result.schema}, result=result)
+
+
+def ask_kind(
+    kind: str,
+    answers: Mapping[str, bytes],
+    *,
+    url: str,
+    options: Json | None = None,
+    connector: Path | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> dict[str, str]:
+    """What a kind of source, or the `acquire` of a connector.py, asks for: `name -> address`, in
+    order. `answers` are by address; what has none is not fetched.
+    """
+    asked: dict[str, str] = {}
+    known = kind_of(kind)
+    with tempfile.TemporaryDirectory(prefix="kfm-ask-") as temp:
+
+        def serve(message: Json) -> Json:
+            paths = []
+            for item in message.get("items") or [message]:
+                asked[str(item["name"])] = str(item["url"])
+                if item["url"] not in answers:
+                    return {"error": "upstream does not answer"}
+                path = Path(temp, f"{len(asked)}")
+                path.write_bytes(answers[item["url"]])
+                paths.append(str(path))
+            return {"paths": paths} if "items" in message else {"path": paths[0]}
+
+        job = Acquire(
+            dataset_id="tested",
+            source_kind=kind,
+            options=options or {},
+            urls=(url,),
+            format=known.format if known is not None else "json",
+            since=since,
+            until=until,
+            connector=str(connector) if connector is not None else None,
+            artifact="tested.parquet",
+        )
+        run_inline(job, Path(temp), fetch=serve)
+    return asked
+
+
+def golden(file: Path, rows: Sequence[Json]) -> None:
+    """Compare rows with those that were accepted, one to a line; with KFM_GOLDEN=1 they are accepted
+    now. Raises `AssertionError` with the first that differs.
+    """
+    said = [msgspec.json.encode(row, order="sorted") for row in rows]
+    if os.environ.get("KFM_GOLDEN"):
+        file.write_bytes(b"".join(line + b"\n" for line in said))
+    there = file.read_bytes().splitlines() if file.is_file() else []
+    for number, (now, accepted) in enumerate(zip_longest(said, there), 1):
+        if now != accepted:
+            raise AssertionError(
+                f"{file.name}, line {number}: {_text(accepted)} was accepted, {_text(now)} came; if"
+                " that is right, run it once with KFM_GOLDEN=1"
+            )
+
+
+def _text(line: bytes | None) -> str:
+    return "nothing" if line is None else line.decode()
+
+
+class Upstream:
+    """A server on loopback: `files[path] = bytes`; `headers[path]` adds headers to an answer, an
+    ETag for one.
+    """
+
+    def __init__(self) -> None:
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+        self.files: dict[str, bytes] = {}
+        self.headers: dict[str, dict[str, str]] = {}
+        self.asked: list[str] = []  # paths, in order
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                body = outer.files.get(self.path)
+                self.send_response(200 if body is not None else 404)
+                for name, value in outer.headers.get(self.path, {}).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.do_GET()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Its address, without a slash at the end."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> "Upstream":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    """A workspace of a test."""
+
+    path: Path
+
+    def register(self, dataset_id: str, *, code: str = "", **entry: object) -> Path:
+        """Write a registry entry, public and CC0-1.0 unless `entry` says otherwise, and connector.py
+        where there is `code`. Returns the connector's folder.
+        """
+        plain = {
+            "dataset_id": dataset_id,
+            "title": dataset_id,
+            "licence": "CC0-1.0",
+            "sensitivity": "public",
+            "policy_label": "public",
+            "cadence": "daily",
+            **entry,
+        }
+        config.new_entry(plain)
+        (self.path / "data" / "registry" / f"{dataset_id}.yml").write_bytes(
+            msgspec.yaml.encode(plain)
+        )
+        folder = self.path / "scripts" / "connectors" / dataset_id
+        if code:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "connector.py").write_text(code)
+        return folder
+
+    def call(self, *words: str) -> tuple[int, str, str]:
+        """`kfm WORDS` here, in this process: exit code, what it prints, what it says beside it."""
+        from kfm.cli import main
+
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["-w", str(self.path), *words])
+        return code, out.getvalue(), err.getvalue()
+
+    def rows(self, dataset_id: str) -> list[Json]:
+        """The rows that are official."""
+        from kfm.data.workspace import open_data
+
+        try:
+            found = open_data(self.path).dataset(dataset_id).latest().table()
+        except KfmError as error:
+            raise AssertionError(f"{dataset_id} cannot be read. {error}") from error
+        rows: list[Json] = found.to_pylist()
+        return rows
+
+
+def workspace(folder: Path) -> Workspace:
+    """A new workspace in `folder` that may be fed from loopback."""
+    from kfm.cli.init import make_workspace
+
+    make_workspace(folder, sample=False, allow_loopback=True)
+    return Workspace(folder)
+
+
 def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
     """Everything that is wrong with a connector; empty when it keeps the contract."""
     folder = workspace / "scripts" / "connectors" / dataset_id
@@ -107,12 +395,114 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
         return [
             *found,
             _found(
-                "mapping" if _unreadable(folder / "mapping.yml") else "folder",
+                "mapping" if _unreadable(workspace, folder) else "folder",
                 error.happened,
                 error.remedy,
             ),
         ]
-    return [*found, *_mapping(folder), *_fixtures(folder, entry), *_behaviour(folder, target)]
+    found += [*_mapping(folder), *_fixtures(folder, entry)]
+    with kept_warm(private=False, coded=True):
+        return [*found, *_behaviour(folder, target)]
+
+
+def try_connector(workspace: Path, dataset_id: str, rows: int = 10) -> Tried:
+    """What a connector makes of the first rows of its fixtures, or of its newest capture."""
+    target = targets_of(open_workspace(workspace), dataset_id)[0]
+    folder = workspace / "scripts" / "connectors" / dataset_id
+    inputs, of = _inputs(folder, target), "fixtures"
+    if not inputs:
+        inputs, of = _captured(workspace, target)
+    if not inputs:
+        raise UsageError(
+            f"There is nothing to try {dataset_id} on.",
+            expected=f"a small slice in scripts/connectors/{dataset_id}/fixtures, or a capture",
+            remedy=f"Put one there, or run `kfm run {dataset_id}`: what it fetches is kept.",
+        )
+    job = _job(target, inputs)
+    if isinstance(job, Join):
+        raise UsageError(
+            f"{dataset_id} is a join and has no connector.",
+            expected="a dataset with a source of its own",
+            remedy=f"`kfm plan {dataset_id}` says what it would do.",
+        )
+    told: Json = {}
+    heard: list[str] = []
+
+    def hear(event: Json) -> None:
+        if event.get("op") == "tried":
+            told.update(event)
+        elif event.get("op") == "output":
+            heard.append(event["text"])
+
+    trial = msgspec.convert(
+        {**msgspec.structs.asdict(job), "rows": rows, "max_quarantined": 1.0},
+        Try,
+        from_attributes=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="kfm-try-") as temp:
+        error: KfmError | None = None
+        result: TransformResult | None = None
+        try:
+            result = run_transform(
+                trial, Path(temp), timeout_s=60, on_event=hear, entries=(target.entry,)
+            )
+        except (CaptureRefused, ConnectorFailed) as failed:
+            error = failed
+        left = [Left.of(item) for item in told.get("left", ())]
+        left += _set_aside(Path(temp), rows)
+    return Tried(
+        dataset_id=dataset_id,
+        of=of,
+        inputs=tuple(p.name for p in inputs),
+        columns=tuple(told.get("columns", ())),
+        before=tuple(told.get("before", ())),
+        after=tuple(told.get("after", ())),
+        left=tuple(left[:rows]),
+        counts=None if result is None else msgspec.to_builtins(result.books),
+        types={} if result is None else {c.name: c.type for c in result.schema},
+        printed="".join(heard),
+        problem="" if error is None else error.happened,
+        remedy="" if error is None else error.remedy,
+        stack=_authors_lines(getattr(error, "stack", "")),
+    )
+
+
+def _captured(workspace: Path, target: Target) -> tuple[list[Path], str]:
+    """The files of the newest capture, in their order; none where it is sealed, or there is none."""
+    if is_private([target.entry]) or target.entry.sensitivity != "public":
+        return [], ""
+    folder = open_workspace(workspace).data / "raw" / target.dataset_id / "captures"
+    found = sorted(folder.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime_ns)
+    if not found:
+        return [], ""
+    listed = msgspec.json.decode(found[-1].read_bytes())["files"]
+    paths = [found[-1].parent / f["path"] for f in listed]
+    return [p for p in paths if p.is_file()], f"capture {found[-1].parent.name[:9]}"
+
+
+def _set_aside(scratch: Path, rows: int) -> "list[Left]":
+    found = []
+    for path in scratch.rglob("*.quarantine.jsonl"):
+        with path.open("rb") as lines:
+            for line in islice(lines, rows):
+                said = msgspec.json.decode(line)
+                found.append(Left(reason=str(said["reason"]), row=_record(said["record"])))
+    return found
+
+
+def _record(text: str) -> Json:
+    """A record that was set aside: columns where it is told as JSON, else its text."""
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(text)
+        if isinstance(found, dict):
+            return found
+    return {"record": text}
+
+
+def _authors_lines(stack: str) -> tuple[str, ...]:
+    """The lines of a traceback that are the author's: what called what, and the last one raised."""
+    frames = re.findall(r'/(connector\w*\.py)", line (\d+), in (\S+)\n +([^\n]*)', stack)
+    return tuple(f"{file}, line {line}, in {name}: {code}" for file, line, name, code in frames)
 
 
 def write_golden(workspace: Path, dataset_id: str) -> Json:
@@ -160,7 +550,7 @@ def _files(folder: Path) -> Iterator[Finding]:
             yield _found(
                 "files",
                 f"There is no {stage}.py.",
-                "Copy it from scripts/connectors/_templates/dataset_connector_skeleton.",
+                f"`kfm connector new {folder.name} --force` adds it.",
             )
     for name in sorted(names):
         if name in _RUNNERS:
@@ -179,7 +569,11 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
         tree = ast.parse(text) if path.suffix == ".py" else None
     except (SyntaxError, ValueError) as error:
         line = f": line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        yield _found("thin", f"{path.name} is no Python{line}.", "Copy it from the skeleton.")
+        yield _found(
+            "thin",
+            f"{path.name} is no Python{line}.",
+            f"Remove it; `kfm connector new {path.parent.name} --force` writes it anew.",
+        )
         return
     head = (
         (ast.get_docstring(tree) or "") if tree is not None else "\n".join(text.splitlines()[:30])
@@ -189,7 +583,7 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
         yield _found(
             "header",
             f"The header of {path.name} does not say: {', '.join(missing)}.",
-            "Copy it from the skeleton.",
+            f"Remove it; `kfm connector new {path.parent.name} --force` writes it anew.",
         )
     elif not re.search(rf"Stage:\s*{stage}\b", head):
         yield _found(
@@ -232,7 +626,7 @@ def _help(folder: Path, entries: Sequence[DatasetEntry]) -> Iterator[Finding]:
         yield _found(
             "help",
             "The table of flags in scripts/connectors/README.md is not that of the runners.",
-            "Copy it from a new workspace.",
+            f"Remove it; `kfm connector new {folder.name} --force` writes it anew.",
         )
 
 
@@ -258,9 +652,9 @@ def _flags(text: str) -> set[str]:
     return set(re.findall(r"--[a-z][a-z_-]+", text))
 
 
-def _unreadable(mapping: Path) -> bool:
+def _unreadable(workspace: Path, folder: Path) -> bool:
     try:
-        config.load_mapping(mapping)
+        config.load_mapping(folder / "mapping.yml", config.stating(workspace, folder.name))
     except KfmError:
         return True
     return False
@@ -270,7 +664,10 @@ def _mapping(folder: Path) -> Iterator[Finding]:
     path = folder / "mapping.yml"
     try:
         if path.is_file() and not isinstance(config.parse(path.read_bytes(), path.name), dict):
-            raise UsageError("mapping.yml holds no mapping.", remedy="Correct it.")
+            raise UsageError(
+                "mapping.yml holds no mapping.",
+                remedy="Write `columns:` and what each is read from.",
+            )
     except KfmError as error:
         yield _found("mapping", error.happened, error.remedy)
 
@@ -300,6 +697,8 @@ def _fixtures(folder: Path, entry: DatasetEntry) -> Iterator[Finding]:
 def _inputs(folder: Path, target: Target) -> list[Path]:
     kind = kind_of(target.entry.source.kind)
     ends = {target.entry.source.format, *((kind.format, *kind.formats) if kind else ())} - {""}
+    if (packing := target.entry.source.packing) is not None:
+        ends = {end for end, by in PACKED.items() if by == packing.by}
     listed = sorted((folder / "fixtures").glob("*")) if (folder / "fixtures").is_dir() else []
     return [p for p in listed if p.suffix.lstrip(".") in ends and p.name not in (_GOLDEN, _REPLAY)]
 
@@ -377,7 +776,7 @@ class _Suite:
             yield _found(
                 "discover",
                 f"discover() returns something else than Capabilities: {error}.",
-                "Correct it.",
+                "Let it return kfm.connect.Capabilities, or leave it out.",
             )
             return
         kind = kind_of(self.target.entry.source.kind)
@@ -449,6 +848,7 @@ class _Suite:
             options=source.options,
             urls=(source.url, *source.urls),
             format=source.format,
+            records=source.records,
             conflicts=(
                 "refuse" if self.target.entry.conflicts is UNSET else self.target.entry.conflicts
             ),

@@ -4,7 +4,7 @@ kfm://dataset/<id>`.
 
 import sys
 
-from kfm.cli import call
+from kfm.cli import main
 
 if __name__ == "__main__":
-    raise SystemExit(call.command("worker", sys.argv[1:]))
+    raise SystemExit(main(["worker", *sys.argv[1:]]))
