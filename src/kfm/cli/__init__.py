@@ -1,44 +1,47 @@
 """The command line: one file per command, loaded only when it is called."""
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
 
-from kfm.cli.commands import COMMANDS
-
-__all__ = ["COMMANDS", "main"]
-
-_HEAD = """kfm keeps public-interest datasets fresh and can prove every byte it publishes.
-
-usage: kfm [-w WORKSPACE] COMMAND [options]
-"""
-_TAIL = """
-Every command takes --help and --json. -w names a workspace, before or after the command; else the
-folder you are in, or KFM_WORKSPACE. Exit codes: 0 done or unchanged, 1 failed, 2 usage, 3 denied,
-4 upstream unavailable, 5 fenced, 6 integrity, 7 waits for a person, 130/143 interrupted (resumable).
-"""
+__all__ = ["main"]
 
 
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    return (
-        _HEAD
-        + "\n"
-        + "".join(f"  {name:<{width}}  {what}\n" for name, (_, what) in COMMANDS.items())
-        + _TAIL
-    )
-
-
-def _load_msgspec() -> None:
-    """It takes from typing_extensions what `typing` has too, and does without: every start is
-    quicker for it.
+def _load() -> None:
+    """What every command needs. Nothing that is loaded becomes garbage, so it is not looked through
+    for any.
     """
-    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+    if "kfm.cli.call" in sys.modules:  # within a longer process: what is there now may be garbage
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        import msgspec  # noqa: F401
+        # the words first: they say how msgspec is loaded
+        import kfm.model  # noqa: I001
+        import kfm.cli.call  # noqa: F401
     finally:
-        del sys.modules["typing_extensions"]
+        gc.freeze()
+        if collecting:
+            gc.enable()
+
+
+def _end(code: int) -> int:
+    """End the process now, as Python would, but without taking apart what it has loaded; where
+    something else goes on or cannot be written, that is for Python to see to.
+    """
+    import atexit
+    import threading
+
+    if any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread()):
+        return code
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return code
+    os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,30 +51,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # a terminal without our signs shows another one, never a traceback
             stream.reconfigure(errors="replace")
-    before: list[str] = []
-    while args and args[0].startswith("-"):
-        if args[0] in ("-h", "--help"):
-            print(_overview(), end="")
-            return 0
-        if args[0] == "--version":
-            from kfm import __version__
+    everywhere, args = _everywhere(args)
+    if args[:1] in (["-h"], ["--help"], ["help"]) and {*args[1:]} & {"--man", "--help"} == set():
+        from kfm.cli.help_pages import print_help
 
-            print(f"kfm {__version__}")
+        if print_help([word for word in args[1:] if word != "--all"], "--all" in args):
             return 0
-        if args[0] in ("-w", "--workspace") and len(args) > 1:
-            before += [args.pop(0), args.pop(0)]
-        elif args[0].startswith(("-w=", "--workspace=")):
-            before.append(args.pop(0))
-        else:
-            break
+        args[0] = "help"
+    if args[:1] == ["--version"]:
+        from kfm import __version__
+
+        print(f"kfm {__version__}")
+        return 0
     if not args:
-        print(_overview(), end="", file=sys.stderr)
-        return 2
-    if args[0] in COMMANDS and args[1:] in (["-h"], ["--help"]):
-        from kfm.cli.flags import help_parser
+        from kfm.cli.help_pages import overview
 
-        help_parser(args[0]).parse_args(args[1:])
-    _load_msgspec()
+        print(overview(), end="", file=sys.stderr)
+        return 2
+    between, words = _everywhere(args[1:])
+    if {"-h", "--help"} & set(words):
+        from kfm.cli.help_pages import print_help
+
+        if print_help([args[0], *(word for word in words[:1] if not word.startswith("-"))]):
+            return 0
+    _load()
     from kfm.cli import call
 
-    return call.command(args[0], before + args[1:])
+    code = call.command(args[0], words, everywhere + between)
+    return _end(code) if argv is None else code
+
+
+def _everywhere(words: list[str]) -> tuple[list[str], list[str]]:
+    """Flags that every command takes and that stand before its words, and the rest."""
+    taken = 0
+    while taken < len(words):
+        word = words[taken]
+        if word in ("-w", "--workspace") and taken + 1 < len(words):
+            taken += 2
+        elif word in ("--json", "--verbose") or word.startswith(("-w=", "--workspace=")):
+            taken += 1
+        else:
+            break
+    return words[:taken], words[taken:]

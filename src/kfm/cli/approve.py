@@ -1,37 +1,22 @@
-"""Approve a proposal with your own key. You sign its version, its evidence, the policy, the labels
-and the generation it follows; if any of them changes, your approval does not count. When enough
-people approved, `kfm promote N` makes it official.
-"""
+"""Approve a proposal with your own key."""
 
 import os
 import sys
-from argparse import Namespace
+from typing import Literal
 
-from kfm.cli.call import Parser, again, emit
-from kfm.evidence.proposal import approve, run_of
-from kfm.evidence.references import proposal_number
+from kfm.acts.approve import approve
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
+from kfm.cli.terminal import show, write
+from kfm.evidence.proposal import run_of
 from kfm.keys.private_key import PersonKey, fingerprint_of
 from kfm.model import Denied, UsageError
+from kfm.reading.references import proposal_number
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main", "signer_of"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument(
-        "--key",
-        metavar="NAME|FILE",
-        help="your key; default: KFM_KEY; else you are asked, on a terminal",
-    )
-    parser.add_argument(
-        "--digest",
-        metavar="HEX",
-        help="what you looked at: the version digest, 8 digits or more; another one is refused",
-    )
-    parser.add_argument("--reason", default="", help="kept with the signature, public")
+__all__ = ["Approved", "approved", "signer_of"]
 
 
 def signer_of(world: World, workspace: Workspace, named: str | None) -> PersonKey:
@@ -68,31 +53,41 @@ def signer_of(world: World, workspace: Workspace, named: str | None) -> PersonKe
     return signer
 
 
-def main(args: Namespace) -> int:
-    number, workspace = proposal_number(args.number), open_workspace(args.workspace)
+class Approved(Answer, frozen=True, kw_only=True):
+    """A proposal that one person more approved."""
+
+    status: Literal["approved"]
+    dataset_id: str
+    proposal: int
+    by: str
+    approvals: int
+    needed: int
+
+    def tell(self, call: Call) -> None:
+        so_far = f"{self.approvals} of {self.needed}"
+        show(f"{self.by} approved proposal {self.proposal} of {self.dataset_id}: {so_far}")
+        if self.approvals >= self.needed:
+            write(f"\nNext  {again(call, f'promote {self.proposal}')}")
+
+
+def approved(call: Call, number: str, key: str | None, digest: str | None, reason: str) -> Approved:
+    proposal, workspace = proposal_number(number), open_workspace(call.workspace)
     with open_world(workspace) as world:
-        row = run_of(world, number)
-        wanted = (args.digest or "").removeprefix("sha256:").removeprefix("v").lower()
-        if args.digest and (len(wanted) < 8 or not str(row.version_digest).startswith(wanted)):
+        row = run_of(world, proposal)
+        wanted = (digest or "").removeprefix("sha256:").removeprefix("v").lower()
+        if digest and (len(wanted) < 8 or not str(row.version_digest).startswith(wanted)):
             raise Denied(
-                f"Proposal {number} is {row.version_digest}, not {args.digest}.",
+                f"Proposal {proposal} is {row.version_digest}, not {digest}.",
                 expected="the digest of what you looked at",
-                remedy=f"`kfm review {number}` shows what is proposed now.",
+                remedy=f"`kfm review {proposal}` shows what is proposed now.",
             )
-        signer = signer_of(world, workspace, args.key)
-        valid, needed = approve(world, row, signer, args.reason)
-    if args.json:
-        emit(
-            {
-                "status": "approved",
-                "proposal": number,
-                "by": signer.name,
-                "approvals": valid,
-                "needed": needed,
-            }
-        )
-        return 0
-    print(f"{signer.name} approved proposal {number} of {row.dataset_id}: {valid} of {needed}")
-    if valid >= needed:
-        print(f"\nNext  {again(args, f'promote {number}')}")
-    return 0
+        signer = signer_of(world, workspace, key)
+        valid, needed = approve(world, row, signer, reason)
+    return Approved(
+        status="approved",
+        dataset_id=row.dataset_id,
+        proposal=proposal,
+        by=signer.name,
+        approvals=valid,
+        needed=needed,
+    )

@@ -1,35 +1,42 @@
-"""Backfills: a past range in partitions, staged by workers in parallel, assembled into one version.
+"""Backfills: a past range in partitions, staged by workers in parallel, assembled into one version."""
 
-plan    what it would take: partitions, requests, bytes, time; nothing is written
-start   begin it; workers do it (`kfm worker run`), or this process with --inline
-status  counts, grid, rate, what fails and the next command; resume  only what is missing or failed
-cancel  hand out nothing more, change nothing official; list  every backfill
-
---json of plan = {name, plan, estimate}; of start, resume, cancel = {status, backfill}; of status
-and list = {backfills: […]}.
-"""
-
-from argparse import Namespace
+import datetime as dt
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login, upstream_flag
-from kfm.cli.terminal import progress, say, show, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import heed_clock, login
+from kfm.cli.terminal import progress, say, show, sign, table, write
 from kfm.jobs import backfill_told
 from kfm.jobs import backfill_windows as backfill
+from kfm.jobs.backfill_plan import BackfillPlan, grid_of, plan_from, read_plan
+from kfm.jobs.backfill_records import Bucket, Estimate, Status
 from kfm.jobs.backfill_spans import OVER
-from kfm.model import BackfillPlan, BackfillRow, Bucket, Estimate, UsageError, grid_of, plan_from
-from kfm.model.backfill import Status
+from kfm.jobs.backfill_stated import agree, differences, range_of
+from kfm.model import BackfillRow, UsageError
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
+from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["configure", "load_plan", "main"]
+__all__ = [
+    "Backfills",
+    "Begun",
+    "Cancelled",
+    "Listing",
+    "Planned",
+    "backfills",
+    "cancelled",
+    "listing",
+    "planned",
+    "resumed",
+    "started",
+]
 
 FOLDER = Path("pipelines") / "orchestration" / "backfills"
 _SIGNS = {
@@ -46,181 +53,129 @@ _CODES = {"stopped": 1, "incomplete": 1, "denied": 3, "waiting": 7}
 _CELLS = (("FAILED", "FAILED"), ("STAGED", "PASS"), ("COMMITTED", "COMMITTED"), ("NOOP", "NOOP"))
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("plan", "start", "status", "resume", "cancel", "list"))
-    parser.add_argument(
-        "what",
-        nargs="?",
-        metavar="NAME|FILE|DATASET",
-        help=f"a plan in {FOLDER}, another file, or a dataset with the flags below",
-    )
-    parser.add_argument(
-        "--since", metavar="TIME", help="of a dataset: start of the range, RFC 3339 or a day"
-    )
-    parser.add_argument("--until", metavar="TIME", help="of a dataset: end of the range, exclusive")
-    parser.add_argument(
-        "--window",
-        default="1d",
-        metavar="1d",
-        help="of a dataset: length of one window; whole days are days of its time zone",
-    )
-    parser.add_argument(
-        "--batch", type=int, default=50, metavar="N", help="of a dataset: partitions per job"
-    )
-    parser.add_argument(
-        "--assemble-every",
-        type=int,
-        default=0,
-        metavar="N",
-        help="of a dataset: a version after so many parts; default: one at the end",
-    )
-    parser.add_argument(
-        "--pool",
-        metavar="POOL",
-        help="of a dataset: the pool of its jobs; default: that of the registry",
-    )
-    parser.add_argument(
-        "--concurrency", type=int, default=None, metavar="N", help="of a dataset: jobs at once"
-    )
-    parser.add_argument(
-        "--per-second",
-        type=float,
-        default=None,
-        metavar="N",
-        help="of a dataset: requests a second at the most",
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="start: although this very plan was done before"
-    )
-    parser.add_argument(
-        "--inline",
-        action="store_true",
-        help="start, resume: work it in this process, without a worker",
-    )
-    parser.add_argument("--reason", default="", help="cancel: why; recorded")
-    upstream_flag(parser, "with --inline: where bytes come from")
-    clock_flag(parser)
+# ---- plan ----------------------------------------------------------------------------------------
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Which past, and how, as flags say it; what is left out is the registry's, or usual."""
 
+    since: str | None
+    until: str | None
+    window: str | None
+    batch: int
+    assemble_every: int | None
+    pool: str | None
+    concurrency: int | None
+    per_second: float | None
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.action in ("plan", "start") or (args.action in ("resume", "cancel") and not args.what):
-        _named(args)
-    with open_world(
-        workspace, upstream=args.upstream, echo=progress(args) if args.inline else None
-    ) as world:
-        heed_clock(world, args.clock_ok)
-        if args.action == "plan":
-            return _plan(workspace, world, args)
-        if args.action == "start":
-            return _start(workspace, world, args)
-        if args.action in ("status", "list"):
-            return _status(world, args)
-        row = backfill.find(world, args.what)
-        if args.action == "cancel":
-            return _cancel(world, row, args)
-        targets = partial(targets_of, workspace)
-        found = backfill.resume(world, row, login(), put=not args.inline, targets=targets)
-        return _begun(
-            workspace, world, found, "already_done" if found.state == "done" else "resumed", args
+    def repeated(self) -> str:
+        """The flags that say it once more."""
+        said = msgspec.structs.asdict(self)
+        if self.batch == 50:
+            said["batch"] = None
+        return "".join(
+            f" --{name.replace('_', '-')} {value}"
+            for name, value in said.items()
+            if value is not None
         )
 
 
-def _named(args: Namespace) -> None:
-    if not args.what:
-        raise UsageError(
-            "No backfill is named.",
-            expected=f"kfm backfill {args.action} NAME|FILE|DATASET",
-            remedy="`kfm backfill list` shows them.",
+class Planned(Answer, frozen=True, kw_only=True):
+    """What a backfill would take."""
+
+    name: str
+    plan: BackfillPlan
+    estimate: Estimate
+    stated: list[str]  # what the registry says otherwise
+    limited: bool  # kfm.yml names the pool
+    next: str
+
+    def tell(self, call: Call) -> None:
+        unlimited = "" if self.limited else ", which kfm.yml does not name: nothing limits it"
+        _tell_plan(self.name, self.plan, self.estimate, unlimited)
+        if self.stated:
+            write(f"  the registry says {', '.join(self.stated)}")
+        write(f"\nNext  {self.next}")
+
+
+def planned(
+    call: Call,
+    what: str,
+    since: str | None,
+    until: str | None,
+    window: str | None,
+    batch: int,
+    assemble_every: int | None,
+    pool: str | None,
+    concurrency: int | None,
+    per_second: float | None,
+) -> Planned:
+    workspace = open_workspace(call.workspace)
+    asked = Range(
+        since=since,
+        until=until,
+        window=window,
+        batch=batch,
+        assemble_every=assemble_every,
+        pool=pool,
+        concurrency=concurrency,
+        per_second=per_second,
+    )
+    with open_world(workspace) as world:
+        name, plan, target = _load(workspace, what, asked, world.clock.now())
+        found, (plan, _) = (
+            backfill.estimate(world, plan, target),
+            backfill.settle(world, plan, target),
         )
+    return Planned(
+        name=name,
+        plan=plan,
+        estimate=found,
+        stated=list(differences(plan, workspace.require(plan.dataset))),
+        limited=plan.pool in {"default", *workspace.config.pools},
+        next=f"kfm backfill start {what}{asked.repeated()}",
+    )
 
 
-# ---- plan, start ---------------------------------------------------------------------------------
-def load_plan(workspace: Workspace, args: Namespace) -> tuple[str, BackfillPlan]:
-    """(name, plan): from the workspace's folder, another file, or a dataset and flags."""
-    for path in (workspace.path / FOLDER / f"{args.what}.yml", Path(args.what)):
+def _load(
+    workspace: Workspace, what: str, asked: Range, now: dt.datetime
+) -> tuple[str, BackfillPlan, Target]:
+    """(name, plan, target): from the workspace's folder, another file, or a dataset and flags; it
+    agrees with what the registry states about the past.
+    """
+    name, plan = _given_plan(workspace, what, asked, now)
+    entry = workspace.require(plan.dataset)
+    agree(plan, entry)
+    # a window of the plan, so that a dataset without windows is refused
+    win = grid_of(plan, entry).at(0)[0]
+    return name, plan, targets_of(workspace, plan.dataset, win=win, canary=False)[0]
+
+
+def _given_plan(
+    workspace: Workspace, what: str, asked: Range, now: dt.datetime
+) -> tuple[str, BackfillPlan]:
+    for path in (workspace.path / FOLDER / f"{what}.yml", Path(what)):
         if path.is_file():
             return path.stem, plan_from(config.parse(path.read_bytes(), path.name), path.name)
-    if args.what not in workspace.registered():
+    if what not in workspace.registered():
         near = (
             ", ".join(sorted(p.stem for p in (workspace.path / FOLDER).glob("*.yml"))) or "none yet"
         )
         raise UsageError(
-            f"There is no plan and no dataset {args.what}.",
+            f"There is no plan and no dataset {what}.",
             expected=f"a plan ({near}), a file or a dataset",
-            remedy="Correct the name.",
+            remedy="`kfm dataset list` shows the datasets.",
         )
-    if not args.since or not args.until:
-        raise UsageError(
-            "A backfill says which past it is about.",
-            expected="--since TIME --until TIME",
-            remedy=f"Or write {FOLDER}/NAME.yml.",
-        )
-    entry = workspace.require(args.what)
+    entry = workspace.require(what)
     given = {
-        "dataset": args.what,
-        "since": args.since,
-        "until": args.until,
-        "partitioning": {"window": args.window},
-        "expected_runtime": "0",
-        "pool": args.pool or entry.pool,
+        "dataset": what,
+        **range_of(entry, now, since=asked.since, until=asked.until, window=asked.window),
+        "pool": asked.pool or entry.pool,
         "acceptance": {"gates": "all"},
-        "batch": args.batch,
-        "concurrency": args.concurrency,
-        "assemble": f"every {args.assemble_every}" if args.assemble_every else "once",
-        **({"rate": {"per_second": args.per_second}} if args.per_second is not None else {}),
+        "batch": asked.batch,
+        "concurrency": asked.concurrency,
+        "assemble": f"every {asked.assemble_every}" if asked.assemble_every else "once",
+        **({"rate": {"per_second": asked.per_second}} if asked.per_second is not None else {}),
     }
-    return args.what, plan_from(given, "the flags")
-
-
-def _plan(workspace: Workspace, world: World, args: Namespace) -> int:
-    name, plan = load_plan(workspace, args)
-    target = targets_of(
-        workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
-    )[0]
-    found, (plan, _) = backfill.estimate(world, plan, target), backfill.settle(world, plan, target)
-    if args.json:
-        emit(
-            {
-                "name": name,
-                "plan": msgspec.to_builtins(plan),
-                "estimate": msgspec.to_builtins(found),
-            }
-        )
-        return 0
-    pools = {"default", *workspace.config.pools}
-    _tell_plan(
-        name,
-        plan,
-        found,
-        "" if plan.pool in pools else ", which kfm.yml does not name: nothing limits it",
-    )
-    print(f"\nNext  {again(args, f'backfill start {_repeat(args)}')}")
-    return 0
-
-
-def _any_window(world: World, workspace: Workspace, plan: BackfillPlan) -> str:
-    """A window of the plan, so that a dataset without windows is refused."""
-    return grid_of(plan, workspace.require(plan.dataset)).at(0)[0]
-
-
-def _repeat(args: Namespace) -> str:
-    given = {
-        "since": None,
-        "until": None,
-        "window": "1d",
-        "batch": 50,
-        "assemble_every": 0,
-        "pool": None,
-        "concurrency": None,
-        "per_second": None,
-    }
-    flags = [
-        f"--{k.replace('_', '-')} {getattr(args, k)}"
-        for k, usual in given.items()
-        if getattr(args, k) != usual
-    ]
-    return " ".join([str(args.what), *flags])
+    return what, plan_from(given, "the flags")
 
 
 def _tell_plan(name: str, plan: BackfillPlan, found: Estimate, about_pool: str) -> None:
@@ -237,62 +192,109 @@ def _tell_plan(name: str, plan: BackfillPlan, found: Estimate, about_pool: str) 
             else "no run was measured yet"
         )
     )
-    show(f"{name}: {plan.dataset}, {plan.since} to {plan.until}\n")
-    show(f"  partitions  {found.partitions:>12,}   windows of {plan.partitioning.window}")
-    show(
+    write(f"{name}: {plan.dataset}, {plan.since} to {plan.until}\n")
+    write(f"  partitions  {found.partitions:>12,}   windows of {plan.partitioning.window}")
+    write(
         f"  jobs        {found.jobs:>12,}   {plan.batch} partitions each, pool"
         f" {plan.pool}{about_pool}"
     )
-    show(f"  requests    {found.requests:>12,}   {asked}{size}")
-    show(f"  time        {_time(found.seconds):>12}   {why}")
+    write(f"  requests    {found.requests:>12,}   {asked}{size}")
+    write(f"  time        {_time(found.seconds):>12}   {why}")
     gates = "every gate" if plan.acceptance.gates == "all" else ", ".join(plan.acceptance.gates)
-    show(
+    write(
         f"  assembled   {plan.assemble:>12}   accepted by {gates}, at most"
         f" {plan.acceptance.max_failed:.0%} failed"
     )
 
 
-def _start(workspace: Workspace, world: World, args: Namespace) -> int:
-    name, plan = load_plan(workspace, args)
-    target = targets_of(
-        workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False
-    )[0]
-    row, new = backfill.start(
-        world, name, plan, target, login(), put=not args.inline, again=args.again
+# ---- start, resume, cancel -----------------------------------------------------------------------
+class Begun(Answer, frozen=True, kw_only=True):
+    """A backfill that was started or goes on; with --inline it is worked."""
+
+    status: str
+    backfill: Status
+    worked: bool  # in this process
+    next: str
+
+    @property
+    def code(self) -> int:
+        return _CODES.get(self.backfill.state, 0) if self.worked else 0
+
+    def tell(self, call: Call) -> None:
+        found = self.backfill
+        write(
+            f"{self.status.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of"
+            f" {found.dataset_id}, {found.total:,} partitions"
+        )
+        if self.worked or self.status == "already_done":
+            _tell(found)
+        write(f"{_following(self.next, found)}\n      kfm backfill status {found.name}")
+
+
+def started(
+    call: Call,
+    what: str,
+    since: str | None,
+    until: str | None,
+    window: str | None,
+    batch: int,
+    assemble_every: int | None,
+    pool: str | None,
+    concurrency: int | None,
+    per_second: float | None,
+    again: bool,
+    inline: bool,
+    upstream: str | None,
+    clock_ok: bool,
+) -> Begun:
+    workspace = open_workspace(call.workspace)
+    asked = Range(
+        since=since,
+        until=until,
+        window=window,
+        batch=batch,
+        assemble_every=assemble_every,
+        pool=pool,
+        concurrency=concurrency,
+        per_second=per_second,
     )
-    word = "started" if new else "already_done" if row.state == "done" else "already_started"
-    return _begun(workspace, world, row, word, args)
+    echo = progress(call) if inline else None
+    with open_world(workspace, upstream=upstream, echo=echo) as world:
+        heed_clock(world, clock_ok)
+        name, plan, target = _load(workspace, what, asked, world.clock.now())
+        row, new = backfill.start(world, name, plan, target, login(), put=not inline, again=again)
+        word = "started" if new else "already_done" if row.state == "done" else "already_started"
+        return _begun(workspace, world, row, word, inline)
 
 
-def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args: Namespace) -> int:
+def resumed(call: Call, what: str, inline: bool, upstream: str | None, clock_ok: bool) -> Begun:
+    workspace = open_workspace(call.workspace)
+    echo = progress(call) if inline else None
+    with open_world(workspace, upstream=upstream, echo=echo) as world:
+        heed_clock(world, clock_ok)
+        row, targets = backfill.find(world, what), partial(targets_of, workspace)
+        found = backfill.resume(world, row, login(), put=not inline, targets=targets)
+        word = "already_done" if found.state == "done" else "resumed"
+        return _begun(workspace, world, found, word, inline)
+
+
+def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, inline: bool) -> Begun:
     """Say what was begun; with --inline do it."""
-    if args.inline and row.state not in OVER:
+    if inline and row.state not in OVER:
         row, outcome = backfill.work_here(world, row.backfill_id, partial(targets_of, workspace))
         _reasons(outcome)
-    if args.json:
-        emit({"status": word, "backfill": msgspec.to_builtins(backfill_told.status(world, row))})
-    else:
-        print(
-            f"{word.replace('_', ' ').capitalize()}: backfill {row.backfill_id} of"
-            f" {row.dataset_id}, {row.total:,} partitions"
-        )
-        if args.inline or word == "already_done":
-            _tell(backfill_told.status(world, row))
-        print(
-            f"{_next(args, backfill_told.next_command(row), row)}\n     "
-            f" {again(args, f'backfill status {row.name}')}"
-        )
-    return _CODES.get(row.state, 0) if args.inline else 0
-
-
-def _next(args: Namespace, command: str, of: BackfillRow | Status) -> str:
-    """The next command; of what was denied why it was, and how to go on once that is mended."""
-    then = (
-        f"\n      {again(args, f'backfill resume {of.name}')}   once that is mended"
-        if of.state == "denied"
-        else ""
+    return Begun(
+        status=word,
+        backfill=backfill_told.status(world, row),
+        worked=inline,
+        next=backfill_told.next_command(row),
     )
-    return f"\nNext  {again(args, command.removeprefix('kfm '))}{then}"
+
+
+def _following(command: str, of: Status) -> str:
+    """The next command; of what was denied why it was, and how to go on once that is mended."""
+    mended = f"\n      kfm backfill resume {of.name}   once that is mended"
+    return f"\nNext  {command}{mended if of.state == 'denied' else ''}"
 
 
 def _reasons(outcome: Outcome | None) -> None:
@@ -300,76 +302,123 @@ def _reasons(outcome: Outcome | None) -> None:
         say(f"      {reason['code']}: {reason['message']}\n        {reason['remedy']}")
 
 
-def _cancel(world: World, row: BackfillRow, args: Namespace) -> int:
-    if not args.reason.strip():
+class Cancelled(Answer, frozen=True, kw_only=True):
+    """A backfill that hands out nothing more."""
+
+    status: str
+    backfill: Status
+
+    def tell(self, call: Call) -> None:
+        found = self.backfill
+        write(
+            f"{self.status.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of"
+            f" {found.dataset_id}; nothing official changed"
+        )
+        if self.status == "cancelled" and (staged := found.counts.get("STAGED")):
+            write(
+                f"      {staged:,} parts stay staged until a new start makes them again, or `kfm"
+                " gc` finds them older than retention"
+            )
+
+
+def cancelled(call: Call, what: str, reason: str) -> Cancelled:
+    if not reason.strip():
         raise UsageError(
             "Cancelling needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
         )
-    found = backfill.cancel(world, row, login(), args.reason.strip())
-    word = (
-        "already_done"
-        if found.state == "done"
-        else "already_cancelled"
-        if row.state == "cancelled"
-        else "cancelled"
+    with open_world(open_workspace(call.workspace)) as world:
+        row = backfill.find(world, what)
+        found = backfill.cancel(world, row, login(), reason.strip())
+        before = "already_cancelled" if row.state == "cancelled" else "cancelled"
+        return Cancelled(
+            status="already_done" if found.state == "done" else before,
+            backfill=backfill_told.status(world, found),
+        )
+
+
+# ---- status, list --------------------------------------------------------------------------------
+class Backfills(Answer, frozen=True, kw_only=True):
+    """How backfills are going."""
+
+    backfills: list[Status]
+
+    def tell(self, call: Call) -> None:
+        for status in self.backfills:
+            _tell(status)
+            if status.next:
+                write(f"{_following(status.next, status)}\n")
+        if not self.backfills:
+            write("No backfill is going on.\n\nNext  kfm backfill list")
+
+
+def backfills(call: Call, what: str | None) -> Backfills:
+    with open_world(open_workspace(call.workspace)) as world:
+        rows: list[BackfillRow] = (
+            [backfill.find(world, what)]
+            if what
+            else world.store.read(lambda tx: tx.backfill.listing())
+        )
+        kept = [row for row in rows if what or row.state not in OVER]
+        return Backfills(backfills=[backfill_told.status(world, row) for row in kept])
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill and its plan."""
+
+    backfill_id: str
+    name: str
+    dataset_id: str
+    state: str
+    plan: BackfillPlan
+    transform_hash: str
+    total: int
+    put_by: str
+    put_at: str
+    began_ms: int
+    touched_ms: int
+    next_n: int
+    retry_n: int
+    ended_at: str | None
+    run_id: str
+    version_id: str | None
+    generation: int | None
+    reason: str
+
+
+class Listing(Answer, frozen=True, kw_only=True):
+    """Every backfill."""
+
+    backfills: list[Listed]
+
+    def tell(self, call: Call) -> None:
+        cells = [
+            (
+                sign(_SIGNS[row.state]),
+                row.backfill_id,
+                row.name,
+                row.dataset_id,
+                row.state,
+                f"{row.total:,}",
+                row.reason,
+            )
+            for row in self.backfills
+        ]
+        heads = ("", "backfill", "name", "dataset", "state", "partitions", "why")
+        for line in table(heads, cells, right=("partitions",)) if cells else ():
+            show(line)
+        if not cells:
+            write(
+                "No backfill was started.\n\nNext  kfm backfill plan DATASET --since TIME"
+                " --until TIME"
+            )
+
+
+def listing(call: Call) -> Listing:
+    with open_world(open_workspace(call.workspace)) as world:
+        rows: list[BackfillRow] = world.store.read(lambda tx: tx.backfill.listing())
+    return Listing(
+        backfills=[Listed(**msgspec.structs.asdict(r) | {"plan": read_plan(r)}) for r in rows]
     )
-    status = backfill_told.status(world, found)
-    if args.json:
-        emit({"status": word, "backfill": msgspec.to_builtins(status)})
-        return 0
-    print(
-        f"{word.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of"
-        f" {found.dataset_id}; nothing official changed"
-    )
-    if word == "cancelled" and (staged := status.counts.get("STAGED")):
-        print(
-            f"      {staged:,} parts stay staged until a new start makes them again, or `kfm gc`"
-            " finds them older than retention"
-        )
-    return 0
-
-
-# ---- status --------------------------------------------------------------------------------------
-def _status(world: World, args: Namespace) -> int:
-    if args.what:
-        rows = [backfill.find(world, args.what)]
-    else:
-        rows = world.store.read(lambda tx: tx.backfill.listing())
-        rows = rows if args.action == "list" else [row for row in rows if row.state not in OVER]
-    if args.action == "list":
-        return _list(rows, args)
-    found = [backfill_told.status(world, row) for row in rows]
-    if args.json:
-        emit({"backfills": [msgspec.to_builtins(status) for status in found]})
-        return 0
-    for status in found:
-        _tell(status)
-        if status.next:
-            print(f"{_next(args, status.next, status)}\n")
-    if not found:
-        print(f"No backfill is going on.\n\nNext  {again(args, 'backfill list')}")
-    return 0
-
-
-def _list(rows: list[BackfillRow], args: Namespace) -> int:
-    if args.json:
-        emit(
-            {
-                "backfills": [
-                    {**msgspec.to_builtins(row), "plan": msgspec.to_builtins(row.read_plan())}
-                    for row in rows
-                ]
-            }
-        )
-        return 0
-    for row in rows:
-        show(
-            f"  {sign(_SIGNS[row.state])} {row.backfill_id}  {row.name:<24} {row.dataset_id:<24}"
-            f" {row.state:<10} {row.total:>9,}  {row.reason}"
-        )
-    if not rows:
-        print(f"No backfill was started.\n\nNext  {again(args, 'backfill plan NAME')}")
-    return 0
 
 
 def _tell(found: Status) -> None:

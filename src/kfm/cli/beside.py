@@ -16,12 +16,12 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from kfm.cli.call import Parser
-from kfm.cli.terminal import Progress
+from kfm.cli.terminal import FOOT, Progress
 from kfm.model import Json, finishing
+from kfm.model.ticks import Tick, watch
 from kfm.world.outcome import Outcome
 
-__all__ = ["Gone", "at_once_flag", "cores", "inputs_first", "side_by_side"]
+__all__ = ["Gone", "cores", "inputs_first", "side_by_side"]
 
 Work = Callable[[str, Progress], list[Outcome]]  # one dataset, told as it ends
 
@@ -58,20 +58,6 @@ _Message = _Event | _Said | _Done | _Fell
 
 
 # ---- in the process that was called --------------------------------------------------------------
-
-
-def at_once_flag(parser: Parser) -> None:
-    """`--at-once N`, for commands that work many datasets."""
-    parser.add_argument(
-        "--at-once",
-        type=int,
-        default=None,
-        metavar="N",
-        help=(
-            "how many datasets are worked side by side; default: with --all the number of cores,"
-            " else 1, one after the other"
-        ),
-    )
 
 
 def cores() -> int:
@@ -111,8 +97,7 @@ def side_by_side(
     Lines come out in that order, each dataset's when those before it have ended. Where a process
     dies the others go on.
     """
-    # What other threads hold at that moment would stay locked in a fork.
-    if min(at_once, len(order)) < 2 or threading.active_count() > 1:
+    if min(at_once, len(order)) < 2 or not _is_alone():
         return {name: work(name, shown) for name in order}
     crew = _Crew(order, work, lost, shown)
     try:
@@ -120,6 +105,15 @@ def side_by_side(
     finally:
         crew.dismiss()
     return crew.done
+
+
+def _is_alone() -> bool:
+    """Whether a fork is safe: what other threads hold at that moment would stay locked in it, but
+    the one that draws the line at the foot holds nothing.
+    """
+    return all(
+        thread is threading.main_thread() or thread.name == FOOT for thread in threading.enumerate()
+    )
 
 
 class _Crew:
@@ -350,10 +344,24 @@ class _Relayed(Progress):
 
     def __init__(self, wire: _Wire, wanted: bool) -> None:
         self._wire, self.wanted = wire, wanted
+        self._about: Json = {"withheld": True}  # the dataset at hand, once a word about it has come
+        if wanted:
+            watch(self._tick)
 
     def __call__(self, event: Json) -> None:
         if self.wanted:
+            if event.get("dataset_id"):
+                known = self._about.get("withheld", True)
+                self._about = {
+                    "dataset_id": event["dataset_id"],
+                    "withheld": event.get("withheld", known),
+                }
             self._wire.send(_Event(event))
+
+    def _tick(self, tick: Tick) -> None:
+        told = tick._asdict() if not (tick.tells and self._about["withheld"]) else {}
+        self({**told, **self._about, "event": "step.tick", "stage": tick.stage})
 
     def clear(self) -> None:
         """What is drawn is the parent's to clear."""
+        self._about = {"withheld": True}

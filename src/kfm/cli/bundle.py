@@ -5,32 +5,22 @@ anywhere, without network.
 import datetime as dt
 import mmap
 import os
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser, emit, reader_flag, reader_of
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import reader_of
+from kfm.cli.terminal import program, show, write
 from kfm.cli.witness import read_witness
-from kfm.evidence.references import dataset_of
-from kfm.judge.boundary import folder_of
 from kfm.model import Denied, IntegrityError, UsageError
 from kfm.model.origin import told
+from kfm.reading.boundary import folder_of
+from kfm.reading.references import dataset_of
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
 
-__all__ = ["configure", "main", "mapped"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="the file to make"
-    )
-    parser.add_argument(
-        "--witness", type=Path, metavar="DIR", help="put these countersignatures in too"
-    )
-    reader_flag(parser)
+__all__ = ["Bundled", "bundled", "mapped"]
 
 
 def mapped(path: Path) -> bytes | mmap.mmap:
@@ -39,22 +29,44 @@ def mapped(path: Path) -> bytes | mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
-def main(args: Namespace) -> int:
-    if args.output.is_dir():
-        raise UsageError(
-            f"{args.output} is a folder.", expected="a file", remedy="Name the file to make."
+class Bundled(Answer, frozen=True, kw_only=True):
+    """A version and its proof in one file."""
+
+    dataset_id: str
+    version_id: str | None
+    generation: int | None
+    root: str
+    files: int
+    origin: list[str]
+    path: str
+    digest: str
+
+    def tell(self, call: Call) -> None:
+        show(
+            f"{self.path}  {self.dataset_id}@{self.version_id}, generation {self.generation},"
+            f" {self.files} files"
         )
-    workspace = open_workspace(args.workspace)
-    temp = args.output.with_name(f".{args.output.name}.{os.getpid()}.part")
+        if self.origin:
+            show(f"not from upstream itself: {told(self.origin)}")
+        write(f"root {self.root}\n\nNext  {program()} verify {self.path} --root {self.root}")
+
+
+def bundled(
+    call: Call, ref: str, output: Path, witness: Path | None, reader: str | None
+) -> Bundled:
+    if output.is_dir():
+        raise UsageError(
+            f"{output} is a folder.", expected="a file", remedy="Name the file to make."
+        )
+    workspace = open_workspace(call.workspace)
+    temp = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with open_world(workspace, asks=True) as world:
-            if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
-                workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
-            ref = folder_of(world, args.ref, reader_of(args))
+            if not world.data.exists(world.channel(dataset_of(ref)).path(1)):
+                workspace.require(dataset_of(ref))  # a typing mistake gets the nearest name
+            found = folder_of(world, ref, reader_of(reader))
             with temp.open("wb") as file:
-                file.writelines(
-                    bundle(world, ref, read_witness(args.witness) if args.witness else None)
-                )
+                file.writelines(bundle(world, found, read_witness(witness) if witness else None))
         report = verify_bundle(mapped(temp), dt.datetime.now(dt.UTC))
         if report.problems:
             raise IntegrityError(
@@ -69,25 +81,16 @@ def main(args: Namespace) -> int:
                 expected="one that readers accept",
                 remedy="Run `kfm keys renew`, then bundle again.",
             )
-        temp.replace(args.output)
+        temp.replace(output)
     finally:
         temp.unlink(missing_ok=True)
-    done = {
-        "dataset_id": ref.dataset_id,
-        "version_id": ref.version_id,
-        "generation": ref.generation,
-        "root": report.root,
-        "files": report.files,
-        "origin": report.origin,
-    }
-    if args.json:
-        emit({**done, "path": str(args.output), "digest": hash_file(args.output).digest})
-        return 0
-    print(
-        f"{args.output}  {ref.dataset_id}@{ref.version_id}, generation {ref.generation},"
-        f" {report.files} files"
+    return Bundled(
+        dataset_id=found.dataset_id,
+        version_id=found.version_id,
+        generation=found.generation,
+        root=report.root,
+        files=report.files,
+        origin=report.origin,
+        path=str(output),
+        digest=hash_file(output).digest,
     )
-    if report.origin:
-        print(f"not from upstream itself: {told(report.origin)}")
-    print(f"root {report.root}\n\nNext  kfm verify {args.output} --root {report.root}")
-    return 0

@@ -1,35 +1,36 @@
 """Parse, call, print: what all commands share."""
 
-import argparse
 import gc
 import importlib
 import json
 import os
 import re
-import shlex
 import signal
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kfm.cli.commands import COMMANDS
-from kfm.cli.terminal import mask_home, program, say, say_error, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.help_pages import noun_page
+from kfm.cli.old import present
+from kfm.cli.parse import arguments_of, no_command, no_verb
+from kfm.cli.spec import Command, find, verbs
+from kfm.cli.terminal import mask_home, named_workspace, paged, program, say, say_error, sign
 from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on_signals
 
 # commands that open no world start faster without what it is made of
 if TYPE_CHECKING:
-    from kfm.judge.boundary import Reader
+    from kfm.reading.boundary import Reader
     from kfm.world.world import World
 
 __all__ = [
-    "Parser",
+    "Failure",
     "again",
-    "clock_flag",
     "command",
     "emit",
     "fail",
@@ -37,107 +38,28 @@ __all__ = [
     "heed_clock",
     "login",
     "offer",
-    "parser_of",
-    "reader_flag",
     "reader_of",
     "understood",
-    "upstream_flag",
 ]
 
 
-class Parser(argparse.ArgumentParser):
-    """Hyphen and underscore spellings of every flag; usage errors exit 2."""
-
-    as_json = False  # whether the command line asks for JSON, known before it is parsed
-
-    def __init__(
-        self,
-        prog: str,
-        description: str = "",
-        formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter,
-    ) -> None:
-        super().__init__(
-            prog=prog,
-            description=description,
-            formatter_class=formatter_class,
-            allow_abbrev=False,
-        )
-        # so that `--area -98.6,38,-98,38.6` is no option
-        self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")
-
-    def parse(self, given: Sequence[str]) -> Namespace:
-        """Options may stand anywhere, also between positional arguments, where argparse can do
-        that.
-        """
-        whole = any(
-            a.nargs in (argparse.PARSER, argparse.REMAINDER) for a in self._get_positional_actions()
-        )
-        if whole or {"-h", "--help"} & set(given):  # help is printed of the parser as it is
-            return self.parse_args(given)
-        return self.parse_intermixed_args(given)
-
-    def error(self, message: str) -> NoReturn:
-        fail(
-            UsageError(
-                f"{message[:1].upper()}{message[1:]}.",
-                expected="other arguments",
-                remedy=f"`{self.prog} --help` lists them.",
-            ),
-            self.as_json,
-        )
-        raise SystemExit(2)
-
-    def add_argument(self, *names: str, **more: Any) -> argparse.Action:
-        both = [
-            n
-            for name in names
-            for n in (
-                (name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,)
-            )
-        ]
-        unique = list(dict.fromkeys(both))
-        action = super().add_argument(*unique, **more)
-        if action.option_strings:
-            # help shows the documented spelling
-            action.option_strings = [n for n in unique if n in names]
-        return action
-
-
-def again(args: Namespace, rest: str) -> str:
+def again(call: Call, rest: str) -> str:
     """A next command that works from where this one was called."""
-    return _again(getattr(args, "workspace", None), rest)
+    return _again(call.workspace, rest)
 
 
 def _again(where: Path | None, rest: str) -> str:
+    import shlex  # a NOOP starts faster without it
+
     named = f" -w {shlex.quote(str(where))}" if where else ""
     return f"{program()}{named} {rest}"
 
 
-def clock_flag(parser: Parser) -> None:
-    """For commands that append a generation."""
-    parser.add_argument(
-        "--clock-ok",
-        action="store_true",
-        help="the clock is right, although it is behind what is official",
-    )
-
-
-def reader_flag(parser: Parser) -> None:
-    """For commands that hand something out."""
-    parser.add_argument(
-        "--for",
-        dest="reader",
-        metavar="NAME",
-        help="who it is for: what needs a grant goes to who has one",
-    )
-
-
-def reader_of(args: Namespace) -> "Reader":
+def reader_of(name: str | None) -> "Reader":
     """Whom it is handed out to; nobody in particular, unless a person is named."""
-    from kfm.judge.boundary import NOBODY, Reader
+    from kfm.reading.boundary import NOBODY, Reader
 
-    name = (getattr(args, "reader", None) or "").strip()  # a job that is done again names nobody
-    return Reader(name) if name else NOBODY
+    return Reader(name.strip()) if name and name.strip() else NOBODY
 
 
 def heed_clock(world: "World", clock_ok: bool, *dataset_ids: str) -> None:
@@ -164,22 +86,82 @@ def offer(where: Path | None, world: "World", dataset_id: str) -> None:
         )
 
 
-def command(name: str, args: Sequence[str]) -> int:
-    """Run one command; every error ends as a three-part message and an exit code."""
-    if name not in COMMANDS:
-        import difflib
+def command(noun: str, words: list[str], everywhere: list[str]) -> int:
+    """Run the command that a noun and its words name; every error ends as a three-part message and
+    an exit code.
+    """
+    flags = {*words, *everywhere}
+    return guard(lambda: _called(noun, words, everywhere), "--json" in flags, "--verbose" in flags)
 
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
-        return fail(
-            UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint),
-            "--json" in args,
-        )
-    module = _loaded(f"kfm.cli.{COMMANDS[name][0]}")
-    parser = parser_of(name, module)
-    parser.as_json = "--json" in args
-    parsed = parser.parse(args)
-    return guard(lambda: int(module.main(parsed)), parsed)
+
+def _called(noun: str, words: list[str], everywhere: list[str]) -> int:
+    named_workspace(_workspace_in(everywhere + words))  # a slip is answered by what can be pasted
+    known = verbs(noun)
+    if not known:
+        raise no_command(noun, words)
+    if not words or words[0] not in known:
+        words = present(noun, words)
+    chosen, rest = find([noun, *words])
+    if chosen is None:
+        if not rest or rest[0].startswith("-"):
+            print(noun_page(noun), end="", file=sys.stderr)
+            return UsageError.exit_code
+        raise no_verb(noun, *rest)
+    rest = everywhere + rest
+    given = vars(arguments_of(chosen, rest))
+    call = Call(given.pop("workspace"), given.pop("json"), given.pop("verbose"))
+    named_workspace(call.workspace)
+    return _answered(chosen, call, given)
+
+
+def _workspace_in(words: list[str]) -> Path | None:
+    """The workspace that is named somewhere among these words."""
+    for word, following in zip(words, [*words[1:], ""]):
+        if word in ("-w", "--workspace") and following:
+            return Path(following)
+        for flag in ("-w=", "--workspace="):
+            if word.startswith(flag):
+                return Path(word.removeprefix(flag))
+    return None
+
+
+# commands that go on until they are stopped, or that say all at once
+_ENDLESS = (
+    "up",
+    "serve",
+    "worker",
+    "scheduler",
+    "webhook",
+    "logs",
+    "sample-upstream",
+    "help",
+    "completion",
+)
+
+
+def _attended(noun: str, quiet: bool) -> AbstractContextManager[None]:
+    """While a command works, a terminal is told how far it is."""
+    if quiet or noun in _ENDLESS or not sys.stderr.isatty():
+        return nullcontext()
+    from kfm.cli.meter import attended
+
+    return attended(noun)
+
+
+def _answered(command: Command, call: Call, given: dict[str, object]) -> int:
+    """Call a handler with what was given, and print its answer; None: all is said already."""
+    module, _, function = command.handler.partition(":")
+    with _attended(command.noun, call.json or call.verbose):
+        handler: Callable[..., Answer | None] = getattr(_loaded(f"kfm.cli.{module}"), function)
+        answer = handler(call, **given)
+    if answer is None:
+        return 0
+    if call.json:
+        emit(answer)
+    else:
+        with paged():
+            answer.tell(call)
+    return answer.code
 
 
 def _loaded(name: str) -> ModuleType:
@@ -198,36 +180,7 @@ def _loaded(name: str) -> ModuleType:
             gc.enable()
 
 
-def parser_of(name: str, module: ModuleType) -> Parser:
-    """The parser of one command: what all share, then its own."""
-    parser = Parser(
-        prog=f"kfm {name}",
-        description=(module.__doc__ or "").strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "-w",
-        "--workspace",
-        type=Path,
-        default=None,
-        metavar="DIR",
-        help="the workspace; default: the folder you are in",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--verbose", action="store_true", help="print readable log lines on stderr")
-    module.configure(parser)
-    return parser
-
-
-def upstream_flag(parser: Parser, what: str = "where bytes come from") -> None:
-    """`--upstream`, as every command that asks has it."""
-    help_text = f"{what}; default: live, or sample in a workspace made by `kfm init --sample`"
-    parser.add_argument(
-        "--upstream", choices=("live", "replay", "sample"), default=None, help=help_text
-    )
-
-
-def guard(work: Callable[[], int], parsed: Namespace) -> int:
+def guard(work: Callable[[], int], as_json: bool = False, verbose: bool = False) -> int:
     """Turn errors and signals into exit codes; an interrupted run releases its leases and can be
     resumed.
     """
@@ -237,12 +190,12 @@ def guard(work: Callable[[], int], parsed: Namespace) -> int:
         sys.stdout.flush()
         return code
     except KfmError as error:
-        return fail(error, parsed.json, getattr(parsed, "verbose", False))
+        return fail(error, as_json, verbose)
     except KeyboardInterrupt:
-        return _interrupted("interrupted", STOPPED, parsed.json)
+        return _interrupted("interrupted", STOPPED, as_json)
     except SystemExit as end:
         return (
-            _interrupted("terminated", TERMINATED, parsed.json)
+            _interrupted("terminated", TERMINATED, as_json)
             if end.code == TERMINATED
             else end.code
             if isinstance(end.code, int)
@@ -252,7 +205,7 @@ def guard(work: Callable[[], int], parsed: Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
     except Exception as error:
-        return fail(understood(error), parsed.json, getattr(parsed, "verbose", False))
+        return fail(understood(error), as_json, verbose)
     finally:
         for number, before in previous:
             signal.signal(number, before)
@@ -299,18 +252,28 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?<![\w/])(?:/[^/\s'\"]+)*/([^/\s'\"]+)", r"\1", text)
 
 
+class Failure(Answer, frozen=True, kw_only=True):
+    """Why a command could not be done: what happened, what was expected, what to do."""
+
+    error: str
+    happened: str
+    expected: str
+    remedy: str
+    exit_code: int
+
+
 def _interrupted(word: str, code: int, as_json: bool) -> int:
     if as_json:
         emit(
-            {
-                "error": "Interrupted",
-                "happened": f"The command was {word}.",
-                "expected": "",
-                "remedy": "Run it again.",
-                "exit_code": code,
-            }
+            Failure(
+                error="Interrupted",
+                happened=f"The command was {word}.",
+                expected="",
+                remedy="Run it again.",
+                exit_code=code,
+            )
         )
-    print(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on", file=sys.stderr)
+    say(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on")
     return code
 
 
@@ -318,15 +281,15 @@ def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
     """What happened, why, what to do."""
     if as_json:
         emit(
-            {
-                "error": type(error).__name__,
-                "happened": error.happened,
-                "expected": error.expected,
-                "remedy": error.remedy,
-                "exit_code": error.exit_code,
-            }
+            Failure(
+                error=type(error).__name__,
+                happened=error.happened,
+                expected=error.expected,
+                remedy=error.remedy,
+                exit_code=error.exit_code,
+            )
         )
-    say_error(mask_home(error.happened), error.expected, mask_home(error.remedy), error.exit_code)
+    say_error(mask_home(error.happened), error.expected, mask_home(error.remedy))
     if verbose:
         import traceback
 

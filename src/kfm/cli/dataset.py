@@ -1,246 +1,234 @@
-"""Register, list, show and check datasets.
+"""Register, list, show and check datasets."""
 
-kfm dataset new ID --url URL [--format csv|json|geojson] [--licence SPDX] [--sensitivity public] [--policy-label public]
-kfm dataset list | show ID | check [ID]
-kfm dataset schema ID [--write]                the columns and types of what is official; --write states them in the registry
-kfm dataset rename ID NEW | retire ID --reason "…"
-
-check --json = {"findings": [{dataset_id, happened, expected, remedy}], "warnings": [{dataset_id,
-warning}] where there are any}
-schema --json = {"dataset_id", "stated": the registry names them, "version_id": null without a
-version, "schema": [{name, type, …}], "written"}.
-"""
-
-from argparse import Namespace
 from shlex import quote
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from kfm.cli.call import Parser, again, emit
-from kfm.cli.terminal import say
-from kfm.judge.boundary import columns_of
-from kfm.judge.permits import shown_despite
-from kfm.judge.release import check_shown
-from kfm.model import DatasetEntry, Json, KfmError, UsageError, check_dataset_id, shown_looks
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.call import again
+from kfm.cli.terminal import say, show, table, write
+from kfm.grants.permit import shown_despite
+from kfm.model import (
+    Column,
+    DatasetEntry,
+    Json,
+    KfmError,
+    UsageError,
+    check_dataset_id,
+    guessed,
+    shown_looks,
+)
+from kfm.reading.boundary import columns_of
+from kfm.release.by_rule import check_shown
 from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.durable import create_durably
 
-__all__ = ["configure", "main"]
+__all__ = [
+    "Checked",
+    "Columns",
+    "Datasets",
+    "Registered",
+    "Renamed",
+    "Retired",
+    "check",
+    "columns",
+    "datasets",
+    "entry_of",
+    "missing_said",
+    "register",
+    "rename",
+    "retire",
+]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "action", choices=("new", "list", "show", "check", "schema", "rename", "retire")
+def missing_said(missing: list[str]) -> str:
+    """What a new registry entry lacks, as a sentence."""
+    return (
+        f"Nothing is published without {', '.join(missing)}: add"
+        f" {'it' if len(missing) == 1 else 'them'} there."
     )
-    parser.add_argument("dataset_id", nargs="?", metavar="ID")
-    parser.add_argument(
-        "to", nargs="?", metavar="NEW", help="rename: the new id; the old one stays as an alias"
-    )
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help="schema: write it into data/registry/ID.yml; the comments above it stay",
-    )
-    parser.add_argument("--reason", default="", help="retire: why it is no longer run")
-    parser.add_argument(
-        "--url", help="where the file is; {since}, {until} and {partition} are filled at run time"
-    )
-    parser.add_argument(
-        "--format",
-        choices=("csv", "json", "geojson"),
-        help="default: from the end of the URL's path",
-    )
-    parser.add_argument("--title", help="default: the id in words")
-    parser.add_argument(
-        "--licence",
-        "--license",
-        dest="licence",
-        help="an SPDX id; without one nothing is published",
-    )
-    parser.add_argument(
-        "--sensitivity", choices=("public", "restricted", "sensitive-location", "aggregate-only")
-    )
-    parser.add_argument("--policy-label", help="what policy reads; `public` for open data")
-    parser.add_argument(
-        "--key",
-        action="append",
-        default=[],
-        metavar="COLUMN",
-        help="a column of the business key; repeatable",
-    )
-    parser.add_argument("--time-column", help="rows outside a window are dropped by it")
-    parser.add_argument(
-        "--cadence",
-        default="daily",
-        help=(
-            "how often it is looked at: real-time, daily, weekly, annual, static, a length or a"
-            " cron line; default: daily"
-        ),
-    )
-    parser.add_argument("--encoding", help="of the file, when it is not UTF-8")
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.action == "new":
-        return _new(workspace, args)
-    if args.action == "list":
-        return _list(workspace, args)
-    if args.action in ("rename", "retire"):
-        return _change(workspace, args)
-    names = [args.dataset_id] if args.dataset_id else workspace.registered()
-    if args.action in ("show", "schema"):
-        if not args.dataset_id:
-            usage = f"kfm dataset {args.action} ID"
-            raise UsageError(
-                "No dataset is named.",
-                expected=usage,
-                remedy="`kfm dataset list` shows what there is.",
-            )
-        if args.action == "schema":
-            return _schema(workspace, args)
-        emit(msgspec.to_builtins(workspace.require(args.dataset_id)))
-        return 0
-    return _check(workspace, names, args)
+# ---- new -----------------------------------------------------------------------------------------
+class Registered(Answer, frozen=True, kw_only=True):
+    """A dataset that is registered now."""
+
+    status: str
+    dataset_id: str
+    missing: list[str]  # without which nothing is published
+
+    def tell(self, call: Call) -> None:
+        write(f"Registered {self.dataset_id} in data/registry/{self.dataset_id}.yml")
+        if self.missing:
+            write(missing_said(self.missing))
+        write(f"\nNext  {again(call, f'run {self.dataset_id}')}")
 
 
-def _new(workspace: Workspace, args: Namespace) -> int:
-    if not args.dataset_id or not args.url:
+def register(
+    call: Call,
+    dataset_id: str,
+    url: str,
+    format: str | None,
+    sensitivity: str | None,
+    title: str | None,
+    licence: str | None,
+    policy_label: str | None,
+    key: list[str],
+    time_column: str | None,
+    encoding: str | None,
+    cadence: str,
+) -> Registered:
+    workspace = open_workspace(call.workspace)
+    check_dataset_id(dataset_id)
+    check_source_url(url, "--url")
+    source = _source(url, format)
+    if workspace.entry(dataset_id) is not None:
         raise UsageError(
-            "A dataset needs an id and an address.",
-            expected="kfm dataset new ID --url URL",
-            remedy="Name both.",
-        )
-    check_dataset_id(args.dataset_id)
-    check_source_url(args.url, "--url")
-    form = args.format or _guess(args.url)
-    path = workspace.path / "data" / "registry" / f"{args.dataset_id}.yml"
-    if workspace.entry(args.dataset_id) is not None:
-        raise UsageError(
-            f"{args.dataset_id} is registered already.",
+            f"{dataset_id} is registered already.",
             expected="a new id",
-            remedy=f"Edit data/registry/{path.name}.",
+            remedy=f"Edit data/registry/{dataset_id}.yml.",
         )
-    source: Json = {"kind": "http_file", "url": args.url, "format": form}
-    source |= {
-        k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v
-    }
+    source |= {k: v for k, v in (("time_column", time_column), ("encoding", encoding)) if v}
+    said = {"licence": licence, "sensitivity": sensitivity, "policy_label": policy_label}
     plain: Json = {
-        "dataset_id": args.dataset_id,
-        "title": args.title or args.dataset_id.replace("_", " ").capitalize(),
+        "dataset_id": dataset_id,
+        "title": title or dataset_id.replace("_", " ").capitalize(),
+        **{name: value for name, value in said.items() if value},
+        "source": source,
+        "business_key": list(key),
+        "cadence": cadence,
     }
-    plain |= {
-        k: v
-        for k, v in (
-            ("licence", args.licence),
-            ("sensitivity", args.sensitivity),
-            ("policy_label", args.policy_label),
-        )
-        if v
-    }
-    plain |= {"source": source, "business_key": list(args.key), "cadence": args.cadence}
     new_entry(plain)
+    path = workspace.path / "data" / "registry" / f"{dataset_id}.yml"
     create_durably(path, msgspec.yaml.encode(plain, order=None))
-    missing = [k for k in ("licence", "sensitivity", "policy_label") if k not in plain]
-    if args.json:
-        emit({"status": "registered", "dataset_id": args.dataset_id, "missing": missing})
-        return 0
-    print(f"Registered {args.dataset_id} in data/registry/{path.name}")
-    if missing:
-        print(
-            f"Nothing is published without {', '.join(missing)}: add"
-            f" {'it' if len(missing) == 1 else 'them'} there."
-        )
-    print(f"\nNext  {again(args, f'run {args.dataset_id}')}")
-    return 0
+    missing = [name for name, value in said.items() if not value]
+    return Registered(status="registered", dataset_id=dataset_id, missing=missing)
 
 
-def _change(workspace: Workspace, args: Namespace) -> int:
-    if not args.dataset_id or (args.action == "rename" and not args.to):
-        what, usage = (
-            "new id" if args.dataset_id else "dataset",
-            ("rename ID NEW" if args.action == "rename" else 'retire ID --reason "…"'),
-        )
+def _source(url: str, form: str | None) -> Json:
+    """What the registry says of a file at an address, by how it ends or as it is said to be."""
+    found = guessed(url, form)
+    if found is None:
         raise UsageError(
-            f"No {what} is named.",
-            expected=f"kfm dataset {usage}",
-            remedy="`kfm dataset list` shows what there is.",
+            "The address does not say which format the file has.",
+            expected="--format csv, json, geojson, xlsx, ods, parquet or gpkg",
+            remedy="Name it.",
         )
-    entry = workspace.require(args.dataset_id)
-    if args.action == "retire":
-        if not args.reason.strip():
-            raise UsageError(
-                "Retiring needs a reason.",
-                expected='--reason "…"',
-                remedy="Say why; it is kept in the registry.",
-            )
-        change_entry(workspace.path, args.dataset_id, {"retired": args.reason.strip()})
-        said = {"status": "retired", "dataset_id": args.dataset_id, "reason": args.reason.strip()}
-        words = (
-            f"{args.dataset_id} is retired; what is official stays official, and nothing new is"
-            " published"
+    if found.kind == "xml":
+        raise UsageError(
+            "XML has to say where its records are.",
+            expected="a sample of the file, or an entry with `source.options.records`",
+            remedy="`kfm connector new ID --file SAMPLE.xml --url URL` finds them.",
         )
-    else:
-        new = check_dataset_id(args.to)
-        if workspace.entry(new) is not None:
-            raise UsageError(
-                f"{new} is registered already.", expected="a new id", remedy="Choose another."
-            )
-        if (workspace.data / "catalog" / "channels" / args.dataset_id).is_dir() or (
-            workspace.data / "raw" / args.dataset_id
-        ).is_dir():
-            remedy = (
-                f"Register {new} with `aliases: [{args.dataset_id}]`, then `kfm dataset retire"
-                f" {args.dataset_id}`: its history stays where it was signed."
-            )
-            raise UsageError(
-                f"{args.dataset_id} has a history that is signed under its name.",
-                expected="a dataset that was never run",
-                remedy=remedy,
-            )
-        change_entry(
-            workspace.path,
-            args.dataset_id,
-            {"dataset_id": new, "aliases": [*entry.aliases, args.dataset_id]},
-            new,
-        )
-        said = {"status": "renamed", "dataset_id": new, "alias": args.dataset_id}
-        words = f"{args.dataset_id} is {new} now; the old name is kept as an alias"
-    if args.json:
-        emit(said)
-    else:
-        print(words)
-    return 0
+    source: Json = {"kind": found.kind, "url": url, "format": found.format}
+    return source | ({"packed": found.packed} if found.packed else {})
 
 
-def _schema(workspace: Workspace, args: Namespace) -> int:
+# ---- list, show ----------------------------------------------------------------------------------
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset in one line."""
+
+    dataset_id: str
+    title: str
+    licence: str | None
+    url: str
+
+
+class Datasets(Answer, frozen=True, kw_only=True):
+    """Every dataset whose registry entry can be read."""
+
+    datasets: list[Listed]
+
+    def tell(self, call: Call) -> None:
+        cells = [(d.dataset_id, d.licence or "no licence", d.title) for d in self.datasets]
+        for line in table(("dataset", "licence", "title"), cells) if cells else ():
+            show(line)
+        if not cells:
+            following = again(call, "dataset new my_dataset --url https://…")
+            write(f"No dataset is registered.\n\nNext  {following}")
+
+
+def datasets(call: Call) -> Datasets:
+    workspace, found = open_workspace(call.workspace), []
+    for name in workspace.registered():
+        try:
+            entry = workspace.require(name)
+        except KfmError as error:
+            say(f"  {name}: {error.happened} {error.remedy}")
+            continue
+        found.append(
+            Listed(
+                dataset_id=entry.dataset_id,
+                title=entry.title,
+                licence=entry.licence,
+                url=entry.source.url,
+            )
+        )
+    return Datasets(datasets=found)
+
+
+class Entry(DatasetEntry, Answer, frozen=True, kw_only=True):
+    """The registry entry of a dataset."""
+
+    def tell(self, call: Call) -> None:
+        write(msgspec.yaml.encode(msgspec.to_builtins(self), order=None).decode().rstrip())
+
+
+def entry_of(call: Call, dataset_id: str) -> Entry:
+    return answering(Entry, open_workspace(call.workspace).require(dataset_id))
+
+
+# ---- schema --------------------------------------------------------------------------------------
+class Columns(Answer, frozen=True, kw_only=True):
+    """The columns and types of what is official, or what the registry states."""
+
+    dataset_id: str
+    stated: bool
+    version_id: str | None
+    schema: list[Column]
+    written: bool
+    registry: str
+
+    def tell(self, call: Call) -> None:
+        for c in self.schema:
+            required = "" if c.nullable else "  required"
+            write(f"  {c.name:<24} {c.type}{'  ' + c.unit if c.unit else ''}{required}")
+        if self.written:
+            write(
+                f"\nWritten to {self.registry}; a capture that does not keep to it is set aside by"
+                " row, or refused."
+            )
+        elif self.stated:
+            write(f"\nStated in {self.registry}")
+        else:
+            write(
+                f"\nInferred, as version {self.version_id} has it\n\nNext "
+                f" {again(call, f'dataset schema {self.dataset_id} --write')}"
+            )
+
+
+def columns(call: Call, dataset_id: str, write: bool) -> Columns:
     """What is official, or what the registry states where it does; written down, types are a
     person's to change.
     """
-    entry = workspace.require(args.dataset_id)
+    workspace = open_workspace(call.workspace)
+    entry = workspace.require(dataset_id)
     with open_world(workspace) as world:
         head = world.store.transaction(lambda tx: world.channel(entry.dataset_id).head(tx))
-        columns = entry.schema
-        if not columns and head.version_id is not None:
-            columns = columns_of(world, entry.dataset_id)
+        found = entry.schema
+        if not found and head.version_id is not None:
+            found = columns_of(world, entry.dataset_id)
         private = world.is_private(entry.dataset_id) or entry.release is not None
-    if not columns:
+    if not found:
         raise UsageError(
             f"{entry.dataset_id} has no version yet, so nothing was inferred.",
             expected="an official version, or `schema` in the registry",
             remedy=f"`kfm run {entry.dataset_id}` makes the first one.",
         )
-    plain = [
-        {
-            k: v
-            for k, v in msgspec.to_builtins(c).items()
-            if (k, v) not in (("nullable", True), ("unit", None))
-        }
-        for c in columns
-    ]
-    writes = args.write and not entry.schema
+    writes = write and not entry.schema
     if writes and (private or entry.source.kind == "join"):
         raise UsageError(
             f"The columns of {entry.dataset_id} are not those of its records: what is"
@@ -249,73 +237,146 @@ def _schema(workspace: Workspace, args: Namespace) -> int:
             remedy=f"State `schema` in data/registry/{entry.dataset_id}.yml by hand.",
         )
     if writes:
-        change_entry(workspace.path, entry.dataset_id, {"schema": plain})
-    if args.json:
-        facts = {
-            "dataset_id": entry.dataset_id,
-            "stated": bool(entry.schema),
-            "version_id": head.version_id,
-            "schema": plain,
-        }
-        emit(facts | {"written": bool(writes)})
-        return 0
-    for c in columns:
-        required = "" if c.nullable else "  required"
-        print(f"  {c.name:<24} {c.type}{'  ' + c.unit if c.unit else ''}{required}")
-    where = f"data/registry/{entry_path(workspace.path, entry.dataset_id).name}"
-    if writes:
-        print(
-            f"\nWritten to {where}; a capture that does not keep to it is set aside by row, or"
-            " refused."
+        change_entry(
+            workspace.path, entry.dataset_id, {"schema": [_stated(column) for column in found]}
         )
-    elif entry.schema:
-        print(f"\nStated in {where}")
-    else:
-        print(
-            f"\nInferred, as version {head.version_id} has it\n\nNext "
-            f" {again(args, f'dataset schema {entry.dataset_id} --write')}"
-        )
-    return 0
+    return Columns(
+        dataset_id=entry.dataset_id,
+        stated=bool(entry.schema),
+        version_id=head.version_id,
+        schema=list(found),
+        written=writes,
+        registry=f"data/registry/{entry_path(workspace.path, entry.dataset_id).name}",
+    )
 
 
-def _guess(url: str) -> str:
-    end = url.split("?")[0].rsplit(".", 1)[-1].lower()
-    if end not in ("csv", "json", "geojson"):
+def _stated(column: Column) -> Json:
+    """A column as people write it."""
+    unsaid = (("nullable", True), ("unit", None))
+    return {k: v for k, v in msgspec.to_builtins(column).items() if (k, v) not in unsaid}
+
+
+# ---- rename, retire ------------------------------------------------------------------------------
+class Renamed(Answer, frozen=True, kw_only=True):
+    """A dataset under another id."""
+
+    status: str
+    dataset_id: str
+    alias: str
+
+    def tell(self, call: Call) -> None:
+        write(f"{self.alias} is {self.dataset_id} now; the old name is kept as an alias")
+
+
+def rename(call: Call, dataset_id: str, to: str) -> Renamed:
+    workspace = open_workspace(call.workspace)
+    entry, new = workspace.require(dataset_id), check_dataset_id(to)
+    if workspace.entry(new) is not None:
         raise UsageError(
-            "The address does not say which format the file has.",
-            expected="--format csv, json or geojson",
-            remedy="Name it.",
+            f"{new} is registered already.", expected="a new id", remedy="Choose another."
         )
-    return end
+    if (workspace.data / "catalog" / "channels" / dataset_id).is_dir() or (
+        workspace.data / "raw" / dataset_id
+    ).is_dir():
+        raise UsageError(
+            f"{dataset_id} has a history that is signed under its name.",
+            expected="a dataset that was never run",
+            remedy=(
+                f"Register {new} with `aliases: [{dataset_id}]`, then `kfm dataset retire"
+                f" {dataset_id}`: its history stays where it was signed."
+            ),
+        )
+    change_entry(
+        workspace.path,
+        dataset_id,
+        {"dataset_id": new, "aliases": [*entry.aliases, dataset_id]},
+        new,
+    )
+    return Renamed(status="renamed", dataset_id=new, alias=dataset_id)
 
 
-def _list(workspace: Workspace, args: Namespace) -> int:
-    entries = []
-    for name in workspace.registered():
+class Retired(Answer, frozen=True, kw_only=True):
+    """A dataset that is run no longer."""
+
+    status: str
+    dataset_id: str
+    reason: str
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{self.dataset_id} is retired; what is official stays official, and nothing new is"
+            " published"
+        )
+
+
+def retire(call: Call, dataset_id: str, reason: str) -> Retired:
+    workspace, reason = open_workspace(call.workspace), reason.strip()
+    workspace.require(dataset_id)
+    if not reason:
+        raise UsageError(
+            "Retiring needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; it is kept in the registry.",
+        )
+    change_entry(workspace.path, dataset_id, {"retired": reason})
+    return Retired(status="retired", dataset_id=dataset_id, reason=reason)
+
+
+# ---- check ---------------------------------------------------------------------------------------
+class Wrong(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a registry entry."""
+
+    dataset_id: str
+    happened: str
+    expected: str
+    remedy: str
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a steward must say more about."""
+
+    dataset_id: str
+    warning: str
+
+
+class Checked(Answer, frozen=True, kw_only=True):
+    """Registry entries that were looked at, and what is wrong with them."""
+
+    checked: int
+    findings: list[Wrong]
+    warnings: list[Warned] | UnsetType = UNSET
+
+    @property
+    def code(self) -> int:
+        return UsageError.exit_code if self.findings else 0
+
+    def tell(self, call: Call) -> None:
+        for f in self.findings:
+            write(f"  {f.dataset_id}: {f.happened} Expected {f.expected}. {f.remedy}")
+        for w in self.warnings or ():
+            say(f"  warning: {w.dataset_id}: {w.warning}")
+        write(f"{self.checked} checked, {len(self.findings)} wrong")
+
+
+def check(call: Call, dataset_id: str | None) -> Checked:
+    workspace = open_workspace(call.workspace)
+    names = [dataset_id] if dataset_id else workspace.registered()
+    found, warned = list[Wrong](), list[Warned]()
+    for name in names:
         try:
-            entries.append(workspace.require(name))
+            said = _check_release(workspace, workspace.require(name))
         except KfmError as error:
-            say(f"  {name}: {error.happened} {error.remedy}")
-    if args.json:
-        emit(
-            {
-                "datasets": [
-                    {
-                        "dataset_id": e.dataset_id,
-                        "title": e.title,
-                        "licence": e.licence,
-                        "url": e.source.url,
-                    }
-                    for e in entries
-                ]
-            }
-        )
-        return 0
-    for e in entries:
-        print(f"  {e.dataset_id:<24} {e.licence or 'no licence':<14} {e.title}")
-    if not entries:
-        print("No dataset is registered.\n\nNext  kfm dataset new my_dataset --url https://…")
-    return 0
+            found.append(
+                Wrong(
+                    dataset_id=name,
+                    happened=error.happened,
+                    expected=error.expected,
+                    remedy=error.remedy,
+                )
+            )
+        else:
+            warned += [Warned(dataset_id=name, warning=each) for each in said]
+    return Checked(checked=len(names), findings=found, warnings=warned or UNSET)
 
 
 def _check_release(workspace: Workspace, entry: DatasetEntry) -> list[str]:
@@ -331,37 +392,9 @@ def _check_release(workspace: Workspace, entry: DatasetEntry) -> list[str]:
             for pair in shown_looks(entry.release)
             if pair not in shown_despite(world, entry.dataset_id)
         ]
-    sign = f"kfm grant {entry.dataset_id} --show {{}} --despite {{}} --reason … --key STEWARD"
+    sign = f"kfm grant column {entry.dataset_id} {{}} --despite {{}} --reason … --key STEWARD"
     return [
         f"The column {column} looks like {look}: it is shown once a steward says why,"
         f" `{sign.format(quote(column), quote(look))}`."
         for column, look in open_looks
     ]
-
-
-def _check(workspace: Workspace, names: list[str], args: Namespace) -> int:
-    found, warned = [], list[dict[str, str]]()
-    for name in names:
-        try:
-            warned += [
-                {"dataset_id": name, "warning": said}
-                for said in _check_release(workspace, workspace.require(name))
-            ]
-        except KfmError as error:
-            found.append(
-                {
-                    "dataset_id": name,
-                    "happened": error.happened,
-                    "expected": error.expected,
-                    "remedy": error.remedy,
-                }
-            )
-    if args.json:
-        emit({"findings": found} | ({"warnings": warned} if warned else {}))
-    else:
-        for f in found:
-            print(f"  {f['dataset_id']}: {f['happened']} Expected {f['expected']}. {f['remedy']}")
-        for w in warned:
-            say(f"  warning: {w['dataset_id']}: {w['warning']}")
-        print(f"{len(names)} checked, {len(found)} wrong")
-    return 2 if found else 0

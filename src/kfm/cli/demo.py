@@ -1,58 +1,59 @@
 """Run the sample datasets end to end in a folder of their own. Nothing leaves this machine."""
 
 import os
+import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import msgspec
 
+from kfm.cli.answer import Answer, Call
 from kfm.cli.beside import cores
-from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
 from kfm.cli.run import Wanted, run_datasets
-from kfm.cli.terminal import program, sign
+from kfm.cli.terminal import named_workspace, sign, write
+from kfm.model import IntegrityError
 from kfm.upkeep.verify import verify_workspace
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.upstreams import OWN_SAMPLE
 from kfm.workspace.wiring import open_world
+from kfm.world.outcome import Outcome
 
-__all__ = ["configure", "main"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=None,
-        metavar="DIR",
-        help="the workspace to make or use; default: ./demo",
-    )
+__all__ = ["Shown", "demo"]
 
 
 # what these two are there to show
 SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}
 
 
-def main(args: Namespace) -> int:
-    folder = args.dir or args.workspace or Path("demo")
+class Shown(Answer, frozen=True, kw_only=True):
+    """What a demonstration did; its runs are told in words as they end."""
+
+    first: list[Outcome]
+    again: list[Outcome]
+    problems: list[dict[str, str]]
+
+    @property
+    def code(self) -> int:
+        every = self.first + self.again
+        failed = [o.exit_code for o in every if o.dataset_id not in SHOWN or o.exit_code in (1, 6)]
+        return max([*failed, IntegrityError.exit_code if self.problems else 0])
+
+
+def demo(call: Call, dir: Path | None) -> Shown:
+    folder = dir or call.workspace or Path("demo")
     began = time.monotonic()
     # a demo shows the same whatever else this user has running
     os.environ["KFM_SAMPLE_UPSTREAM"] = OWN_SAMPLE
     make_workspace(folder.absolute(), sample=True, demo=True)
+    named_workspace(folder)
     workspace = open_workspace(folder.absolute())
     names = sorted(workspace.registered(), key=lambda name: (name in SHOWN, name))
-    quiet = args.json
-    if not quiet:
-        print(
-            f"kfm demo: {len(names)} datasets from the sample upstream, nothing leaves this"
-            " machine\n",
-            flush=True,
-        )
-    wanted = Wanted(where=args.workspace, as_json=quiet, verbose=args.verbose)
+    said = (lambda _: None) if call.json else _said
+    said(f"{len(names)} datasets from the sample upstream, nothing leaves this machine\n")
+    wanted = Wanted(where=call.workspace, as_json=call.json, verbose=call.verbose)
     first = run_datasets(workspace, names, wanted, at_once=cores())
-    if not quiet:
-        print("\nThen everything again, to show that nothing changes:\n", flush=True)
+    said("\nThen everything again, to show that nothing changes:\n")
     again_at = time.monotonic()
     silent = msgspec.structs.replace(wanted, as_json=True)
     again = run_datasets(workspace, names, silent, at_once=cores())
@@ -61,31 +62,23 @@ def main(args: Namespace) -> int:
     with open_world(workspace) as world:
         found = verify_workspace(world, names)
         trust = world.keys.trust()
-    failed = [o.exit_code for o in first + again if o.dataset_id not in SHOWN] + [
-        o.exit_code for o in first + again if o.exit_code in (1, 6)
-    ]
-    code = max([*failed, 6 if found.problems else 0])
-    if quiet:
-        emit(
-            {
-                "first": first,
-                "again": again,
-                "problems": found.problems,
-            }
-        )
-        return code
-    print(
+    said(
         f"  {sign('NOOP')} {unchanged} unchanged, {len(again) - unchanged} others {took:>40.2f} s\n"
     )
     root = f" against root {trust.fingerprint[:13]}…" if trust is not None else ""
-    print(
+    said(
         f"Proof   {sign('PASS' if not found.problems else 'FAILED')} {found.versions} versions,"
         f" {found.files} files, {found.generations} signed generations verified{root}"
     )
-    print(f"Where   {folder}/data        Time {time.monotonic() - began:.1f} s\n")
-    kfm = program()
-    print(f"Next    {kfm} -w {folder} status")
-    print(f"        {kfm} -w {folder} gates ks_sites")
-    print(f"        {kfm} -w {folder} explain deny ks_wells")
-    print(f"        {kfm} -w {folder} bundle ks_earthquakes -o quakes.zip")
-    return code
+    said(f"Where   {folder}/data        Time {time.monotonic() - began:.1f} s\n")
+    said("Next    kfm status")
+    said("        kfm show ks_earthquakes")
+    said("        kfm gates ks_sites")
+    said("        kfm explain deny ks_wells")
+    said("        kfm bundle ks_earthquakes -o quakes.zip")
+    return Shown(first=first, again=again, problems=found.problems)
+
+
+def _said(line: str) -> None:
+    write(line)
+    sys.stdout.flush()

@@ -1,86 +1,76 @@
-"""Show what changed between two versions: rows, columns, geometries and the profile.
+"""Show what changed between two versions: rows, columns, geometries and the profile."""
 
-A DATASET without @ means its official version; without B, A is compared with the official version,
-and a DATASET alone with the version that was official before. A proposal of a dataset that has
-nothing official is compared with nothing: all its rows are added.
---json = {dataset_id, a, b, key, keyed, rows_a, rows_b, added, removed, changed, equal, moved,
-duplicates, columns, touched, samples, profile, reencoded}; the counts are of all rows, samples are
-of --limit rows.
-"""
-
-import argparse
 import json
 import os
 import sys
-from argparse import Namespace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from kfm.cli.call import Parser, again, reader_flag, reader_of
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.call import again, emit, reader_of
 from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
 from kfm.diff.page import html
 from kfm.diff.text import text
-from kfm.evidence.references import dataset_of
-from kfm.judge.boundary import Opened, Reader, located
 from kfm.model import Generation, MissingExtra, UsageError
-from kfm.workspace.folder import open_workspace
+from kfm.reading.boundary import Opened, Reader, located
+from kfm.reading.references import dataset_of
+from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Compared", "compared"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "a", metavar="A", help="DATASET, DATASET@vHEX, DATASET@GENERATION or proposal/N"
-    )
-    parser.add_argument("b", metavar="B", nargs="?", help="the version to compare it with")
-    parser.add_argument(
-        "--format",
-        choices=("text", "json", "html"),
-        default="text",
-        help="how to show it; default: text",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write it there; html is one page without outside requests",
-    )
-    parser.add_argument(
-        "--limit",
-        type=_limit,
-        default=50,
-        metavar="N",
-        help="how many differing rows to show, or `all`; default: 50",
-    )
-    reader_flag(parser)
+class Compared(Diff, Answer, frozen=True, kw_only=True):
+    """What changed from `a` to `b`."""
+
+    def tell(self, call: Call) -> None:
+        print(_text(self, cut=sys.stdout.isatty()), end="")
+        if len(self.samples) < self.differences:
+            sides = [side for side in (self.a, self.b) if side != NOTHING]
+            say(again(call, f"diff {' '.join(sides)} --limit all"))
 
 
-def _limit(text: str) -> int | None:
-    if text != "all" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows, nor `all`")
-    return None if text == "all" else int(text)
+def compared(
+    call: Call,
+    a: str,
+    b: str | None,
+    format: Literal["text", "json", "html"],
+    output: Path | None,
+    limit: int | None,
+    reader: str | None,
+) -> Compared | None:
+    workspace = open_workspace(call.workspace)
+    found = _compare(workspace, a, b, limit, reader_of(reader))
+    form = "json" if call.json else format
+    if output is not None:
+        output.write_text(_page(found, form), encoding="utf-8")
+    elif form == "html":
+        print(html(found), end="")
+    elif form == "json":
+        emit(found)
+    else:
+        return answering(Compared, found)
+    return None
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
+def _compare(
+    workspace: Workspace, a: str, b: str | None, limit: int | None, reader: Reader
+) -> Diff:
     with open_world(workspace, asks=True) as world:
-        for name in {
-            dataset_of(ref)
-            for ref in (args.a, args.b)
-            if ref is not None and not ref.startswith("proposal/")
-        }:
+        named = {
+            dataset_of(ref) for ref in (a, b) if ref is not None and not ref.startswith("proposal/")
+        }
+        for name in named:
             if not world.data.exists(world.channel(name).path(1)):
                 workspace.require(name)  # a typing mistake gets the nearest name
-        a, b = _sides(world, args.a, args.b, reader_of(args))
-        if a.dataset_id != b.dataset_id:
+        old, new = _sides(world, a, b, reader)
+        if old.dataset_id != new.dataset_id:
             raise UsageError(
-                f"{a.dataset_id} and {b.dataset_id} are different datasets.",
+                f"{old.dataset_id} and {new.dataset_id} are different datasets.",
                 expected="two versions of one dataset",
-                remedy="Correct one of them.",
+                remedy="Name two versions of one of them.",
             )
         try:
             from kfm.diff.tables import diff_files
@@ -90,16 +80,17 @@ def main(args: Namespace) -> int:
                 expected="what reads Parquet",
                 remedy="Run `pip install 'kfm[geo]'`.",
             ) from error
-        found = diff_files(
-            a.files,
-            b.files,
-            b.business_key or a.business_key,
-            limit=args.limit,
-            dataset_id=a.dataset_id,
-            labels=(a.label, b.label),
+        return diff_files(
+            old.files,
+            new.files,
+            new.business_key or old.business_key,
+            limit=limit,
+            dataset_id=old.dataset_id,
+            labels=(old.label, new.label),
         )
-    _write(args, found)
-    return 0
+
+
+NOTHING = "nothing"
 
 
 class Side(NamedTuple):
@@ -154,27 +145,17 @@ def _beside_proposal(world: World, ref: str, reader: Reader) -> Side:
         "@" not in ref
         and world.store.transaction(lambda tx: world.channel(name).head(tx)).version_id is None
     ):
-        return Side(name, "nothing", "", {}, ())
+        return Side(name, NOTHING, "", {}, ())
     return _side(world, ref, reader)
 
 
-def _write(args: Namespace, diff: Diff) -> None:
-    form = "json" if args.json else args.format
-    page = _render(diff, form, cut=sys.stdout.isatty() and args.output is None)
-    if args.output is not None:
-        args.output.write_text(page, encoding="utf-8")
-        return
-    print(page, end="")
-    if form == "text" and len(diff.samples) < diff.differences:
-        sides = (args.a, args.b or "") if "nothing" in (diff.a, diff.b) else (diff.a, diff.b)
-        say(again(args, f"diff {' '.join(filter(None, sides))} --limit all"))
-
-
-def _render(diff: Diff, form: str, *, cut: bool) -> str:
+def _page(diff: Diff, form: str) -> str:
     if form == "json":
         return json.dumps(to_json(diff), indent=2, ensure_ascii=False) + "\n"
-    if form == "html":
-        return html(diff)
+    return html(diff) if form == "html" else _text(diff, cut=False)
+
+
+def _text(diff: Diff, *, cut: bool) -> str:
     return text(
         diff,
         width=os.get_terminal_size().columns if cut else None,

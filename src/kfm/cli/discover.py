@@ -1,86 +1,127 @@
-"""Find what is new or changed upstream and draft it; nothing is published by this command.
-
-Registered datasets that changed become proposals (`kfm review`), with catalog records and verdicts.
-Resources of the catalogues in kfm.yml that nobody has registered become drafts below
-data/work/_discovered; `--adopt ID` registers one, and it is published only when its licence, labels
-and every gate allow it. The same finding twice is one draft.
-"""
+"""Find what is new or changed upstream and draft it; nothing is published by this command."""
 
 import time
-from argparse import Namespace
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit, upstream_flag
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
 from kfm.cli.run import Wanted, run_dataset, still_kept, tell
-from kfm.cli.terminal import say, show, sign
-from kfm.model import Json, KfmError, UsageError
-from kfm.upkeep.discover import drafts_in, find_drafts, read_draft, usable_address
+from kfm.cli.terminal import say, show, sign, write
+from kfm.extras.github.drafts import drafted
+from kfm.extras.github.proposals import Requested
+from kfm.model import KfmError, UsageError
+from kfm.upkeep.discover import (
+    Draft,
+    LeftOut,
+    drafts_in,
+    find_drafts,
+    read_draft,
+    usable_address,
+)
 from kfm.workspace.config import entry_path, load_dataset
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
 from kfm.zones.durable import create_durably
 
-__all__ = ["configure", "main"]
+__all__ = ["Adopted", "Discovered", "discovered"]
 
 # a proposal that waits is what this command is for, and so is a denied one: only failures are
 # failures
 _FINDINGS = (3, 7)
+_SHOWN = 20
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "dataset",
-        nargs="*",
-        metavar="DATASET",
-        help="only these; default: every registered dataset and every catalogue",
-    )
-    parser.add_argument("--catalogues", action="store_true", help="look at the catalogues only")
-    parser.add_argument("--adopt", metavar="ID", help="register the draft of this dataset")
-    upstream_flag(parser)
+class Omitted(LeftOut, frozen=True, kw_only=True):
+    """What a catalogue offers and no draft was made of."""
+
+    catalogue: str
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.adopt:
-        return _adopt(workspace, args)
-    names = (
-        []
-        if args.catalogues
-        else list(dict.fromkeys(args.dataset)) or still_kept(workspace, workspace.registered())
-    )
-    for name in args.dataset:
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """A catalogue that could not be read."""
+
+    catalogue: str
+    happened: str
+    remedy: str
+    exit_code: int
+
+
+class Discovered(Answer, frozen=True, kw_only=True):
+    """What changed upstream, proposed, and what nobody has registered, drafted."""
+
+    datasets: list[Outcome]  # each is told in words as it ends
+    drafts: list[Draft]
+    left_out: list[Omitted]
+    unread: list[Unread]
+    pulls: list[Requested] = []  # of --pull-requests
+
+    @property
+    def code(self) -> int:
+        failed = [o.exit_code for o in self.datasets if o.exit_code not in _FINDINGS]
+        return max((*failed, *(each.exit_code for each in self.unread)), default=0)
+
+
+class Adopted(Answer, frozen=True, kw_only=True):
+    """A draft that is registered now."""
+
+    dataset_id: str
+    registry: str
+    source_url: str
+
+    def tell(self, call: Call) -> None:
+        write(f"{self.registry} is written; it is fetched from {self.source_url}")
+        write("Add `sensitivity` and `policy_label`, and a licence where none is stated.")
+        write(f"\nNext  {again(call, f'propose {self.dataset_id}')}")
+
+
+def discovered(
+    call: Call,
+    dataset: list[str],
+    catalogues: bool,
+    adopt: str | None,
+    pull_requests: bool,
+    upstream: str | None,
+) -> Discovered | Adopted:
+    workspace = open_workspace(call.workspace)
+    if adopt:
+        return _adopt(workspace, adopt)
+    for name in dataset:
         workspace.require(name)
-    outcomes = [o for name in names for o in _looked(workspace, name, args)]
-    drafts, left_out, codes = ([], [], []) if args.dataset else _catalogues(workspace, args)
-    if args.json:
-        emit(
-            {
-                "datasets": outcomes,
-                "drafts": drafts,
-                "left_out": left_out,
-            }
-        )
-    elif not names and not workspace.config.catalogues:
-        say("No catalogue is named. Add `catalogues: [{url: …, kind: stac}]` to kfm.yml.")
-    return max(
-        (*codes, *(o.exit_code for o in outcomes if o.exit_code not in _FINDINGS)), default=0
+    names = list(dict.fromkeys(dataset))
+    if not names and not catalogues:
+        names = still_kept(workspace, workspace.registered())
+    found = Discovered(
+        datasets=[o for name in names for o in _looked(call, workspace, name, upstream)],
+        drafts=[],
+        left_out=[],
+        unread=[],
+        pulls=[],
     )
+    if not dataset:
+        _read_catalogues(call, workspace, upstream, found)
+    if not names and not workspace.config.catalogues:
+        say("No catalogue is named. Add `catalogues: [{url: …, kind: stac}]` to kfm.yml.")
+    if pull_requests:
+        found.pulls.extend(drafted(workspace, names, found.drafts))
+        for each in found.pulls if not call.json else ():
+            show(f"  {sign('PROPOSED')} {each.dataset_id:<22} {each.url or each.reason}")
+    return found
 
 
-def _looked(workspace: Workspace, name: str, args: Namespace) -> list[Outcome]:
+def _looked(call: Call, workspace: Workspace, name: str, upstream: str | None) -> list[Outcome]:
     """Propose one dataset; a finding is told without the exit code that a run would end with."""
     began = time.monotonic()
     wanted = Wanted(
-        where=args.workspace,
+        where=call.workspace,
         as_json=True,
-        verbose=args.verbose,
-        upstream=args.upstream,
+        verbose=call.verbose,
+        upstream=upstream,
         propose_only=True,
     )
     outcomes = run_dataset(workspace, name, wanted)
-    for outcome in outcomes if not args.json else ():
+    for outcome in outcomes if not call.json else ():
         told = (
             msgspec.structs.replace(outcome, exit_code=0)
             if outcome.exit_code in _FINDINGS
@@ -92,72 +133,71 @@ def _looked(workspace: Workspace, name: str, args: Namespace) -> list[Outcome]:
     return outcomes
 
 
-def _catalogues(workspace: Workspace, args: Namespace) -> tuple[list[Json], list[Json], list[int]]:
+def _read_catalogues(
+    call: Call, workspace: Workspace, upstream: str | None, found: Discovered
+) -> None:
+    """Draft what every catalogue offers, and tell it as it is read."""
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
-    found, omitted, codes = [], [], []
     for catalogue in workspace.config.catalogues:
-        with open_world(workspace, upstream=args.upstream) as world:
+        with open_world(workspace, upstream=upstream) as world:
             try:
                 drafts, left_out = find_drafts(world, catalogue, entries)
             except KfmError as error:
-                codes.append(error.exit_code)
+                unread = Unread(
+                    catalogue=catalogue.url,
+                    happened=error.happened,
+                    remedy=error.remedy,
+                    exit_code=error.exit_code,
+                )
+                found.unread.append(unread)
                 say(f"  {sign('FAILED')} {catalogue.url}: {error.happened} {error.remedy}")
                 continue
-        found += [msgspec.to_builtins(d) for d in drafts]
-        omitted += [{"catalogue": catalogue.url, **msgspec.to_builtins(o)} for o in left_out]
-        if not args.json:
-            fresh = [d for d in drafts if d.new]
-            left = f", {len(left_out)} left out" if left_out else ""
-            show(
-                f"  {sign('PROPOSED' if fresh else 'NOOP')} {catalogue.url}  {len(drafts)} drafts,"
-                f" {len(fresh)} new{left}"
-            )
-            for draft in fresh[:20]:
-                print(
-                    f"      {draft.dataset_id}: {draft.title}"
-                    + ("" if draft.licence else "  (no licence stated)")
-                )
-                print(f"        {draft.source_url}")
-            for omission in left_out[:20]:
-                print(f"      left out: {omission.name}. {omission.why}")
-            if drafts:
-                say(f"      {again(args, f'discover --adopt {drafts[0].dataset_id}')}")
-    return found, omitted, codes
+        found.drafts.extend(drafts)
+        found.left_out.extend(
+            Omitted(catalogue=catalogue.url, **msgspec.structs.asdict(each)) for each in left_out
+        )
+        if not call.json:
+            _tell_catalogue(catalogue.url, drafts, left_out)
 
 
-def _adopt(workspace: Workspace, args: Namespace) -> int:
+def _tell_catalogue(url: str, drafts: list[Draft], left_out: list[LeftOut]) -> None:
+    fresh = [d for d in drafts if d.new]
+    left = f", {len(left_out)} left out" if left_out else ""
+    show(
+        f"  {sign('PROPOSED' if fresh else 'NOOP')} {url}  {len(drafts)} drafts,"
+        f" {len(fresh)} new{left}"
+    )
+    for draft in fresh[:_SHOWN]:
+        unstated = "" if draft.licence else "  (no licence stated)"
+        show(f"      {draft.dataset_id}: {draft.title}{unstated}", data=True)
+        show(f"        {draft.source_url}", data=True)
+    for omission in left_out[:_SHOWN]:
+        show(f"      left out: {omission.name}. {omission.why}", data=True)
+    if drafts:
+        say(f"      kfm discover --adopt {drafts[0].dataset_id}")
+
+
+def _adopt(workspace: Workspace, name: str) -> Adopted:
     with open_world(workspace) as world:
-        entry, known = read_draft(world, args.adopt), drafts_in(world)
+        entry, known = read_draft(world, name), drafts_in(world)
     if entry is None:
         raise UsageError(
-            f"There is no draft of {args.adopt}.",
+            f"There is no draft of {name}.",
             expected=f"one of {', '.join(known) or 'none yet'}",
             remedy="Run `kfm discover`.",
         )
-    if workspace.entry(args.adopt) is not None:
+    if workspace.entry(name) is not None:
         raise UsageError(
-            f"{args.adopt} is registered.",
+            f"{name} is registered.",
             expected="an unregistered dataset",
-            remedy=f"`kfm dataset show {args.adopt}`",
+            remedy=f"`kfm dataset show {name}`",
         )
     address = usable_address(str(entry["source"]["url"]))  # the draft may be older than the rule
-    path = entry_path(workspace.path, args.adopt)
+    path = entry_path(workspace.path, name)
     create_durably(path, msgspec.yaml.encode(entry))
     try:
-        load_dataset(workspace.path, args.adopt)
+        load_dataset(workspace.path, name)
     except UsageError:
         path.unlink()
         raise
-    if args.json:
-        emit(
-            {
-                "dataset_id": args.adopt,
-                "registry": f"data/registry/{path.name}",
-                "source_url": address,
-            }
-        )
-    else:
-        print(f"data/registry/{path.name} is written; it is fetched from {address}")
-        print("Add `sensitivity` and `policy_label`, and a licence where none is stated.")
-        print(f"\nNext  {again(args, f'propose {args.adopt}')}")
-    return 0
+    return Adopted(dataset_id=name, registry=f"data/registry/{path.name}", source_url=address)

@@ -1,20 +1,16 @@
-"""Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside.
+"""Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside."""
 
---json = {"findings": [{code, where, what, remedy, fixed}], "advice": [{code, where, what, remedy}],
-"isolation": {whole, landlock, seccomp, why}}; advice is about what is not broken. Exit 0 when
-nothing is left to do, 6 for damage, 1 otherwise.
-"""
-
-from argparse import Namespace
 from collections.abc import Sequence
 
-from kfm.cli.call import Parser, emit
+import msgspec
+
+from kfm.cli.answer import Answer, Call
 from kfm.cli.scheduler import Tables
-from kfm.cli.terminal import say, sign
+from kfm.cli.terminal import sign, write
 from kfm.connectors.child.process import held_here
+from kfm.jobs.backfill_plan import grid_of, plan_from, resolved
 from kfm.keys.key_folder import KeyFolder
-from kfm.model import Json, KfmError, UsageError, grid_of, plan_from
-from kfm.model.backfill import resolved
+from kfm.model import KfmError, UsageError
 from kfm.upkeep.doctor import Advice, Finding, examine
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.config import parse, planned, schedule_files
@@ -23,13 +19,9 @@ from kfm.workspace.secrets import scan
 from kfm.workspace.upstreams import is_live
 from kfm.workspace.wiring import open_world
 
-__all__ = ["ADVICE", "configure", "exit_code_of", "findings", "main"]
+__all__ = ["ADVICE", "exit_code_of", "findings", "Examined", "examined"]
 
 ADVICE = "contact.missing"  # said, but nothing is broken
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("--fix", action="store_true", help="mend what can be mended")
 
 
 def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
@@ -169,7 +161,7 @@ def _beside(workspace: Workspace) -> list[Advice]:
         return []  # said with the keys
     both = any("builder" in key.roles for key in here.values())
     what = "one key is both root and builder" if both else "the root key lies beside the builder's"
-    remedy = "`kfm keys root export FILE` moves it to a place of its own, say a stick in a safe."
+    remedy = "`kfm keys export-root FILE` moves it to a place of its own, say a stick in a safe."
     remedy = f"`kfm keys rotate` makes two of it; then {remedy}" if both else remedy
     return [
         Advice(
@@ -209,39 +201,62 @@ def exit_code_of(left: Sequence[Finding]) -> int:
     return 6 if damaged else 1 if left else 0
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    found, advice = findings(workspace, fix=args.fix), [*_beside(workspace), *_no_floor(workspace)]
-    left = [f for f in found if not f.fixed and f.code != ADVICE]
-    code = exit_code_of(left)
-    held = held_here()
-    if args.json:
-        isolation: Json = {"whole": held.whole, **held._asdict()}
-        emit({"findings": found, "advice": advice, "isolation": isolation})
-        return code
-    for f in found:
-        state = "PASS" if f.fixed else "NOOP" if f.code == ADVICE else "FAILED"
-        print(f"  {sign(state)} {f.code:<20} {f.where}: {f.what}{' (mended)' if f.fixed else ''}")
-        if not f.fixed:
-            print(f"      {f.remedy}")
-    for a in advice:
-        print(f"  {sign('NOOP')} {a.code:<20} {a.where}: {a.what}\n      {a.remedy}")
-    if held.whole:
-        print(
-            f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and"
-            " transforms data"
+class Isolation(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds the code that reads and transforms data."""
+
+    whole: bool
+    landlock: int
+    seccomp: bool
+    why: str
+
+
+class Examined(Answer, frozen=True, kw_only=True):
+    """Damage and leftovers, and what is not broken and could be better."""
+
+    findings: list[Finding]
+    advice: list[Advice]
+    isolation: Isolation
+
+    @property
+    def left(self) -> list[Finding]:
+        """What is to be mended still."""
+        return [f for f in self.findings if not f.fixed and f.code != ADVICE]
+
+    @property
+    def code(self) -> int:
+        return exit_code_of(self.left)
+
+    def tell(self, call: Call) -> None:
+        for f in self.findings:
+            state = "PASS" if f.fixed else "NOOP" if f.code == ADVICE else "FAILED"
+            end = " (mended)" if f.fixed else f"\n      {f.remedy}"
+            write(f"  {sign(state)} {f.code:<20} {f.where}: {f.what}{end}")
+        for a in self.advice:
+            write(f"  {sign('NOOP')} {a.code:<20} {a.where}: {a.what}\n      {a.remedy}")
+        if self.isolation.whole:
+            write(
+                f"  {sign('PASS')} isolation: Landlock {self.isolation.landlock} and seccomp hold"
+                " what reads and transforms data"
+            )
+        else:
+            write(
+                f"  {sign('NOOP')} isolation: {self.isolation.why}; shipped code runs with a"
+                " warning, docs/connectors.md says what else may run"
+            )
+        mended = sum(f.fixed for f in self.findings)
+        write(
+            f"{len(self.left) + mended} findings, {mended} mended"
+            if self.left or mended
+            else f"{sign('PASS')} nothing to mend"
         )
-    else:
-        print(
-            f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning,"
-            " docs/connectors.md says what else may run"
-        )
-    mended = sum(f.fixed for f in found)
-    print(
-        f"{sign('PASS')} nothing to mend"
-        if not left and not mended
-        else f"{len(left) + mended} findings, {mended} mended"
+
+
+def examined(call: Call, fix: bool) -> Examined:
+    workspace, held = open_workspace(call.workspace), held_here()
+    return Examined(
+        findings=findings(workspace, fix=fix),
+        advice=[*_beside(workspace), *_no_floor(workspace)],
+        isolation=Isolation(
+            whole=held.whole, landlock=held.landlock, seccomp=held.seccomp, why=held.why
+        ),
     )
-    if code:
-        say(f"exit {code}")
-    return code

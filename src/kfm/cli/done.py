@@ -2,64 +2,91 @@
 each with its evidence.
 """
 
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import say, sign
+import msgspec
+from msgspec import UNSET
+
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import show, sign
 from kfm.evidence.folder_check import Verified
-from kfm.evidence.status import dataset_status
-from kfm.model import Generation
+from kfm.jobs.backfill_plan import grid_of
+from kfm.jobs.backfill_stated import stated_plans
+from kfm.model import Denied, Generation, UsageError
 from kfm.model.paths import collection_path, dcat_path, prov_folder, raw_path
+from kfm.reading.status import dataset_status
 from kfm.upkeep.judge_again import judge_ref
 from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import windowed
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Done", "done"]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """One point, whether it is done, and its evidence or what to do."""
+
+    point: str
+    done: bool
+    evidence: str
+
+
+class Done(Answer, frozen=True, kw_only=True):
+    """The Definition of Done for a dataset."""
+
+    dataset_id: str
+    pipeline: list[Answered]
+    connector: list[Answered]
+
+    @property
+    def code(self) -> int:
+        return 0 if all(each.done for each in self.pipeline + self.connector) else Denied.exit_code
+
+    def tell(self, call: Call) -> None:
+        for name, points in (("pipeline", self.pipeline), ("connector", self.connector)):
+            show(f"{name}, {sum(each.done for each in points)} of {len(points)}")
+            for each in points:
+                mark = sign("PASS" if each.done else "REJECTED")
+                show(f"  {mark} {each.point:<18} {each.evidence}")
+            show("")
+
+
+def done(call: Call, dataset: str) -> Done:
+    workspace = open_workspace(call.workspace)
+    workspace.require(dataset)
+    kept = _contract(workspace, dataset)
+    with open_world(workspace) as world:
+        facts = _Facts(workspace, world, dataset, kept)
+        return Done(
+            dataset_id=dataset,
+            pipeline=[Answered(*point) for point in facts.pipeline()],
+            connector=[Answered(*point) for point in facts.connector()],
+        )
+
 
 Point = tuple[str, bool, str]  # what, answered, evidence or what to do
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", metavar="DATASET")
-
-
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    workspace.require(args.dataset)
-    with open_world(workspace) as world:
-        facts = _Facts(workspace, world, args.dataset)
-        pipeline, connector = facts.pipeline(), facts.connector()
-    found = {"pipeline": pipeline, "connector": connector}
-    code = 0 if all(ok for points in found.values() for _, ok, _ in points) else 3
-    if args.json:
-        emit(
-            {
-                "dataset_id": args.dataset,
-                **{
-                    k: [{"point": p, "done": ok, "evidence": why} for p, ok, why in v]
-                    for k, v in found.items()
-                },
-            }
-        )
-        return code
-    for name, points in found.items():
-        print(f"{name}, {sum(ok for _, ok, _ in points)} of {len(points)}")
-        for point, ok, why in points:
-            print(f"  {sign('PASS' if ok else 'REJECTED')} {point:<18} {why}")
-        print()
-    if code:
-        say("exit 3")
-    return code
+def _contract(workspace: Workspace, dataset_id: str) -> tuple[bool, str]:
+    """Whether the API keeps what is promised of a dataset; it is asked here and now."""
+    try:
+        from kfm.reader.contract import keeps  # an extra
+    except ImportError as error:
+        return False, f"{error.name} is not installed: pip install 'kfm[api]'"
+    return keeps(workspace, dataset_id)
 
 
 class _Facts:
     """What is looked up once for both lists."""
 
-    def __init__(self, workspace: Workspace, world: World, dataset_id: str) -> None:
+    def __init__(
+        self, workspace: Workspace, world: World, dataset_id: str, kept: tuple[bool, str]
+    ) -> None:
+        self.kept = kept
         self.entry, self.path, self.id = workspace.require(dataset_id), workspace.path, dataset_id
+        self.now = world.clock.now()
         self.head: Generation = world.store.transaction(
             lambda tx: world.channel(dataset_id).head(tx)
         )
@@ -120,6 +147,27 @@ class _Facts:
         )
         return "content-addressed", ok, said
 
+    def _past(self) -> Point:
+        """The past can be asked for as it is stated, or it is stated that there is none."""
+        e, what = self.entry, "backfill strategy"
+        if isinstance(e.backfill, str):
+            return what, True, f"no past: {e.backfill}"
+        if e.backfill is UNSET:
+            return what, False, f"state `backfill` in data/registry/{self.id}.yml"
+        try:
+            grids = [grid_of(plan, e) for plan in stated_plans(e, self.now)]
+        except UsageError as error:
+            return what, False, error.happened
+        if not windowed(e):
+            return what, False, "add {since} and {until} to source.url, or source.time_column"
+        cut = f"{sum(grid.windows for grid in grids)} windows of {e.backfill.window}"
+        return (
+            what,
+            True,
+            f"kfm backfill plan {self.id}: {', '.join(e.backfill.ranges)}, {cut},"
+            f" {e.backfill.expected_runtime}",
+        )
+
     def pipeline(self) -> list[Point]:
         e = self.entry
         ended = [r for r in self.rows if r.ended_at]
@@ -166,14 +214,7 @@ class _Facts:
         ]
 
     def connector(self) -> list[Point]:
-        e = self.entry
         raw = self.path / "data" / "raw" / self.id / "checksums.sha256"
-        test = self._exists(
-            f"tests/test_{self.id}.py",
-            f"tests/integration/test_{self.id}.py",
-            f"scripts/connectors/{self.id}/test_connector.py",
-        )
-        windowed = "{since}" in e.source.url or e.source.time_column is not None
         return [
             ("registered", True, f"data/registry/{self.id}.yml"),
             (
@@ -193,18 +234,6 @@ class _Facts:
             self._gates(),
             self._labels(),
             self._catalogs(),
-            (
-                "API test",
-                test is not None,
-                str(test.relative_to(self.path)) if test else f"write tests/test_{self.id}.py",
-            ),
-            (
-                "backfill strategy",
-                windowed or e.source.kind == "join",
-                (
-                    "windows: kfm run --since --until"
-                    if windowed
-                    else "add {since} and {until} to source.url, or source.time_column"
-                ),
-            ),
+            ("API test", *self.kept),
+            self._past(),
         ]

@@ -1,19 +1,15 @@
 """How much lies where: bytes and files by dataset and zone, what `kfm gc` could free, and what the
 disk has left.
-
-Bytes that lie under two names are counted once, where they are published.
---json = {"datasets": [{dataset_id, zones: {zone: {files, bytes}}, bytes, retention, freeable:
-{files, bytes}}], "workspace": {receipts, ledger: {files, bytes}}, "disk": {free, total}}.
 """
 
 import shutil
-from argparse import Namespace
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
-from kfm.cli.terminal import show
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
+from kfm.cli.terminal import show, write
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.retention import ZONES, Usage, doomed, freed, measured, usage
 from kfm.workspace.folder import Workspace, open_workspace
@@ -21,11 +17,7 @@ from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 from kfm.zones.base import held_file
 
-__all__ = ["configure", "human", "main"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="this one only")
+__all__ = ["Lying", "human", "lying"]
 
 
 def human(size: int) -> str:
@@ -40,33 +32,6 @@ def human(size: int) -> str:
     return f"{amount:,.1f} TB"
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    with open_world(workspace) as world:
-        every = sorted({*workspace.registered(), *datasets_with_evidence(world)})
-        if args.dataset is not None and args.dataset not in every:
-            workspace.require(args.dataset)
-        rows = [
-            _row(workspace, world, name) for name in ([args.dataset] if args.dataset else every)
-        ]
-    rest = {name: _below(workspace, workspace.path / name) for name in ("receipts", "ledger")}
-    disk = shutil.disk_usage(workspace.path)
-    if args.json:
-        emit(
-            {
-                "datasets": rows,
-                "workspace": rest,
-                "disk": {"free": disk.free, "total": disk.total},
-            }
-        )
-        return 0
-    _print(rows, rest)
-    print(f"\nDisk  {human(disk.free)} of {human(disk.total)} free")
-    if any(row.freeable.files for row in rows):
-        print(f"\nNext  {again(args, 'gc' + (f' {args.dataset}' if args.dataset else ''))}")
-    return 0
-
-
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a dataset lies where, and what could go."""
 
@@ -75,6 +40,45 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     retention: str | None
     freeable: Usage
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """What the disk has left."""
+
+    free: int
+    total: int
+
+
+class Lying(Answer, frozen=True, kw_only=True):
+    """How much lies where."""
+
+    datasets: list[Filled]
+    workspace: dict[str, Usage]
+    disk: Disk
+
+    def tell(self, call: Call) -> None:
+        _print(self.datasets, self.workspace)
+        show(f"\nDisk  {human(self.disk.free)} of {human(self.disk.total)} free")
+        if any(row.freeable.files for row in self.datasets):
+            only = f" {self.datasets[0].dataset_id}" if len(self.datasets) == 1 else ""
+            write(f"\nNext  {again(call, f'gc{only}')}")
+
+
+def lying(call: Call, dataset: str | None) -> Lying:
+    workspace = open_workspace(call.workspace)
+    with open_world(workspace) as world:
+        every = sorted({*workspace.registered(), *datasets_with_evidence(world)})
+        if dataset is not None and dataset not in every:
+            workspace.require(dataset)
+        rows = [_row(workspace, world, name) for name in ([dataset] if dataset else every)]
+    disk = shutil.disk_usage(workspace.path)
+    return Lying(
+        datasets=rows,
+        workspace={
+            name: _below(workspace, workspace.path / name) for name in ("receipts", "ledger")
+        },
+        disk=Disk(disk.free, disk.total),
+    )
 
 
 def _row(workspace: Workspace, world: World, dataset_id: str) -> Filled:
@@ -97,7 +101,7 @@ def _below(workspace: Workspace, folder: Path) -> Usage:
 
 def _print(rows: list[Filled], rest: dict[str, Usage]) -> None:
     width = max([len(row.dataset_id) for row in rows] + [8])
-    print(f"  {'':<{width}}" + "".join(f"{name:>11}" for name in (*ZONES, "files", "gc frees")))
+    show(f"  {'':<{width}}" + "".join(f"{name:>11}" for name in (*ZONES, "files", "gc frees")))
     for row in rows:
         sizes = [human(row.zones[zone].bytes) for zone in ZONES]
         files = sum(row.zones[zone].files for zone in ZONES)

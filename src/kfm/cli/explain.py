@@ -1,34 +1,31 @@
 """Say why something ran, was skipped, denied or is stale; rebuilt from journal, ledger and
 receipts, without running anything.
-
-kfm explain [run|skip|deny|stale] DATASET | REF | RUN
 """
 
 import re
-from argparse import Namespace
 from contextlib import suppress
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from kfm.channel.chain import last_act
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import sign
-from kfm.cli.wal import find_run, journal_of
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import sign, write
+from kfm.cli.wal import find_run
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.journal import done_of
 from kfm.evidence.proposal import run_of
-from kfm.evidence.references import dataset_of, proposal_number
-from kfm.evidence.run_files import read_run_file
-from kfm.evidence.status import DatasetStatus, dataset_status
+from kfm.evidence.run_files import read_run_file, run_journal
 from kfm.keys.trust import unwrap
 from kfm.model import UNCHANGED, Assembled, Denied, Generation, Json, LedgerRow, UsageError
 from kfm.model.paths import proposal_path, quarantine_path
+from kfm.reading.references import dataset_of, proposal_number
+from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Explained", "explained"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +37,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explained(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """Why something is as it is, what it follows from, and what to do next."""
 
     what: str
@@ -50,29 +47,36 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next: str | None
     exit_code: int | UnsetType = UNSET
 
+    @property
+    def code(self) -> int:
+        return self.exit_code or 0
+
+    def tell(self, call: Call) -> None:
+        write(f"{sign('REJECTED') + ' ' if self.exit_code == 3 else ''}{self.what}\n")
+        for name, value in self.facts.items():
+            if value not in (None, ""):
+                write(f"  {name:<11} {value}")
+        for reason in self.why or ():
+            write(f"  {'why':<11} {reason}")
+        for row in self.timeline or ():
+            write(f"  {row.ts[11:23]}  {row.phase:<8} {row.step:<10} {row.status}")
+        if self.next:
+            write(f"\nNext\n  {self.next}")
+
 
 _KINDS = ("run", "skip", "deny", "stale")
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("words", nargs="+", metavar="[run|skip|deny|stale] REF|RUN")
-
-
-def main(args: Namespace) -> int:
-    kind = args.words[0] if args.words[0] in _KINDS and len(args.words) > 1 else ""
-    text = args.words[1] if kind else args.words[0]
-    workspace = open_workspace(args.workspace)
+def explained(call: Call, words: list[str]) -> Explained:
+    kind = words[0] if words[0] in _KINDS and len(words) > 1 else ""
+    text = words[1] if kind else words[0]
+    workspace = open_workspace(call.workspace)
     if re.fullmatch(r"(kfm://dataset/)?[a-z]\w*(@\w+)?", text) and not re.fullmatch(
         r"[0-9a-f]+", text
     ):
         workspace.require(dataset_of(text))  # a typing mistake gets the nearest name
     with open_world(workspace) as world:
-        found = _explain(world, workspace.registered(), kind, text)
-    if args.json:
-        emit(found)
-    else:
-        _print(found)
-    return found.exit_code or 0
+        return _explain(world, workspace.registered(), kind, text)
 
 
 def _explain(world: World, names: list[str], kind: str, text: str) -> Explained:
@@ -307,7 +311,7 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
     if world.is_private(row.dataset_id):
         with suppress(Denied):
             judged = done_of(
-                journal_of(world, row), "assemble", world.veil(row.dataset_id), Assembled
+                run_journal(world, row), "assemble", world.veil(row.dataset_id), Assembled
             )
             return msgspec.to_builtins(judged.reasons) if judged is not None else []
     raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
@@ -315,7 +319,7 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
 
 
 def _run(world: World, row: LedgerRow) -> Explained:
-    records = journal_of(world, row)
+    records = run_journal(world, row)
     source = msgspec.json.decode(row.source_metadata)
     sealed = quarantine_path(row.dataset_id, row.run_id, "report.json.sealed")
     detail: Json = {}
@@ -363,16 +367,3 @@ def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
         number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
         return f"kfm review {number}" if number else "kfm review"
     return "kfm resume" if row.ended_at is None else f"kfm wal {row.run_id}" if journal else None
-
-
-def _print(found: Explained) -> None:
-    print(f"{sign('REJECTED') + ' ' if found.exit_code == 3 else ''}{found.what}\n")
-    for name, value in found.facts.items():
-        if value not in (None, ""):
-            print(f"  {name:<11} {value}")
-    for reason in found.why or ():
-        print(f"  {'why':<11} {reason}")
-    for row in found.timeline or ():
-        print(f"  {row.ts[11:23]}  {row.phase:<8} {row.step:<10} {row.status}")
-    if found.next:
-        print(f"\nNext\n  {found.next}")

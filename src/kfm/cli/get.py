@@ -1,64 +1,117 @@
-"""Hand out the files of a version, checked against their digests on the way."""
+"""Hand out the files of a version, checked against their digests on the way; or its tables as one
+file for another tool.
+"""
 
 import shutil
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser, emit, reader_flag, reader_of
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import reader_of
+from kfm.cli.terminal import write
+from kfm.data.libraries import library
 from kfm.evidence.captures import checksums
-from kfm.evidence.references import dataset_of
-from kfm.judge.boundary import Opened, folder_of
 from kfm.model import IntegrityError, UsageError
+from kfm.reading.boundary import Opened, Reader, folder_of, located
+from kfm.reading.references import dataset_of
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 from kfm.zones.base import hash_file
 
-__all__ = ["configure", "main"]
+__all__ = ["HandedOut", "handed_out"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path(),
-        metavar="DIR",
-        help="where to put them; default: here",
-    )
-    reader_flag(parser)
+class Copied(msgspec.Struct, frozen=True):
+    """A file as it lies now."""
+
+    path: str
+    digest: str
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    with open_world(workspace, asks=True) as world:
-        if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
-            workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
-        ref = folder_of(world, args.ref, reader_of(args))
-        if args.output.exists() and not args.output.is_dir():
-            raise UsageError(
-                f"{args.output} is a file.", expected="a folder", remedy="Choose another name."
-            )
-        args.output.mkdir(parents=True, exist_ok=True)
-        _hand_out(ref, args.output, args.ref)
-        (args.output / "checksums.sha256").write_bytes(checksums(ref.digests))
-    if args.json:
-        files = [{"path": str(args.output / n), "digest": d} for n, d in ref.digests.items()]
-        emit(
-            {
-                "dataset_id": ref.dataset_id,
-                "version_id": ref.version_id,
-                "generation": ref.generation,
-                "files": files,
-            }
+class HandedOut(Answer, frozen=True, kw_only=True):
+    """The files of a version, or its tables as one file."""
+
+    dataset_id: str
+    version_id: str
+    generation: int | None
+    format: str | UnsetType = UNSET  # of the one file
+    rows: int | UnsetType = UNSET
+    files: list[Copied]
+
+    def tell(self, call: Call) -> None:
+        rows = f"  {self.rows:,} rows" if isinstance(self.rows, int) else ""
+        for file in self.files:
+            write(f"{file.path}  {file.digest[:19]}…{rows}")
+
+
+def handed_out(
+    call: Call, ref: str, output: Path, format: str | None, no_formulas: bool, reader: str | None
+) -> HandedOut:
+    if no_formulas and format != "csv":
+        raise UsageError(
+            "--no-formulas is about csv.", expected="--format csv", remedy="Drop one of them."
         )
-        return 0
-    for name, digest in ref.digests.items():
-        print(f"{args.output / name}  {digest[:19]}…")
-    return 0
+    workspace = open_workspace(call.workspace)
+    with open_world(workspace, asks=True) as world:
+        if not world.data.exists(world.channel(dataset_of(ref)).path(1)):
+            workspace.require(dataset_of(ref))  # a typing mistake gets the nearest name
+        if format is not None:
+            return _as_one(world, ref, format, output, no_formulas, reader_of(reader))
+        opened = folder_of(world, ref, reader_of(reader))
+        if output.exists() and not output.is_dir():
+            raise UsageError(
+                f"{output} is a file.", expected="a folder", remedy="Choose another name."
+            )
+        output.mkdir(parents=True, exist_ok=True)
+        _copy(opened, output, ref)
+        (output / "checksums.sha256").write_bytes(checksums(opened.digests))
+    return HandedOut(
+        dataset_id=opened.dataset_id,
+        version_id=opened.version_id,
+        generation=opened.generation,
+        files=[Copied(str(output / name), digest) for name, digest in opened.digests.items()],
+    )
 
 
-def _hand_out(opened: Opened, output: Path, ref: str) -> None:
+def _as_one(
+    world: World, ref: str, format: str, path: Path, no_formulas: bool, reader: Reader
+) -> HandedOut:
+    """The tables of a version as one file."""
+    opened = located(world, ref, reader)
+    if not any(name.endswith(".parquet") for name in opened.files):
+        raise UsageError(
+            f"{ref} holds no table, but {', '.join(sorted(opened.files))}.",
+            expected="a version with a Parquet file",
+            remedy=f"`kfm get {ref}` hands its files out.",
+        )
+    library("pyarrow", "reads Parquet")
+    from kfm.data.formats import write_as
+
+    if path.is_dir():
+        path = path / f"{opened.dataset_id}.{format}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = write_as(
+        format,
+        opened.files,
+        path,
+        name=opened.dataset_id,
+        key=opened.business_key,
+        no_formulas=no_formulas,
+    )
+    return HandedOut(
+        dataset_id=opened.dataset_id,
+        version_id=opened.version_id,
+        generation=opened.generation,
+        format=format,
+        rows=rows,
+        files=[Copied(str(path), hash_file(path).digest)],
+    )
+
+
+def _copy(opened: Opened, output: Path, ref: str) -> None:
     """Copy, check, and only when every file is whole give them their names."""
     copies = {name: (output / name).with_name(f".{Path(name).name}.part") for name in opened.files}
     try:

@@ -1,162 +1,169 @@
 """Grant the use of a dataset, or list its grants. A grant names a person, a purpose, the steward
 who signs and the day it ends.
-
-`--purpose publish` lets a restricted dataset's released version become official; other purposes are
-for readers.
-`--show COLUMN --despite WHAT --reason …` signs that a column of `release.show` is public although
-it looks like a name, an address, coordinates or free text, or although places or values that are
-withheld were found in it. What WHAT is, the denial says.
 """
 
 import datetime as dt
-from argparse import Namespace
 
 import msgspec
 from msgspec import UNSET
 
+from kfm.acts.reconsider import reconsider
+from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.approve import signer_of
-from kfm.cli.call import Parser, emit
-from kfm.evidence.grants import Grant, grants_of, write_grant
-from kfm.judge.permits import Permit, reconsider, write_permit
-from kfm.model import LOOKS, DatasetEntry, UsageError, rfc3339
-from kfm.workspace.folder import Workspace, open_workspace
+from kfm.cli.terminal import show, table, write
+from kfm.grants.grant import Grant, grants_of, write_grant
+from kfm.grants.permit import Permit, write_permit
+from kfm.model import DatasetEntry, UsageError, rfc3339
+from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from kfm.world.world import World
 
-__all__ = ["configure", "main"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", metavar="DATASET")
-    parser.add_argument("--to", metavar="NAME", help="the person; without it the grants are listed")
-    parser.add_argument("--purpose", default="", help="what for; `publish` or words of your own")
-    parser.add_argument("--expires", metavar="DATE", help="the day it ends")
-    parser.add_argument(
-        "--show", metavar="COLUMN", help="show a column although something was found in it"
-    )
-    parser.add_argument(
-        "--despite", choices=(*LOOKS, "places", "values"), help="with --show: what was found"
-    )
-    parser.add_argument("--reason", default="", help="with --show: why; signed, public")
-    parser.add_argument("--key", metavar="NAME|FILE", help="the steward's key")
+__all__ = ["Granted", "Grants", "ShownColumn", "day_of", "give", "grants", "show_column"]
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    entry = workspace.require(args.dataset)
+class Held(Grant, frozen=True, kw_only=True):
+    """A grant and whether it counts."""
+
+    state: str  # valid, expired, or why it does not count
+
+
+class Grants(Answer, frozen=True, kw_only=True):
+    """The grants of a dataset, or of all."""
+
+    grants: list[Held]
+
+    def tell(self, call: Call) -> None:
+        heads = ("dataset", "person", "for", "steward", "until", "state")
+        cells = [
+            (g.dataset_id, g.person, g.purpose, g.steward, g.expires[:10], g.state)
+            for g in self.grants
+        ]
+        for line in table(heads, cells) if cells else ():
+            show(line)
+        write("1 grant" if len(cells) == 1 else f"{len(cells)} grants")
+
+
+class Granted(Grant, Answer, frozen=True, kw_only=True):
+    """A grant that was signed now."""
+
+    status: str
+    path: str
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{self.steward} grants {self.person} the use of {self.dataset_id} for {self.purpose}"
+            f" until {self.expires[:10]}"
+        )
+
+
+class ShownColumn(Permit, Answer, frozen=True, kw_only=True):
+    """A column that a steward shows although something was found in it."""
+
+    status: str
+    path: str
+    judged_again: int
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{self.person} shows {self.column} of {self.dataset_id} although it has {self.value}:"
+            f" {self.reason}"
+        )
+
+
+def grants(call: Call, dataset: str | None) -> Grants:
+    workspace = open_workspace(call.workspace)
+    if dataset is not None:
+        workspace.require(dataset)
     with open_world(workspace) as world:
-        if args.show is not None:
-            return _show(world, workspace, entry, args)
-        if args.to is None:
-            rows = [
-                {**msgspec.to_builtins(g), "state": state}
-                for g, state in grants_of(world, args.dataset)
+        return Grants(
+            grants=[
+                Held(**msgspec.structs.asdict(grant), state=state)
+                for name in ([dataset] if dataset is not None else workspace.registered())
+                for grant, state in grants_of(world, name)
             ]
-            if args.json:
-                emit({"grants": rows})
-            else:
-                for r in rows:
-                    print(
-                        f"  {r['person']:<20} {r['purpose']:<16} {r['steward']:<20}"
-                        f" {r['expires'][:10]}  {r['state']}"
-                    )
-                print(f"{len(rows)} grants")
-            return 0
-        person, purpose = args.to.strip(), args.purpose.strip()
-        if not person or not purpose or not args.expires:
-            raise UsageError(
-                "A grant names person, purpose and end.",
-                expected="--to, --purpose and --expires",
-                remedy="Add them.",
-            )
-        expires = _day(args.expires, world.clock.now())
-        signer = signer_of(world, workspace, args.key)
+        )
+
+
+def give(
+    call: Call, dataset: str, to: str | None, purpose: str, expires: str | None, key: str | None
+) -> Granted:
+    workspace = open_workspace(call.workspace)
+    workspace.require(dataset)
+    person, purpose = (to or "").strip(), purpose.strip()
+    if not person or not purpose or not expires:
+        raise UsageError(
+            "A grant names person, purpose and end.",
+            expected="--to, --purpose and --expires",
+            remedy="Add them.",
+        )
+    with open_world(workspace) as world:
+        until = day_of(expires, world.clock.now())
+        signer = signer_of(world, workspace, key)
         grant = Grant(
-            dataset_id=args.dataset,
-            person=person,
-            purpose=purpose,
-            steward=signer.name,
-            expires=expires,
+            dataset_id=dataset, person=person, purpose=purpose, steward=signer.name, expires=until
         )
         path = write_grant(world, grant, signer)
-    if args.json:
-        emit({"status": "granted", "path": path, **msgspec.to_builtins(grant)})
-    else:
-        print(
-            f"{grant.steward} grants {grant.person} the use of {args.dataset} for {grant.purpose}"
-            f" until {grant.expires[:10]}"
-        )
-    return 0
+    return answering(Granted, grant, status="granted", path=path)
 
 
-def _show(world: World, workspace: Workspace, entry: DatasetEntry, args: Namespace) -> int:
+def show_column(
+    call: Call, dataset: str, show: str, despite: str | None, reason: str, key: str | None
+) -> ShownColumn:
     """A steward's word that a column is shown, with the reason; what waited for it is judged
     again.
     """
-    listed = (
-        entry.release.show if entry.release is not None and entry.release.show is not UNSET else ()
-    )
-    if args.show not in listed:
+    workspace = open_workspace(call.workspace)
+    _check_named(workspace.require(dataset), show)
+    given = {"--despite WHAT": despite is not None, "--reason": reason.strip()}
+    if lacking := [flag for flag, there in given.items() if not there]:
         raise UsageError(
-            f"`release.show` of {args.dataset} does not name {args.show}, so it stays withheld.",
+            f"To show {show} takes {' and '.join(lacking)}.",
+            expected=f"kfm grant column {dataset} {show} --despite WHAT --reason …",
+            remedy=(
+                "Say what was found in it and why it is shown all the same; `kfm explain deny"
+                f" {dataset}` and `kfm dataset check {dataset}` print the whole command."
+            ),
+        )
+    with open_world(workspace) as world:
+        signer = signer_of(world, workspace, key)
+        permit = Permit(
+            dataset_id=dataset,
+            about="column",
+            column=show,
+            value=despite or "",
+            person=signer.name,
+            reason=reason.strip(),
+            made_at=rfc3339(world.clock.now()),
+        )
+        path = write_permit(world, permit, signer)
+        again = reconsider(world, dataset)
+    return answering(ShownColumn, permit, status="shown", path=path, judged_again=again)
+
+
+def _check_named(entry: DatasetEntry, column: str) -> None:
+    """What is not shown at all stays withheld whatever somebody says of it."""
+    release = entry.release
+    listed = release.show if release is not None and release.show is not UNSET else ()
+    if column not in listed:
+        raise UsageError(
+            f"`release.show` of {entry.dataset_id} does not name {column}, so it stays withheld.",
             expected=f"a column that it names ({', '.join(listed) or 'it names none'})",
             remedy=(
-                f"Add it to `release.show` in data/registry/{args.dataset}.yml first, or correct"
-                " the name."
+                f"Add it to `release.show` in data/registry/{entry.dataset_id}.yml first, or name"
+                " one of these."
             ),
         )
-    lacking = [
-        flag
-        for flag, given in (
-            ("--despite WHAT", args.despite is not None),
-            ("--reason", args.reason.strip()),
-        )
-        if not given
-    ]
-    if lacking:
-        raise UsageError(
-            f"To show {args.show} takes {' and '.join(lacking)}.",
-            expected=f"--show {args.show} --despite WHAT --reason …",
-            remedy=(
-                "Say what was found in it and why it is shown all the same; `kfm explain deny` and"
-                " `kfm dataset check` print the whole command."
-            ),
-        )
-    signer = signer_of(world, workspace, args.key)
-    said = {
-        "person": signer.name,
-        "reason": args.reason.strip(),
-        "made_at": rfc3339(world.clock.now()),
-    }
-    permit = Permit(
-        dataset_id=args.dataset, about="column", column=args.show, value=args.despite, **said
-    )
-    path = write_permit(world, permit, signer)
-    judged_again = reconsider(world, args.dataset)
-    if args.json:
-        emit(
-            {
-                "status": "shown",
-                "path": path,
-                **msgspec.to_builtins(permit),
-                "judged_again": judged_again,
-            }
-        )
-    else:
-        print(
-            f"{signer.name} shows {args.show} of {args.dataset} although it has {args.despite}:"
-            f" {permit.reason}"
-        )
-    return 0
 
 
-def _day(text: str, now: dt.datetime) -> str:
+def day_of(text: str, now: dt.datetime) -> str:
+    """The end that a person names, which is still to come. Raises `UsageError`."""
     try:
         given = dt.datetime.fromisoformat(text)
         day = (given if given.tzinfo else given.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{text!r} is not a day.", expected="such as 2027-06-30", remedy="Correct it."
+            f"{text!r} is not a day.",
+            expected="such as 2027-06-30",
+            remedy="Write the last day it holds, as year-month-day.",
         ) from error
     if day <= now:
         raise UsageError(

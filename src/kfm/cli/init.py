@@ -2,15 +2,14 @@
 
 import os
 import shlex
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import program
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import program, write
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import UsageError
 
-__all__ = ["configure", "main", "make_workspace"]
+__all__ = ["Made", "made", "make_workspace"]
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 # In a wheel beside the package, in a checkout at its root.
@@ -24,28 +23,14 @@ KANSAS = next(
 )
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "dir", nargs="?", type=Path, default=None, metavar="DIR", help="the folder; default: here"
-    )
-    parser.add_argument(
-        "--sample",
-        action="store_true",
-        help=(
-            "for invented data: the sample upstream answers; registers its three datasets, or those"
-            " of --kansas"
-        ),
-    )
-    parser.add_argument(
-        "--kansas",
-        action="store_true",
-        help="begin with the Kansas workspace: twelve streams with live addresses",
-    )
-    parser.add_argument(
-        "--allow-loopback",
-        action="store_true",
-        help="let datasets be fetched from this machine (tests, local mirrors)",
-    )
+# the rest is read by people, or written when it is first needed
+_ALWAYS = (
+    "kfm.yml",
+    ".gitignore",
+    "policy/",
+    "data/registry/",
+    "pipelines/orchestration/schedules/",
+)
 
 
 def make_workspace(
@@ -55,9 +40,10 @@ def make_workspace(
     allow_loopback: bool = False,
     demo: bool = False,
     registers: bool = True,
+    full: bool = False,
 ) -> str | None:
-    """Write the template; what exists stays as it is. Returns the id of a new key, None when there
-    was one.
+    """Write what a workspace needs, `full`: every documented layer; what exists stays as it is.
+    Returns the id of a new key, None when there was one.
     """
     known = (folder / "kfm.yml").is_file() and any((folder / "keys").glob("*.key"))
     if known and (sample or demo) and not _is_marked(folder / "kfm.yml"):
@@ -68,13 +54,11 @@ def make_workspace(
         )
     for source in sorted(TEMPLATE.rglob("*")):
         relative = source.relative_to(TEMPLATE)
-        if (
-            source.is_dir()
-            or "__pycache__" in relative.parts
-            or (relative.parts[0] in ("sample-registry", "demo-registry"))
-        ):
+        if source.is_dir() or "__pycache__" in relative.parts:
             continue
-        _copy(source, folder / relative)
+        always = str(relative).startswith(_ALWAYS) and str(relative) != "policy/README.md"
+        if relative.parts[0] not in ("sample-registry", "demo-registry") and (full or always):
+            _copy(source, folder / relative)
     if allow_loopback and not (folder / "kfm.yml").read_text().count("allow_loopback: true"):
         (folder / "kfm.yml").write_text(
             (folder / "kfm.yml")
@@ -126,8 +110,35 @@ def _copy_kansas(folder: Path) -> None:
         for path in (KANSAS / part).rglob("*")
     ]
     for path in (KANSAS / "kfm.yml", KANSAS / "README.md", *kept):
-        if path.is_file():
+        if path.is_file() and "__pycache__" not in path.parts:
             _copy(path, folder / path.relative_to(KANSAS))
+    for path in sorted((KANSAS / "scripts" / "connectors").iterdir()):
+        if path.is_dir():
+            _write_runners(folder, path.name)
+    _copy(TEMPLATE / _CONNECTORS / "README.md", folder / _CONNECTORS / "README.md")
+
+
+_CONNECTORS = Path("scripts", "connectors")
+_SKELETON = _CONNECTORS / "_templates" / "dataset_connector_skeleton"
+
+
+def _write_runners(folder: Path, dataset_id: str) -> None:
+    """The stages of a connector as commands, which differ in its name alone, and the contract as a
+    test; the past can be asked for where there are windows.
+    """
+    from kfm.workspace.config import load_dataset
+    from kfm.workspace.targets import windowed
+
+    entry = load_dataset(folder, dataset_id)
+    stages: tuple[str, ...] = ("ingest", "transform", "validate", "promote")
+    if entry is not None and windowed(entry):
+        stages = (*stages, "backfill")
+    for name in (*(f"{stage}.py" for stage in stages), "tests/test_connector.py"):
+        target = folder / _CONNECTORS / dataset_id / name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = (TEMPLATE / _SKELETON / name).read_text()
+            target.write_text(text.replace(_SKELETON.name, dataset_id))
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -136,8 +147,35 @@ def _copy(source: Path, target: Path) -> None:
         target.write_bytes(source.read_bytes())
 
 
-def main(args: Namespace) -> int:
-    folder = (args.dir or args.workspace or Path()).absolute()
+def _release(folder: Path) -> None:
+    """What documents refer to: schemas of telemetry, and a first release."""
+    from kfm.cli import release, schemas  # they know every record
+
+    schemas.write(folder / "schemas", schemas.of_telemetry())
+    release.first(folder)
+
+
+class Made(Answer, frozen=True, kw_only=True):
+    """A workspace."""
+
+    status: str  # initialised, or already_initialised
+    workspace: str
+    key: str | None  # a new one
+    registered: bool  # whether there is something to run
+
+    def tell(self, call: Call) -> None:
+        before = "Nothing to do: " if self.status != "initialised" else ""
+        key = f", key {self.key[:8]}…" if self.key else ""
+        write(f"{before}{self.workspace} is a workspace{key}")
+        rest = "run --all" if self.registered else "dataset new my_dataset --url https://…"
+        write(f"\nNext  {program()} -w {shlex.quote(self.workspace)} {rest}")
+
+
+def made(
+    call: Call, dir: Path | None, sample: bool, kansas: bool, allow_loopback: bool, full: bool
+) -> Made:
+    where = dir or call.workspace or Path()
+    folder = where.absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             f"{folder.name} is a file.",
@@ -145,24 +183,16 @@ def main(args: Namespace) -> int:
             remedy="Choose another name.",
         )
     known = (folder / "kfm.yml").is_file()
-    if args.kansas:
+    if kansas:
         _copy_kansas(folder)
     keyid = make_workspace(
-        folder, sample=args.sample, allow_loopback=args.allow_loopback, registers=not args.kansas
+        folder, sample=sample, allow_loopback=allow_loopback, registers=not kansas, full=full
     )
-    status = "already_initialised" if known and keyid is None else "initialised"
-    if args.json:
-        emit({"status": status, "workspace": str(args.dir or args.workspace or "."), "key": keyid})
-        return 0
-    where = args.dir or args.workspace or "."
-    print(
-        f"{'Nothing to do: ' if status != 'initialised' else ''}{where} is a workspace"
-        + (f", key {keyid[:8]}…" if keyid else "")
+    if full:
+        _release(folder)
+    return Made(
+        status="already_initialised" if known and keyid is None else "initialised",
+        workspace=str(where),
+        key=keyid,
+        registered=any((folder / "data" / "registry").glob("*.yml")),
     )
-    rest = (
-        "run --all"
-        if args.sample or (folder / "data" / "registry" / "ks_counties.yml").exists()
-        else "dataset new my_dataset --url https://…"
-    )
-    print(f"\nNext  {program()} -w {shlex.quote(str(where))} {rest}")
-    return 0

@@ -45,7 +45,9 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
     parameters = dict(pair.partition("=")[::2] for pair in pairs)
     if any(not name for name in parameters):
         raise UsageError(
-            "--set wants NAME=VALUE.", expected="a name before the =", remedy="Correct it."
+            "--set wants NAME=VALUE.",
+            expected="a name before the =",
+            remedy="`kfm jobs types` lists the parameters of each type.",
         )
     return parameters
 

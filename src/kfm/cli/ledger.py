@@ -1,44 +1,51 @@
 """Print the ledger: every run key and what became of it."""
 
-from argparse import Namespace
-
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import show, sign, table, when
+from kfm.model import Json
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main"]
+__all__ = ["Ledger", "ledger"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="only this one")
-    parser.add_argument("--limit", type=int, default=1000, help="how many at the most")
+class Ledger(Answer, frozen=True, kw_only=True):
+    """Rows of the ledger, newest first."""
+
+    epoch: int
+    rows: list[Json]
+
+    def tell(self, call: Call) -> None:
+        cells = [
+            (
+                sign(r["state"]),
+                when(r["timestamp"]),
+                r["dataset_id"],
+                r["state"],
+                f"{r['key'][:12]}…",
+                f"{r['spec_hash'][:8]}…",
+                r["pipeline_version"] + (" forced" if r["forced"] else ""),
+            )
+            for r in self.rows
+        ]
+        heads = ("", "began", "dataset", "state", "key", "spec", "version")
+        for line in table(heads, cells) if cells else ():
+            show(line)
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.dataset:
-        workspace.require(args.dataset)
+def ledger(call: Call, dataset: str | None, limit: int) -> Ledger:
+    workspace = open_workspace(call.workspace)
+    if dataset:
+        workspace.require(dataset)
     with open_world(workspace) as world:
-        rows = world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))
+        rows = world.store.read(lambda tx: tx.runs.recent(dataset, limit))
         epoch = world.store.epoch
-    if args.json:
-        emit(
-            {
-                "epoch": epoch,
-                "rows": [
-                    msgspec.to_builtins(r)
-                    | {"source_metadata": msgspec.json.decode(r.source_metadata)}
-                    for r in rows
-                ],
-            }
-        )
-        return 0
-    for r in rows:
-        forced = " forced" if r.forced else ""
-        print(
-            f"  {r.timestamp[:19]}  {r.dataset_id:<22} {r.state:<10} key {r.key[:12]}…  spec"
-            f" {r.spec_hash[:8]}…  {r.pipeline_version}{forced}"
-        )
-    return 0
+    return Ledger(
+        epoch=epoch,
+        rows=[
+            msgspec.to_builtins(r) | {"source_metadata": msgspec.json.decode(r.source_metadata)}
+            for r in rows
+        ],
+    )

@@ -1,180 +1,171 @@
 """Ask for a licence, record the one that was given, or sign that a dataset may be public although
 its licence says less.
-
-kfm licence ask ID                                writes the letter to the source
-kfm licence set ID SPDX --proof FILE              records the answer with its proof, in data/registry/proofs
-kfm licence allow ID --reason … --key NAME        signs once that data under this licence (non-commercial, no derivatives, …) may be
-                                                  public here; another licence voids it
-kfm licence allow ID --records COLUMN=VALUE …     the same for records whose own column says that they are restricted
 """
 
-from argparse import Namespace
 from pathlib import Path
 
-import msgspec
-
+from kfm.acts.reconsider import reconsider
+from kfm.cli.answer import Answer, Call
 from kfm.cli.approve import signer_of
-from kfm.cli.call import Parser, again, emit
-from kfm.judge.gates.mandatory import is_spdx
-from kfm.judge.permits import Permit, reconsider, write_permit
+from kfm.cli.call import again
+from kfm.cli.terminal import write
+from kfm.gates.mandatory import is_spdx
+from kfm.grants.permit import Permit, write_permit
 from kfm.model import DatasetEntry, UsageError, ids, restrictions, rfc3339
 from kfm.model.paths import registry_path
 from kfm.workspace.config import change_entry
-from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Allowed", "Letter", "Recorded", "allow", "letter", "record"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("ask", "set", "allow"))
-    parser.add_argument("dataset", metavar="ID")
-    parser.add_argument(
-        "licence", nargs="?", metavar="SPDX", help="set: the licence, an SPDX id such as CC-BY-4.0"
-    )
-    parser.add_argument(
-        "--proof",
-        type=Path,
-        metavar="FILE",
-        help="set, allow: the mail or page that shows it was given",
-    )
-    parser.add_argument(
-        "--records", metavar="COLUMN=VALUE", help="allow: the records that say this of themselves"
-    )
-    parser.add_argument("--reason", default="", help="allow: why; signed, public")
-    parser.add_argument(
-        "--key",
-        metavar="NAME|FILE",
-        help="allow: your key; default: KFM_KEY; else you are asked, on a terminal",
-    )
+class Letter(Answer, frozen=True, kw_only=True):
+    """What to write to the source."""
+
+    dataset_id: str
+    letter: str
+
+    def tell(self, call: Call) -> None:
+        write(self.letter)
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    entry = workspace.require(args.dataset)
-    if args.action == "ask":
-        with open_world(workspace) as world:
-            rows = world.store.read(lambda tx: tx.runs.recent(args.dataset, 1))
-        letter = _letter(entry, rows[0].timestamp[:10] if rows else None)
-        if args.json:
-            emit({"dataset_id": args.dataset, "letter": letter})
-        else:
-            print(letter)
-        return 0
-    if args.action == "allow":
-        return _allow(workspace, entry, args)
-    if not args.licence or args.proof is None:
-        raise UsageError(
-            "A licence needs its proof.",
-            expected="kfm licence set ID SPDX --proof FILE",
-            remedy="Name both.",
+class Recorded(Answer, frozen=True, kw_only=True):
+    """A licence that was given, and where its proof is kept."""
+
+    status: str
+    dataset_id: str
+    licence: str
+    proof: str
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{self.dataset_id} is {self.licence}, proof kept as data/registry/{self.proof}\n\nNext "
+            f" {again(call, f'run {self.dataset_id}')}"
         )
-    if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
+
+
+class Allowed(Answer, frozen=True, kw_only=True):
+    """What may be public although its licence, or the records themselves, say less."""
+
+    status: str
+    paths: list[str]
+    permits: list[Permit]
+    judged_again: int
+
+    def tell(self, call: Call) -> None:
+        first = self.permits[0]
+        what = (
+            f"records with {first.column}={first.value}"
+            if first.about == "records"
+            else f"data under {', '.join(p.licence for p in self.permits)}"
+        )
+        write(
+            f"{first.person} signed that {what} of {first.dataset_id} may be public\n\nNext "
+            f" {again(call, f'run {first.dataset_id}')}"
+        )
+
+
+def letter(call: Call, dataset: str) -> Letter:
+    workspace = open_workspace(call.workspace)
+    entry = workspace.require(dataset)
+    with open_world(workspace) as world:
+        rows = world.store.read(lambda tx: tx.runs.recent(dataset, 1))
+    seen = rows[0].timestamp[:10] if rows else None
+    return Letter(dataset_id=dataset, letter=_letter(entry, seen))
+
+
+def record(call: Call, dataset: str, licence: str, proof: Path) -> Recorded:
+    workspace = open_workspace(call.workspace)
+    workspace.require(dataset)
+    if not is_spdx(licence) or licence.upper() in ("NOASSERTION", "NONE"):
         raise UsageError(
-            f"{args.licence!r} is not an SPDX licence id.",
+            f"{licence!r} is not an SPDX licence id.",
             expected="one such as CC-BY-4.0",
             remedy="See spdx.org/licenses.",
         )
     with open_world(workspace) as world:
-        kept, _ = _keep_proof(world, args)
-    change_entry(workspace.path, args.dataset, {"licence": args.licence, "licence_proof": kept})
-    if args.json:
-        emit(
-            {
-                "status": "recorded",
-                "dataset_id": args.dataset,
-                "licence": args.licence,
-                "proof": kept,
-            }
-        )
-        return 0
-    print(
-        f"{args.dataset} is {args.licence}, proof kept as data/registry/{kept}\n\nNext "
-        f" {again(args, f'run {args.dataset}')}"
-    )
-    return 0
+        kept, _ = _keep_proof(world, dataset, proof)
+        change_entry(workspace.path, dataset, {"licence": licence, "licence_proof": kept})
+        world.latest.follow(world)
+    return Recorded(status="recorded", dataset_id=dataset, licence=licence, proof=kept)
 
 
-def _keep_proof(world: World, args: Namespace) -> tuple[str, str]:
+def _keep_proof(world: World, dataset_id: str, path: Path) -> tuple[str, str]:
     """(where the proof is kept below data/registry, its digest)."""
     try:
-        proof = args.proof.read_bytes()
+        proof = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{args.proof} cannot be read: {error.strerror}.",
+            f"{path} cannot be read: {error.strerror}.",
             expected="the proof",
             remedy="Check the path.",
         ) from error
-    kept = f"proofs/{args.dataset}-{ids.digest(proof)[7:23]}{args.proof.suffix}"
+    kept = f"proofs/{dataset_id}-{ids.digest(proof)[7:23]}{path.suffix}"
     world.data.create(registry_path(kept), proof)
     return kept, ids.digest(proof)
 
 
-def _allow(workspace: Workspace, entry: DatasetEntry, args: Namespace) -> int:
+def allow(
+    call: Call,
+    dataset: str,
+    proof: Path | None,
+    records: str | None,
+    reason: str,
+    key: str | None,
+) -> Allowed:
     """Sign permits for every licence that needs one, or for the records with one value; what waited
     for it is judged again.
     """
-    if not args.reason.strip():
+    workspace = open_workspace(call.workspace)
+    entry = workspace.require(dataset)
+    if not reason.strip():
         raise UsageError(
             "A permit needs a reason.",
             expected='--reason "…"',
             remedy="Say why; it is signed with it.",
         )
-    column, sep, value = (args.records or "").partition("=")
-    if args.records is not None and not (sep and column):
+    column, sep, value = (records or "").partition("=")
+    if records is not None and not (sep and column):
         raise UsageError(
             "--records is not COLUMN=VALUE.",
             expected="--records access=restricted",
-            remedy="Correct it.",
+            remedy="Name the column and the value that says it.",
         )
     with open_world(workspace) as world:
-        stated = dict.fromkeys(
-            str(e.licence)
-            for e in world.family(args.dataset)
-            if e.licence and is_spdx(e.licence) and restrictions(e.licence)
-        )
-        if args.records is None and not stated:
+        stated = _restricted(world, dataset)
+        if records is None and not stated:
             raise UsageError(
-                f"{args.dataset} needs no permit: {entry.licence or 'no licence'} is registered.",
+                f"{dataset} needs no permit: {entry.licence or 'no licence'} is registered.",
                 expected="a licence that does not let everybody use and pass it on",
-                remedy="`kfm gates` says what else keeps it from being published.",
+                remedy=f"`kfm gates {dataset}` says what else keeps it from being published.",
             )
-        signer = signer_of(world, workspace, args.key)
+        signer = signer_of(world, workspace, key)
         said = {
-            "dataset_id": args.dataset,
+            "dataset_id": dataset,
             "person": signer.name,
-            "reason": args.reason.strip(),
+            "reason": reason.strip(),
             "made_at": rfc3339(world.clock.now()),
         }
-        if args.proof is not None:
-            said["proof"] = _keep_proof(world, args)[1]
-        if args.records is not None:
+        if proof is not None:
+            said["proof"] = _keep_proof(world, dataset, proof)[1]
+        if records is not None:
             permits = [Permit(about="records", column=column, value=value, **said)]
         else:
             permits = [Permit(about="licence", licence=licence, **said) for licence in stated]
-        paths = [write_permit(world, permit, signer) for permit in permits]
-        judged_again = reconsider(world, args.dataset)
-    if args.json:
-        emit(
-            {
-                "status": "allowed",
-                "paths": paths,
-                "permits": [msgspec.to_builtins(p) for p in permits],
-                "judged_again": judged_again,
-            }
+        return Allowed(
+            status="allowed",
+            paths=[write_permit(world, permit, signer) for permit in permits],
+            permits=permits,
+            judged_again=reconsider(world, dataset),
         )
-        return 0
-    what = (
-        f"records with {args.records}"
-        if args.records is not None
-        else f"data under {', '.join(stated)}"
-    )
-    print(
-        f"{signer.name} signed that {what} of {args.dataset} may be public\n\nNext "
-        f" {again(args, f'run {args.dataset}')}"
-    )
-    return 0
+
+
+def _restricted(world: World, dataset_id: str) -> list[str]:
+    """The licences of a dataset and what it is made from that do not let everybody use it."""
+    stated = (e.licence for e in world.family(dataset_id))
+    return list(dict.fromkeys(s for s in stated if s and is_spdx(s) and restrictions(s)))
 
 
 def _letter(entry: DatasetEntry, seen: str | None) -> str:

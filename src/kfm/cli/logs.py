@@ -2,56 +2,37 @@
 
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser
+from kfm.cli.answer import Call
 from kfm.cli.terminal import say, show, sign
 from kfm.model import JobLine
 from kfm.workspace.folder import open_workspace
 
-__all__ = ["configure", "main"]
+__all__ = ["logs"]
 
 _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "skipped": "NOOP"}
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "what", nargs="?", default="", metavar="DATASET|JOB|RUN", help="only what has to do with it"
-    )
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines are written")
-    parser.add_argument(
-        "-n",
-        "--lines",
-        type=int,
-        default=50,
-        metavar="N",
-        help="how many of the last lines; default: 50",
-    )
-    parser.add_argument(
-        "--signals", action="store_true", help="lifecycle, waiting and freshness signals instead"
-    )
-
-
-def main(args: Namespace) -> int:
-    folder = open_workspace(args.workspace).path / "ledger" / "logs"
-    name = "signals" if args.signals else "workers"
-    reader = _Lines(folder, name)
-    found = [line for line in reader.new() if args.what in line]
-    for line in found[-args.lines :] if args.lines > 0 else ():
-        _print(line, args)
-    if not found and not args.follow:
+def logs(call: Call, what: str, follow: bool, lines: int, signals: bool) -> None:
+    """Lines as they are written: `--json` prints each as it is."""
+    folder = open_workspace(call.workspace).path / "ledger" / "logs"
+    reader = _Lines(folder, "signals" if signals else "workers")
+    found = [line for line in reader.new() if what in line]
+    raw = call.json or signals
+    for line in found[-lines:]:
+        _print(line, raw)
+    if not found and not follow:
         say("Nothing was logged. `kfm up` starts a scheduler and a worker.")
-    while args.follow:
+    while follow:
         sys.stdout.flush()
         time.sleep(0.2)
         for line in reader.new():
-            if args.what in line:
-                _print(line, args)
-    return 0
+            if what in line:
+                _print(line, raw)
 
 
 class _Lines:
@@ -71,8 +52,8 @@ class _Lines:
             yield from whole.decode(errors="replace").splitlines()
 
 
-def _print(line: str, args: Namespace) -> None:
-    if args.json or args.signals:
+def _print(line: str, raw: bool) -> None:
+    if raw:
         print(line)
         return
     try:

@@ -1,54 +1,87 @@
-"""Test, check, ask and try out the rules in policy/.
-
-kfm policy test | check                                  the *_test.rego rules; whether the files keep to the kfm subset
-kfm policy eval [--input FILE] [--package PACKAGE]       one decision on a JSON document: exit 0 allowed, 3 denied
-kfm policy simulate --policy DIR                         what other rules would do to everything that is official now
-"""
+"""Test, check, ask and try out the rules in policy/."""
 
 import sys
-from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
-from kfm.evidence.status import dataset_status
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.terminal import show, table, write
 from kfm.model import Denied, IntegrityError, Json, KfmError, UsageError, canonical
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
-from kfm.policy.subset import check, scan
+from kfm.policy.subset import Finding, check, scan
+from kfm.reading.status import dataset_status
 from kfm.upkeep.judge_official import policy_input
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = [
+    "PACKAGES",
+    "Checked",
+    "Decided",
+    "Simulated",
+    "Tests",
+    "checked",
+    "decided",
+    "simulated",
+    "tested",
+]
 
 _UNREADABLE = ("subset.character", "subset.depth", "subset.package", "subset.size")
-_PACKAGES = {"promote": "kfm.promotion", "read": "kfm.serve", "redact": "kfm.redaction"}
+PACKAGES = {"promote": "kfm.promotion", "read": "kfm.serve", "redact": "kfm.redaction"}
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("test", "check", "eval", "simulate"))
-    parser.add_argument(
-        "--policy", type=Path, metavar="DIR", help="the rules; default: policy/ of the workspace"
-    )
-    parser.add_argument(
-        "--input", default="-", metavar="FILE", help="eval: the JSON document; default: stdin"
-    )
-    parser.add_argument(
-        "--package", help="eval: who is asked; default: the one that judges the document's action"
-    )
+# ---- test ----------------------------------------------------------------------------------------
+class Test(msgspec.Struct, frozen=True, kw_only=True):
+    """How one test of rules ended."""
+
+    name: str
+    passed: bool
+    message: str
 
 
-def main(args: Namespace) -> int:
-    actions = {"test": _test, "check": _check, "eval": _eval, "simulate": _simulate}
-    return actions[args.action](args)
+class Tests(Answer, frozen=True, kw_only=True):
+    """How the tests of the rules ended."""
+
+    tests: list[Test]
+    failed: int
+
+    @property
+    def code(self) -> int:
+        return 1 if self.failed or not self.tests else 0  # no test is no proof
+
+    def tell(self, call: Call) -> None:
+        for test in self.tests:
+            message = f"  ({test.message})" if test.message else ""
+            write(f"  {'pass' if test.passed else 'FAIL'}  {test.name}{message}")
+        write(f"{len(self.tests)} tests, {self.failed} failed")
 
 
-def _rules(args: Namespace) -> dict[str, bytes]:
-    folder: Path = args.policy or open_workspace(args.workspace).path / "policy"
+def tested(call: Call, policy: Path | None) -> Tests:
+    rules = _rules(call, policy)
+    unreadable = [finding for finding in scan(rules) if finding.code in _UNREADABLE]
+    if unreadable:
+        raise UsageError(
+            f"The rules cannot be read: {unreadable[0]}",
+            expected="Rego",
+            remedy="`kfm policy check` lists all of it.",
+        )
+    try:
+        tests = [Test(**test._asdict()) for test in run_tests(rules)]
+    except Trouble as trouble:
+        raise UsageError(
+            "The rules cannot be loaded.",
+            expected="Rego",
+            remedy=f"`kfm policy check` says where: {trouble}",
+        ) from trouble
+    return Tests(tests=tests, failed=sum(not test.passed for test in tests))
+
+
+def _rules(call: Call, policy: Path | None) -> dict[str, bytes]:
+    folder = policy or open_workspace(call.workspace).path / "policy"
     found = sources_of(folder)
     if not found:
         raise UsageError(
@@ -59,121 +92,122 @@ def _rules(args: Namespace) -> dict[str, bytes]:
     return found
 
 
-def _test(args: Namespace) -> int:
-    rules = _rules(args)
-    unreadable = [finding for finding in scan(rules) if finding.code in _UNREADABLE]
-    if unreadable:
-        raise UsageError(
-            f"The rules cannot be read: {unreadable[0]}",
-            expected="Rego",
-            remedy="`kfm policy check` lists all of it.",
+# ---- check ---------------------------------------------------------------------------------------
+class Checked(Answer, frozen=True, kw_only=True):
+    """Where rules leave the subset that kfm understands."""
+
+    files: int
+    findings: list[Finding]
+
+    @property
+    def code(self) -> int:
+        return UsageError.exit_code if self.findings else 0
+
+    def tell(self, call: Call) -> None:
+        for finding in self.findings:
+            write(f"  {finding}")
+        write(f"{self.files} files checked, {len(self.findings)} findings")
+
+
+def checked(call: Call, policy: Path | None) -> Checked:
+    rules = _rules(call, policy)
+    return Checked(files=len(rules), findings=list(check(rules)))
+
+
+# ---- eval ----------------------------------------------------------------------------------------
+class Decided(Decision, Answer, frozen=True, kw_only=True):
+    """One decision on a document."""
+
+    @property
+    def code(self) -> int:
+        return 0 if self.allow else Denied.exit_code
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{'allowed' if self.allow else 'denied'}  decision {self.decision_id}  policy"
+            f" {self.policy_digest[:19]}…"
         )
+        for denial in self.deny:
+            write(f"  {denial['code']}: {denial['message']}\n      {denial['remedy']}")
+
+
+def decided(call: Call, policy: Path | None, input: str, package: str | None) -> Decided:
     try:
-        tests = run_tests(rules)
-    except Trouble as trouble:
-        raise UsageError(
-            "The rules cannot be loaded.",
-            expected="Rego",
-            remedy=f"`kfm policy check` says where: {trouble}",
-        ) from trouble
-    failed = [test for test in tests if not test.passed]
-    if args.json:
-        emit({"tests": [test._asdict() for test in tests], "failed": len(failed)})
-    else:
-        for test in tests:
-            print(
-                f"  {'pass' if test.passed else 'FAIL'} "
-                f" {test.name}{f'  ({test.message})' if test.message else ''}"
-            )
-        print(f"{len(tests)} tests, {len(failed)} failed")
-    return 1 if failed or not tests else 0  # no test is no proof
-
-
-def _check(args: Namespace) -> int:
-    rules = _rules(args)
-    findings = check(rules)
-    if args.json:
-        emit({"findings": msgspec.to_builtins(findings)})
-    else:
-        for finding in findings:
-            print(f"  {finding}")
-        print(f"{len(rules)} files checked, {len(findings)} findings")
-    return 2 if findings else 0
-
-
-def _eval(args: Namespace) -> int:
-    try:
-        document = canonical.loads(
-            sys.stdin.buffer.read() if args.input == "-" else Path(args.input).read_bytes()
-        )
+        raw = sys.stdin.buffer.read() if input == "-" else Path(input).read_bytes()
     except OSError as error:
-        name = Path(args.input).name
         raise UsageError(
-            f"{name} cannot be read: {error.strerror}.",
+            f"{Path(input).name} cannot be read: {error.strerror}.",
             expected="a JSON document",
             remedy="Check the path.",
         ) from error
+    document = canonical.loads(raw)
     if not isinstance(document, dict):
         raise UsageError(
             "The document is not an object.",
             expected="one JSON object",
             remedy="`kfm policy eval --help` says how to ask.",
         )
-    with closing(Embedded(_rules(args))) as evaluator:
-        decision = evaluator.decide(args.package or _package(document), document)
-    if args.json:
-        emit(msgspec.to_builtins(decision))
-    else:
-        print(
-            f"{'allowed' if decision.allow else 'denied'}  decision {decision.decision_id}  policy"
-            f" {decision.policy_digest[:19]}…"
-        )
-        for denial in decision.deny:
-            print(f"  {denial['code']}: {denial['message']}\n      {denial['remedy']}")
-    return 0 if decision.allow else Denied.exit_code
+    with closing(Embedded(_rules(call, policy))) as evaluator:
+        return answering(Decided, evaluator.decide(package or _package(document), document))
 
 
 def _package(document: Json) -> str:
-    return _PACKAGES.get(str(document.get("action")), "kfm.promotion")
+    return PACKAGES.get(str(document.get("action")), "kfm.promotion")
 
 
-def _simulate(args: Namespace) -> int:
-    if args.policy is None:
-        raise UsageError(
-            "No other rules are named.",
-            expected="kfm policy simulate --policy DIR",
-            remedy="Copy policy/ and change it.",
-        )
-    workspace = open_workspace(args.workspace)
-    now, then = Embedded(sources_of(workspace.path / "policy")), Embedded(_rules(args))
-    rows = []
+# ---- simulate ------------------------------------------------------------------------------------
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What rules say of a version."""
+
+    allow: bool
+    deny: list[dict[str, str]]
+    policy_digest: str
+
+    @property
+    def word(self) -> str:
+        codes = ", ".join(sorted({denial["code"] for denial in self.deny}))
+        return "allowed" if self.allow else f"denied ({codes})"
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset of which other rules would say something else."""
+
+    dataset_id: str
+    now: Verdict
+    then: Verdict
+
+
+class Simulated(Answer, frozen=True, kw_only=True):
+    """What other rules would do to everything that is official."""
+
+    official: int
+    changed: list[Changed]
+
+    def tell(self, call: Call) -> None:
+        cells = [(each.dataset_id, each.now.word, each.then.word) for each in self.changed]
+        for line in table(("dataset", "now", "then"), cells) if cells else ():
+            show(line)
+        write(f"{self.official} official, {len(cells)} would change")
+
+
+def simulated(call: Call, policy: Path) -> Simulated:
+    workspace = open_workspace(call.workspace)
+    now, then = Embedded(sources_of(workspace.path / "policy")), Embedded(_rules(call, policy))
+    found = []
     with closing(now), closing(then), open_world(workspace) as world:
         for name in workspace.registered():
             document = _official_input(world, name)
             if document is not None:
-                package = _package(document)
-                rows.append((name, now.decide(package, document), then.decide(package, document)))
-    if not rows:
+                said = [_short(each.decide(_package(document), document)) for each in (now, then)]
+                found.append(Changed(dataset_id=name, now=said[0], then=said[1]))
+    if not found:
         raise UsageError(
             "Nothing is official here.",
             expected="an official version to judge",
             remedy="`kfm run DATASET` makes one.",
         )
-    changed = [row for row in rows if (row[1].allow, row[1].deny) != (row[2].allow, row[2].deny)]
-    if args.json:
-        emit(
-            {
-                "official": len(rows),
-                "changed": [
-                    {"dataset_id": n, "now": _short(a), "then": _short(b)} for n, a, b in changed
-                ],
-            }
-        )
-        return 0
-    for name, before, after in changed:
-        print(f"  {name:<24} {_word(before)} -> {_word(after)}")
-    print(f"{len(rows)} official, {len(changed)} would change")
-    return 0
+    changed = [c for c in found if (c.now.allow, c.now.deny) != (c.then.allow, c.then.deny)]
+    return Simulated(official=len(found), changed=changed)
 
 
 def _official_input(world: World, name: str) -> Json | None:
@@ -194,17 +228,9 @@ def _official_input(world: World, name: str) -> Json | None:
         ) from error
 
 
-def _short(decision: Decision) -> Json:
-    return {
-        "allow": decision.allow,
-        "deny": list(decision.deny),
-        "policy_digest": decision.policy_digest,
-    }
-
-
-def _word(decision: Decision) -> str:
-    return (
-        "allowed"
-        if decision.allow
-        else "denied (" + ", ".join(sorted({d["code"] for d in decision.deny})) + ")"
+def _short(decision: Decision) -> Verdict:
+    return Verdict(
+        allow=decision.allow,
+        deny=list(decision.deny),
+        policy_digest=decision.policy_digest,
     )

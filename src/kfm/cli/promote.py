@@ -1,72 +1,70 @@
 """Make an approved proposal official: it is judged again on the policy and labels of now, then its
 generation is appended.
-
-Without enough valid approvals it waits on (exit 7), and what differs from what people approved is
-shown; denied it is exit 3.
 """
 
 import time
-from argparse import Namespace
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
+from kfm.acts.approve import earlier
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.call import heed_clock, offer
 from kfm.cli.run import tell
-from kfm.evidence.proposal import earlier, run_of
-from kfm.evidence.references import proposal_number
+from kfm.evidence.proposal import run_of
 from kfm.jobs.promote_here import promote_run
-from kfm.judge.boundary import located
 from kfm.model import SAID_NO, Denied, Fenced, IntegrityError, KfmError, LedgerRow, UsageError
+from kfm.reading.boundary import located
+from kfm.reading.references import proposal_number
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.outcome import Outcome
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Promoted", "promoted"]
 
 WAITS = 7  # for a person
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "what",
-        metavar="N|DATASET",
-        help="a proposal, or the dataset whose newest proposal is meant",
-    )
-    clock_flag(parser)
+class Promoted(Outcome, Answer, frozen=True, kw_only=True):
+    """What became of a proposal; it is told in words as it ends."""
+
+    @property
+    def code(self) -> int:
+        return self.exit_code
 
 
-def main(args: Namespace) -> int:
-    workspace, began = open_workspace(args.workspace), time.monotonic()
+def promoted(call: Call, what: str, clock_ok: bool) -> Promoted:
+    workspace, began = open_workspace(call.workspace), time.monotonic()
     with open_world(workspace) as world:
-        row = _row(world, workspace, args.what)
+        row = _row(world, workspace, what)
         if row.state != "PROPOSED":
             raise Denied(
                 f"This proposal is {row.state}: {row.reason or 'it has ended'}.",
                 expected="a proposal that waits",
                 remedy="`kfm review` lists them.",
             )
-        heed_clock(world, args.clock_ok, row.dataset_id)
+        heed_clock(world, clock_ok, row.dataset_id)
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
             outcome = msgspec.structs.replace(
                 outcome, reasons=(*outcome.reasons, *_changed(world, row))
             )
         if outcome.state == "COMMITTED":
-            offer(args.workspace, world, row.dataset_id)
+            offer(call.workspace, world, row.dataset_id)
+    outcome = _not_official(outcome)
+    if not call.json:
+        tell(outcome, time.monotonic() - began)
+    return answering(Promoted, outcome)
+
+
+def _not_official(outcome: Outcome) -> Outcome:
+    """The outcome; whatever it is now, where it is not official and does not wait it is denied."""
     refused = any(reason["code"] == SAID_NO for reason in outcome.reasons)
     waits = outcome.state == "PROPOSED" and outcome.exit_code == WAITS and not refused
-    if (
-        outcome.state != "COMMITTED"
-        and not waits
-        and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code)
-    ):
-        # whatever it is now, it is not official
-        outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)
-    if args.json:
-        emit(msgspec.to_builtins(outcome))
-    else:
-        tell(outcome, time.monotonic() - began)
-    return outcome.exit_code
+    broken = outcome.exit_code in (Fenced.exit_code, IntegrityError.exit_code)
+    if outcome.state == "COMMITTED" or waits or broken:
+        return outcome
+    return msgspec.structs.replace(outcome, exit_code=Denied.exit_code)
 
 
 def _row(world: World, workspace: Workspace, what: str) -> LedgerRow:

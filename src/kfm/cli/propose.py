@@ -1,46 +1,27 @@
-"""Fetch, transform and judge, and stop before anything becomes official: a preview that `kfm
-promote N` can finish.
-"""
+"""Judge a new version and stop before it is official: a preview that `kfm promote N` can finish."""
 
-from argparse import Namespace
-
-from kfm.cli.call import Parser, clock_flag, emit, upstream_flag
-from kfm.cli.run import Wanted, run_dataset
-from kfm.model import UsageError
+from kfm.cli.answer import Call
+from kfm.cli.run import Ran, Wanted, check_reason, run_dataset
 from kfm.workspace.folder import open_workspace
 
-__all__ = ["configure", "main"]
+__all__ = ["propose"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="+", metavar="DATASET")
-    upstream_flag(parser)
-    parser.add_argument(
-        "--force", action="store_true", help="propose although nothing changed; gates still apply"
-    )
-    parser.add_argument("--reason", default="", help="why it is forced; recorded")
-    clock_flag(parser)
-
-
-def main(args: Namespace) -> int:
-    if args.force and not args.reason.strip():
-        raise UsageError(
-            "--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
-        )
-    workspace = open_workspace(args.workspace)
-    for name in args.dataset:
+def propose(
+    call: Call, dataset: list[str], upstream: str | None, force: bool, reason: str, clock_ok: bool
+) -> Ran:
+    check_reason("--force", force, reason)
+    workspace = open_workspace(call.workspace)
+    for name in dataset:
         workspace.require(name)
     wanted = Wanted(
-        where=args.workspace,
-        as_json=args.json,
-        verbose=args.verbose,
-        upstream=args.upstream,
-        force=args.force,
-        reason=args.reason,
+        where=call.workspace,
+        as_json=call.json,
+        verbose=call.verbose,
+        upstream=upstream,
+        force=force,
+        reason=reason,
         propose_only=True,
-        clock_ok=args.clock_ok,
+        clock_ok=clock_ok,
     )
-    outcomes = [o for name in args.dataset for o in run_dataset(workspace, name, wanted)]
-    if args.json:
-        emit({"runs": outcomes})
-    return max(o.exit_code for o in outcomes)
+    return Ran(runs=[o for name in dataset for o in run_dataset(workspace, name, wanted)])

@@ -2,78 +2,69 @@
 Nothing is published.
 """
 
-from argparse import Namespace
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, emit, reader_flag, reader_of
-from kfm.cli.terminal import say, sign
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.call import reader_of
+from kfm.cli.terminal import sign, write
 from kfm.evidence.receipts import read_receipt
-from kfm.judge.boundary import made_by
 from kfm.model import IntegrityError, Json, Receipt, UsageError
-from kfm.upkeep.rebuild import rebuild, record_of_receipt
+from kfm.reading.boundary import made_by
+from kfm.upkeep.rebuild import Rebuilt, rebuild, record_of_receipt
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import rebuilt_target
 from kfm.workspace.wiring import open_world
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["MadeAgain", "made_again"]
 
 _NEEDED = {"sources", "base_version", "base_generation", "tool_versions"}
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("receipt", type=Path, metavar="receipt.json", help="a file below receipts/")
-    reader_flag(parser)
+class MadeAgain(Rebuilt, Answer, frozen=True, kw_only=True):
+    """The table of a run, made again and compared."""
+
+    run_id: str
+    dataset_id: str
+
+    @property
+    def code(self) -> int:
+        return 0 if self.equal else IntegrityError.exit_code
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{sign('PASS' if self.equal else 'FAILED')} {self.path} of run {self.run_id}:"
+            f" {'byte-equal' if self.equal else 'differs'}"
+        )
+        write(f"  receipt  {self.expected}\n  rebuilt  {self.made}")
+        if not self.equal:
+            other = [
+                f"{tool} {then} then, {self.now[tool]} now"
+                for tool, then in self.then.items()
+                if tool in self.now and then != self.now[tool]
+            ]
+            write(f"  tools    {', '.join(other) or 'the same as then'}")
 
 
-def main(args: Namespace) -> int:
+def made_again(call: Call, receipt: Path, reader: str | None) -> MadeAgain:
     try:
-        receipt = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
+        told = msgspec.json.decode(read_receipt(receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
-            f"{args.receipt.name} is not a receipt: {getattr(error, 'strerror', None) or error}.",
+            f"{receipt.name} is not a receipt: {getattr(error, 'strerror', None) or error}.",
             expected="a file below receipts/",
             remedy="Check the path.",
         ) from error
-    workspace = open_workspace(args.workspace)
+    workspace = open_workspace(call.workspace)
     with open_world(workspace) as world:
-        record, target = _asked(workspace, world, receipt)
+        record, target = _asked(workspace, world, told)
         # what may not be read is not made again for anybody either
-        made_by(world, receipt.run_id, reader_of(args))
-        found = rebuild(world, receipt, record, target)
-    code = 0 if found.equal else 6
-    if args.json:
-        emit(
-            {
-                "run_id": receipt.run_id,
-                "dataset_id": receipt.dataset_id,
-                **msgspec.to_builtins(found),
-            }
-        )
-        return code
-    print(
-        f"{sign('PASS' if found.equal else 'FAILED')} {found.path} of run {receipt.run_id}:"
-        f" {'byte-equal' if found.equal else 'differs'}"
-    )
-    print(f"  receipt  {found.expected}\n  rebuilt  {found.made}")
-    if code:
-        other = {
-            k: (v, found.now.get(k))
-            for k, v in found.then.items()
-            if k in found.now and v != found.now[k]
-        }
-        print(
-            "  tools    "
-            + (
-                ", ".join(f"{k} {a} then, {b} now" for k, (a, b) in other.items())
-                or "the same as then"
-            )
-        )
-        say("exit 6")
-    return code
+        made_by(world, told.run_id, reader_of(reader))
+        found = rebuild(world, told, record, target)
+    return answering(MadeAgain, found, run_id=told.run_id, dataset_id=told.dataset_id)
 
 
 def _asked(workspace: Workspace, world: World, receipt: Receipt) -> tuple[Json, Target]:

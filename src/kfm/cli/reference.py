@@ -1,67 +1,48 @@
-"""The command reference, made from the parsers themselves: `python -m kfm.cli.reference >
-docs/commands.md`. It also writes down what `--help` prints.
-"""
+"""The command reference, made from the table: `python -m kfm.cli.reference > docs/commands.md`."""
 
-import argparse
-import importlib
-import io
-import json
-import os
-from pathlib import Path
+from kfm.cli.help_pages import signature, usage
+from kfm.cli.spec import EVERYWHERE, GROUPS, NOUNS, Argument, Command
 
-from kfm.cli.call import parser_of
-from kfm.cli.commands import COMMANDS
-from kfm.cli.flags import FILE, written_down
-
-__all__ = ["flags", "reference"]
+__all__ = ["reference"]
 
 
-def flags() -> str:
-    """What the help of every command is made of."""
-    found = {
-        name: written_down(parser_of(name, importlib.import_module(f"kfm.cli.{module}")))
-        for name, (module, _) in COMMANDS.items()
-    }
-    lines = (f"{json.dumps(n)}: {json.dumps(f, ensure_ascii=False)}" for n, f in found.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def _row(argument: Argument) -> str:
+    choices = f" ({', '.join(argument.choices)})" if argument.choices else ""
+    cells = f"`{signature(argument)}`", f"{argument.help}{choices}"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _told(command: Command) -> str:
+    what = f"{command.what[:1].upper()}{command.what[1:]}."
+    text = f"\n### kfm {command.name}\n\n{what}\n"
+    if command.about:
+        text += f"\n{command.about}\n"
+    text += f"\n```\n{usage(command)}\n```\n"
+    if command.arguments:
+        rows = "".join(map(_row, command.arguments))
+        text += f"\n| argument | meaning |\n|---|---|\n{rows}"
+    return f"{text}\nExample: `{command.example}`\n"
 
 
 def reference() -> str:
-    """Every command with its description and its flags."""
-    os.environ["COLUMNS"] = "100"
-    out = io.StringIO()
-    out.write(
-        "# Commands\n\nMade by `make schemas` from the parsers; a test keeps it true. Hyphen and"
-        " underscore spellings of a flag are the same.\n"
+    """Every command by group, with what it takes."""
+    out = (
+        "# Commands\n\nMade by `make schemas` from the table in `cli/spec`; a test keeps it true."
+        " Hyphen and underscore spellings of a flag are the same. What `--json` prints of a command has a"
+        " schema, `schemas/cli/<noun>-<verb>.json`. Every command takes:\n\n"
+        "| argument | meaning |\n|---|---|\n" + "".join(map(_row, EVERYWHERE))
     )
-    for name, (module_name, _) in COMMANDS.items():
-        module = importlib.import_module(f"kfm.cli.{module_name}")
-        parser = parser_of(name, module)
-        out.write(
-            f"\n## kfm {name}\n\n{(module.__doc__ or '').strip()}\n\n| argument | meaning"
-            " |\n|---|---|\n"
-        )
-        for action in parser._actions:
-            if isinstance(action, argparse._HelpAction):
-                continue
-            names = (
-                ", ".join(f"`{o}`" for o in action.option_strings)
-                or f"`{action.metavar or action.dest}`"
-            )
-            value = (
-                f" `{action.metavar or action.dest.upper()}`"
-                if action.option_strings and action.nargs != 0 and not action.const
-                else ""
-            )
-            choices = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
-            out.write(
-                f"| {names}{value} | {action.help or ''}{choices} |\n".replace(
-                    "|DAY|SINCE/UNTIL", "\\|DAY\\|SINCE/UNTIL"
-                ).replace("REF|", "REF\\|")
-            )
-    return out.getvalue()
+    for name, group in GROUPS.items():
+        out += f"\n## {name.capitalize()}\n"
+        seen: set[str] = set()
+        for command in group.COMMANDS:
+            noun = NOUNS.get(command.noun)
+            if noun is not None and noun.about and command.noun not in seen:
+                out += f"\n{noun.about}\n"
+            seen.add(command.noun)
+            out += _told(command)
+    return out
 
 
 if __name__ == "__main__":
-    Path(FILE).write_text(flags())
     print(reference(), end="")

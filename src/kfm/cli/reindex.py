@@ -1,36 +1,44 @@
-"""Rebuild the store from the evidence files, in a new epoch. The old store, if there is one, is set
-aside, never deleted.
+"""Rebuild the store from the evidence files, in a new epoch; the old store is set aside."""
 
-Jobs, switches, pools, schedules and backfills are carried over when the old store can be read;
-staged parts of a backfill are made again by `kfm backfill resume`. --json = {status, datasets,
-runs, noops, generations, lineage, epoch, coordination, damaged}, where coordination is "carried
-over" or "lost: …".
-"""
+from typing import Literal
 
-from argparse import Namespace
-
-from kfm.cli.call import Parser, again, emit
-from kfm.cli.terminal import say
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
+from kfm.cli.terminal import say, show, write
+from kfm.model import IntegrityError
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import reindex_workspace
 
-__all__ = ["configure", "main"]
+__all__ = ["Reindexed", "reindexed"]
 
 
-def configure(parser: Parser) -> None:
-    return None
+class Reindexed(Answer, frozen=True, kw_only=True):
+    """What was found again."""
+
+    status: Literal["reindexed"]
+    datasets: int
+    runs: int
+    noops: int
+    generations: int
+    lineage: int
+    epoch: int
+    coordination: str  # jobs, switches, schedules, backfills: carried over, or lost and why
+    damaged: list[str]
+
+    @property
+    def code(self) -> int:
+        return IntegrityError.exit_code if self.damaged else 0
+
+    def tell(self, call: Call) -> None:
+        names = ("datasets", "runs", "noops", "generations", "lineage", "epoch")
+        show(", ".join(f"{getattr(self, name):,} {name}" for name in names))
+        show(f"jobs, switches, schedules, backfills  {self.coordination}")
+        for path in self.damaged:
+            say(f"{path} is damaged and was left out; restore it from a backup and reindex again")
+        write(f"\nNext  {again(call, 'status')}")
 
 
-def main(args: Namespace) -> int:
+def reindexed(call: Call) -> Reindexed:
     damaged: list[str] = []
-    counts = reindex_workspace(open_workspace(args.workspace), damaged)
-    if args.json:
-        emit({"status": "reindexed", **counts, "damaged": damaged})
-        return 6 if damaged else 0
-    coordination = counts.pop("coordination")
-    print(", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    print(f"jobs, switches, schedules, backfills  {coordination}")
-    for path in damaged:
-        say(f"{path} is damaged and was left out; restore it from a backup and reindex again")
-    print(f"\nNext  {again(args, 'status')}")
-    return 6 if damaged else 0
+    counts = reindex_workspace(open_workspace(call.workspace), damaged)
+    return Reindexed(status="reindexed", **counts, damaged=damaged)

@@ -1,54 +1,52 @@
-"""Reject a proposal with your own key and a reason. It ends REJECTED; the same content is not
-proposed again until something changes.
-"""
+"""Reject a proposal with your own key and a reason."""
 
-from argparse import Namespace
+from typing import Literal
 
+from kfm.acts.approve import reject
+from kfm.cli.answer import Answer, Call
 from kfm.cli.approve import signer_of
-from kfm.cli.call import Parser, emit
-from kfm.evidence.proposal import reject, run_of
+from kfm.cli.terminal import show
+from kfm.evidence.proposal import run_of
 from kfm.evidence.receipts import finish
-from kfm.evidence.references import proposal_number
 from kfm.model import UsageError
+from kfm.reading.references import proposal_number
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main"]
+__all__ = ["Rejected", "rejected"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument(
-        "--key",
-        metavar="NAME|FILE",
-        help="your key; default: KFM_KEY; else you are asked, on a terminal",
-    )
-    parser.add_argument("--reason", default="", help="why; kept with the signature")
+class Rejected(Answer, frozen=True, kw_only=True):
+    """A proposal that ended."""
+
+    status: Literal["rejected"]
+    dataset_id: str
+    proposal: int
+    by: str
+    reason: str
+
+    def tell(self, call: Call) -> None:
+        show(
+            f"{self.by} rejected proposal {self.proposal} of {self.dataset_id}; the official version"
+            " is unchanged"
+        )
 
 
-def main(args: Namespace) -> int:
-    if not args.reason.strip():
+def rejected(call: Call, number: str, key: str | None, reason: str) -> Rejected:
+    reason = reason.strip()
+    if not reason:
         raise UsageError(
             "A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed."
         )
-    number, workspace = proposal_number(args.number), open_workspace(args.workspace)
+    proposal, workspace = proposal_number(number), open_workspace(call.workspace)
     with open_world(workspace) as world:
-        row = run_of(world, number)
-        signer = signer_of(world, workspace, args.key)
-        ended = reject(world, row, signer, args.reason.strip())
-        finish(world, ended.run_id)
-    if args.json:
-        emit(
-            {
-                "status": "rejected",
-                "proposal": number,
-                "by": signer.name,
-                "reason": args.reason.strip(),
-            }
-        )
-        return 0
-    print(
-        f"{signer.name} rejected proposal {number} of {row.dataset_id}; the official version is"
-        " unchanged"
+        row = run_of(world, proposal)
+        signer = signer_of(world, workspace, key)
+        finish(world, reject(world, row, signer, reason).run_id)
+    return Rejected(
+        status="rejected",
+        dataset_id=row.dataset_id,
+        proposal=proposal,
+        by=signer.name,
+        reason=reason,
     )
-    return 0

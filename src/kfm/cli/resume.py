@@ -1,17 +1,13 @@
-"""Finish what was interrupted: every unfinished run whose holder is gone, from its own capture,
-without asking upstream, and what people began: an erasure whose generation is there, what follows
-from a rollback or a withdrawal."""
+"""Finish what was interrupted: runs whose holder is gone, and what people began."""
 
 import time
-from argparse import Namespace
 
-import msgspec
-
-from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again, heed_clock, offer
 from kfm.cli.run import tell
-from kfm.cli.terminal import progress, say, sign
+from kfm.cli.terminal import progress, say, show, sign
 from kfm.cli.wal import find_run
-from kfm.evidence.acts import set_aside, settle
+from kfm.evidence.owed import set_aside, settle
 from kfm.jobs.resume import resume_run
 from kfm.model import KfmError, LedgerRow
 from kfm.model.window import seconds
@@ -23,18 +19,7 @@ from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="only this run")
-    parser.add_argument(
-        "--wait",
-        default="60s",
-        metavar="60s",
-        help="how long to wait for another run of the same dataset",
-    )
-    clock_flag(parser)
+__all__ = ["Resumed", "resumed"]
 
 
 def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) -> Outcome:
@@ -85,47 +70,58 @@ def _acts(world: World, names: list[str], wait: float) -> tuple[list[dict[str, s
     return done, code
 
 
-def main(args: Namespace) -> int:
-    workspace, wait = open_workspace(args.workspace), float(seconds(args.wait))
+class Resumed(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """What was finished; runs are told in words as they end."""
+
+    runs: list[Outcome]
+    waiting: int  # for a person
+    acts: list[dict[str, str]]
+    exit_code: int = 0
+
+    @property
+    def code(self) -> int:
+        return self.exit_code
+
+    def tell(self, call: Call) -> None:
+        if not self.runs and not self.acts:
+            show("Nothing to resume.")
+        for act in self.acts:
+            show(f"  {sign('PASS')} {act['dataset_id']:<22} {act['done']}")
+        if self.waiting:
+            show(f"{self.waiting} wait for a person: {again(call, 'review')}")
+
+
+def resumed(call: Call, run: str | None, wait: str, clock_ok: bool) -> Resumed:
+    workspace, wait_s = open_workspace(call.workspace), float(seconds(wait))
     outcomes: list[Outcome] = []
-    shown = progress(args)
+    shown = progress(call)
     with open_world(workspace, echo=shown) as world:
         names = workspace.registered()
         acts, code = _acts(
-            world, [] if args.run else sorted({*names, *datasets_with_evidence(world)}), wait
+            world, [] if run else sorted({*names, *datasets_with_evidence(world)}), wait_s
         )
         rows = [r for name in names for r in world.store.read(lambda tx: tx.runs.open_runs(name))]
-        if args.run:
-            wanted = find_run(world, args.run)
+        if run:
+            wanted = find_run(world, run)
             rows = [r for r in rows if r.run_id == wanted.run_id]
         # for a person, not for a machine
         waiting = [r for r in rows if r.state == "PROPOSED" and not r.promo and r.intent is None]
-        heed_clock(
-            world, args.clock_ok, *dict.fromkeys(r.dataset_id for r in rows if r not in waiting)
-        )
-        for row in (r for r in rows if r not in waiting):
+        rows = [r for r in rows if r not in waiting]
+        heed_clock(world, clock_ok, *dict.fromkeys(r.dataset_id for r in rows))
+        for row in rows:
             now = world.store.read(lambda tx: tx.runs.get(row.run_id))
             if now is None or now.ended_at is not None:
                 continue  # finished on the way, by a run before it
             began = time.monotonic()
-            outcomes.append(_resumed(workspace, world, row, wait))
+            outcomes.append(_resumed(workspace, world, row, wait_s))
             shown.clear()
-            if not args.json:
+            if not call.json:
                 tell(outcomes[-1], time.monotonic() - began)
         for name in dict.fromkeys(o.dataset_id for o in outcomes if o.state == "COMMITTED"):
-            offer(args.workspace, world, name)
-    if args.json:
-        emit(
-            {
-                "runs": [msgspec.to_builtins(o) for o in outcomes],
-                "waiting": len(waiting),
-                "acts": acts,
-            }
-        )
-    elif not outcomes and not acts:
-        print("Nothing to resume.")
-    for act in () if args.json else acts:
-        print(f"  {sign('PASS')} {act['dataset_id']:<22} {act['done']}")
-    if waiting and not args.json:
-        print(f"{len(waiting)} wait for a person: {again(args, 'review')}")
-    return max((code, *(o.exit_code for o in outcomes)))
+            offer(call.workspace, world, name)
+    return Resumed(
+        runs=outcomes,
+        waiting=len(waiting),
+        acts=acts,
+        exit_code=max((code, *(o.exit_code for o in outcomes))),
+    )

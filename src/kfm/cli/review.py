@@ -2,34 +2,21 @@
 what you would sign.
 """
 
-from argparse import Namespace
-
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
 from kfm.cli.gates import tell
-from kfm.cli.terminal import sign
+from kfm.cli.terminal import show, sign, table, when, write
 from kfm.evidence.proposal import count, load, members, run_of
-from kfm.evidence.references import proposal_number
-from kfm.model import KfmError, LedgerRow
-from kfm.upkeep.judge_again import judge_ref
+from kfm.model import Json, KfmError, LedgerRow
+from kfm.reading.references import proposal_number
+from kfm.upkeep.judge_again import Judgement, judge_ref
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "number", nargs="?", metavar="N", help="a proposal; without it, all that wait"
-    )
-
-
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    with open_world(workspace) as world:
-        return _list(world, args) if args.number is None else _one(world, args)
+__all__ = ["Reviewed", "Waits", "review"]
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,23 +32,58 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     problem: str  # why it cannot be read
 
 
-def _list(world: World, args: Namespace) -> int:
-    waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
-    rows = [_row(world, number, row) for number, row in waiting]
-    if args.json:
-        emit({"proposals": rows})
-        return 0
-    for r in rows:
-        said = r.problem or f"{r.approvals} of {r.needed} approvals  {'; '.join(r.asked)}"
-        print(
-            f"  {sign('FAILED' if r.problem else 'PROPOSED')} {r.proposal:<5}"
-            f" {r.dataset_id:<22} {said}"
-        )
-    print(f"{len(rows)} wait")
-    if rows:
-        following = f"review {rows[0].proposal}"
-        print(f"\nNext  {again(args, following)}")
-    return 0
+class Waits(Answer, frozen=True, kw_only=True):
+    """The proposals that wait for a person."""
+
+    proposals: list[Waiting]
+
+    def tell(self, call: Call) -> None:
+        cells = [
+            (
+                sign("FAILED" if r.problem else "PROPOSED"),
+                str(r.proposal),
+                r.dataset_id,
+                when(r.since),
+                "" if r.problem else f"{r.approvals} of {r.needed} approvals",
+                r.problem or "; ".join(r.asked),
+            )
+            for r in self.proposals
+        ]
+        heads = ("", "proposal", "dataset", "since", "approved", "why")
+        for line in table(heads, cells, right=("proposal",)) if cells else ():
+            show(line)
+        show(f"{len(cells)} wait")
+        if cells:
+            write(f"\nNext  {again(call, f'review {self.proposals[0].proposal}')}")
+
+
+class Reviewed(Answer, frozen=True, kw_only=True):
+    """One proposal: what the gates say, and what an approval would sign."""
+
+    judgement: Judgement
+    you_sign: Json
+    state: str
+    proposal: int
+
+    @property
+    def code(self) -> int:
+        return self.judgement.exit_code
+
+    def tell(self, call: Call) -> None:
+        show("You would sign exactly this:\n")
+        for name, value in self.you_sign.items():
+            show(f"  {name:<17} {value}")
+        change = f"diff {self.judgement.dataset_id} proposal/{self.proposal}"
+        show(f"\nWhat changes   {again(call, change)}\n")
+        tell(self.judgement, call)
+
+
+def review(call: Call, number: str | None) -> Waits | Reviewed:
+    with open_world(open_workspace(call.workspace)) as world:
+        if number is not None:
+            return _one(world, proposal_number(number))
+        waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
+        return Waits(proposals=[_row(world, n, row) for n, row in waiting])
 
 
 def _row(world: World, number: int, row: LedgerRow) -> Waiting:
@@ -89,18 +111,8 @@ def _row(world: World, number: int, row: LedgerRow) -> Waiting:
     )
 
 
-def _one(world: World, args: Namespace) -> int:
-    number = proposal_number(args.number)
-    found = judge_ref(world, f"proposal/{number}")
-    row = run_of(world, number)
+def _one(world: World, number: int) -> Reviewed:
+    found, row = judge_ref(world, f"proposal/{number}"), run_of(world, number)
     proposal, digest = load(world, row)
     signed = members(world, row, proposal, digest)
-    if args.json:
-        emit({"judgement": found, "you_sign": signed, "state": row.state})
-        return found.exit_code
-    print("You would sign exactly this:\n")
-    for name, value in signed.items():
-        print(f"  {name:<17} {value}")
-    print(f"\nWhat changes   {again(args, f'diff {row.dataset_id} proposal/{number}')}\n")
-    tell(found, args)
-    return found.exit_code
+    return Reviewed(judgement=found, you_sign=signed, state=row.state, proposal=number)

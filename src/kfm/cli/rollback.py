@@ -1,90 +1,87 @@
-"""Make an earlier version official again. What it leaves is held: it comes back only by `kfm run
---force`.
-"""
+"""Make an earlier version official again."""
 
-from argparse import Namespace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
-from kfm.evidence.references import dataset_of, resolve
+from kfm.acts.rollback import rollback
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again, heed_clock, offer
+from kfm.cli.terminal import show, write
 from kfm.model import Receipt, UsageError
-from kfm.run.rollback import rollback
+from kfm.reading.references import dataset_of, resolve
 from kfm.upkeep.judge_official import check_version
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main"]
+__all__ = ["RolledBack", "rolled_back"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "dataset", nargs="?", metavar="DATASET", help="may be left out with --receipt"
-    )
-    parser.add_argument(
-        "--to", metavar="REF", help="the version; default: the one before the present"
-    )
-    parser.add_argument(
-        "--receipt",
-        type=Path,
-        metavar="FILE",
-        help="instead of --to: the version that this receipt of a run names",
-    )
-    parser.add_argument("--reason", default="", help="why; recorded in the channel")
-    clock_flag(parser)
+class RolledBack(Answer, frozen=True, kw_only=True):
+    """A version that is official again."""
+
+    status: Literal["rolled_back"]
+    dataset_id: str
+    version_id: str | None
+    generation: int
+
+    def tell(self, call: Call) -> None:
+        show(
+            f"{self.dataset_id} is {str(self.version_id)[:9]}… again, generation {self.generation}"
+        )
+        write(f"\nNext  {again(call, f'get {self.dataset_id}')}")
 
 
-def main(args: Namespace) -> int:
-    if not args.reason.strip():
+def rolled_back(
+    call: Call,
+    dataset: str | None,
+    to: str | None,
+    receipt: Path | None,
+    reason: str,
+    clock_ok: bool,
+) -> RolledBack:
+    if not reason.strip():
         raise UsageError(
             "A rollback needs a reason.",
             expected='--reason "…"',
             remedy="Say why; it is signed into the channel.",
         )
-    workspace = open_workspace(args.workspace)
-    dataset_id: str | None = args.dataset
-    to: str | None = args.to
-    if args.receipt is not None:
-        dataset_id, to = _named_by(args.receipt, dataset_id, to)
-    if dataset_id is None:
+    workspace = open_workspace(call.workspace)
+    if receipt is not None:
+        dataset, to = _named_by(receipt, dataset, to)
+    if dataset is None:
         raise UsageError(
             "No dataset is named.",
             expected="DATASET, or --receipt FILE",
             remedy="`kfm dataset list` shows what there is.",
         )
+    dataset_id = dataset
     workspace.require(dataset_id)
     with open_world(workspace) as world:
-        heed_clock(world, args.clock_ok, dataset_id)
+        heed_clock(world, clock_ok, dataset_id)
         text = to if to is None or "@" in to else f"{dataset_id}@{to}"
         if text is not None and dataset_of(text) != dataset_id:
             raise UsageError(
                 f"{to} is no version of {dataset_id}.",
                 expected=f"{dataset_id}@…",
-                remedy="Correct --to.",
+                remedy=f"`kfm history {dataset_id}` lists its versions.",
             )
         version = resolve(world, text).version_id if text else None
         made = rollback(
             world,
             dataset_id,
             version,
-            args.reason.strip(),
+            reason.strip(),
             lambda found: check_version(world, dataset_id, found),
         )
-        offer(args.workspace, world, dataset_id)
-    if args.json:
-        emit(
-            {
-                "status": "rolled_back",
-                "dataset_id": dataset_id,
-                "version_id": made.version_id,
-                "generation": made.generation,
-            }
-        )
-        return 0
-    print(f"{dataset_id} is {str(made.version_id)[:9]}… again, generation {made.generation}")
-    print(f"\nNext  kfm get {dataset_id}")
-    return 0
+        offer(call.workspace, world, dataset_id)
+    return RolledBack(
+        status="rolled_back",
+        dataset_id=dataset_id,
+        version_id=made.version_id,
+        generation=made.generation,
+    )
 
 
 def _named_by(file: Path, dataset_id: str | None, to: str | None) -> tuple[str, str]:

@@ -5,23 +5,14 @@ changed.
 import contextlib
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.beside import Gone, at_once_flag, cores, inputs_first, side_by_side
-from kfm.cli.call import (
-    Parser,
-    clock_flag,
-    emit,
-    heed_clock,
-    login,
-    offer,
-    understood,
-    upstream_flag,
-)
-from kfm.cli.terminal import Progress, say, show, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.beside import Gone, cores, inputs_first, side_by_side
+from kfm.cli.call import heed_clock, login, offer, understood
+from kfm.cli.terminal import Progress, say, show, sign, write
 from kfm.jobs.drive import run_target
 from kfm.jobs.promote_here import promote_run
 from kfm.model import INGEST, KfmError, LedgerRow, SystemClock, UsageError, bounds
@@ -34,7 +25,17 @@ from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["Wanted", "configure", "main", "run_dataset", "run_datasets", "still_kept", "tell"]
+__all__ = [
+    "Ran",
+    "Wanted",
+    "check_reason",
+    "run",
+    "run_dataset",
+    "run_datasets",
+    "still_kept",
+    "tell",
+    "window_of",
+]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,123 +59,95 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return Progress(self.verbose, self.as_json)
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="datasets to run")
-    parser.add_argument(
-        "--all", action="store_true", help="every registered dataset that is not retired"
-    )
-    parser.add_argument(
-        "--window",
-        metavar="7d|DAY|SINCE/UNTIL",
-        help="only this window; a length looks back from now",
-    )
-    parser.add_argument("--since", metavar="TIME", help="start of the window, RFC 3339")
-    parser.add_argument("--until", metavar="TIME", help="end of the window, RFC 3339, exclusive")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="do everything in a throw-away copy; change nothing"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="run although nothing changed; gates still apply"
-    )
-    parser.add_argument(
-        "--accept-change",
-        action="store_true",
-        help="publish although so much changes at once; signed with this workspace's key",
-    )
-    parser.add_argument(
-        "--reason", default="", help="why it is forced or the change accepted; recorded"
-    )
-    parser.add_argument(
-        "--wait",
-        default="60s",
-        metavar="60s",
-        help="how long to wait for another run of the same dataset",
-    )
-    at_once_flag(parser)
-    upstream_flag(parser)
-    parser.add_argument(
-        "--spec",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="a governed run spec; its hash is recorded",
-    )
-    clock_flag(parser)
+class Ran(Answer, frozen=True, kw_only=True):
+    """How the runs ended; each is told in words as it ends."""
+
+    runs: list[Outcome]
+
+    @property
+    def code(self) -> int:
+        return max((outcome.exit_code for outcome in self.runs), default=0)
 
 
-def _window(args: Namespace) -> str:
-    if args.window and (args.since or args.until):
+def window_of(given: str | None, since: str | None, until: str | None) -> str:
+    """The window that flags name; "" for none."""
+    if given and (since or until):
         raise UsageError(
             "--window and --since/--until exclude one another.",
             expected="one of them",
             remedy="Drop one.",
         )
-    if bool(args.since) != bool(args.until):
+    if since and until:
+        return bounds(since, until)
+    if since or until:
         raise UsageError(
             "--since and --until go together.", expected="both", remedy="Add the other one."
         )
-    if args.since:
-        return bounds(args.since, args.until)
-    return window(args.window, SystemClock().now()) if args.window else ""
+    return window(given, SystemClock().now()) if given else ""
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    names = workspace.registered() if args.all else list(dict.fromkeys(args.dataset))
+def check_reason(flag: str, given: bool, reason: str) -> None:
+    """What goes beyond the usual is done for a reason."""
+    if given and not reason.strip():
+        raise UsageError(
+            f"{flag} needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded."
+        )
+
+
+def run(
+    call: Call,
+    dataset: list[str],
+    all: bool,
+    window: str | None,
+    since: str | None,
+    until: str | None,
+    dry_run: bool,
+    force: bool,
+    accept_change: bool,
+    reason: str,
+    wait: str,
+    at_once: int | None,
+    upstream: str | None,
+    spec: Path | None,
+    clock_ok: bool,
+) -> Ran:
+    workspace = open_workspace(call.workspace)
+    names = workspace.registered() if all else list(dict.fromkeys(dataset))
     if not names:
         raise UsageError(
             "No dataset is named.",
             expected="DATASET… or --all",
             remedy="`kfm dataset list` shows what there is.",
         )
-    for flag, given in (
-        ("--force", args.force),
-        ("--accept-change", args.accept_change),
-    ):
-        if given and not args.reason.strip():
-            raise UsageError(
-                f"{flag} needs a reason.",
-                expected='--reason "…"',
-                remedy="Say why; it is recorded.",
-            )
-    if args.all and args.accept_change:
+    check_reason("--force", force, reason)
+    check_reason("--accept-change", accept_change, reason)
+    if all and accept_change:
         raise UsageError(
             "--accept-change is said of one dataset at a time.",
             expected="DATASET",
             remedy="`kfm review` lists what waits.",
         )
-    if args.at_once is not None and args.at_once < 1:
-        raise UsageError(
-            f"--at-once {args.at_once} works nothing.",
-            expected="1 or more",
-            remedy="1 works one after the other.",
-        )
     wanted = Wanted(
-        where=args.workspace,
-        as_json=args.json,
-        verbose=args.verbose,
-        win=_window(args),
-        wait_s=float(seconds(args.wait)),
-        upstream=args.upstream,
-        spec=args.spec,
-        dry_run=args.dry_run,
-        force=args.force,
-        accept_change=args.accept_change,
-        reason=args.reason,
-        clock_ok=args.clock_ok,
+        where=call.workspace,
+        as_json=call.json,
+        verbose=call.verbose,
+        win=window_of(window, since, until),
+        wait_s=float(seconds(wait)),
+        upstream=upstream,
+        spec=spec,
+        dry_run=dry_run,
+        force=force,
+        accept_change=accept_change,
+        reason=reason,
+        clock_ok=clock_ok,
     )
-    if not args.all:
+    if all:
+        names = still_kept(workspace, names)
+    else:
         for name in names:
             workspace.require(name)  # a typing mistake is found before anything runs
-    at_once = args.at_once if args.at_once is not None else cores() if args.all else 1
-    if args.all:
-        names = still_kept(workspace, names)
-    outcomes = run_datasets(
-        workspace, names, wanted, at_once=at_once, go_on=args.all or at_once > 1
-    )
-    if args.json:
-        emit({"runs": outcomes})
-    return max((o.exit_code for o in outcomes), default=0)
+    beside = at_once if at_once is not None else cores() if all else 1
+    return Ran(runs=run_datasets(workspace, names, wanted, at_once=beside, go_on=all or beside > 1))
 
 
 def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
@@ -330,7 +303,8 @@ def _accepted(
     Where one was `seen` waiting, the word is about that: what changes more than it did must be
     looked at first.
     """
-    from kfm.evidence.proposal import accept, change_of  # a NOOP starts faster without it
+    from kfm.acts.approve import accept  # a NOOP starts faster without it
+    from kfm.evidence.proposal import change_of
 
     row = _waiting(world, target)
     if row is None:
@@ -403,10 +377,8 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
             f" {outcome.dataset_id}"
         )
     for reason in outcome.reasons:
-        print(f"      {reason['code']}: {reason['message']}")
-        print(f"        {reason['remedy']}")
-    if outcome.exit_code:
-        if outcome.remedy and not outcome.reasons:
-            say(f"      {outcome.remedy}")
-        say(f"exit {outcome.exit_code}")
+        write(f"      {reason['code']}: {reason['message']}")
+        write(f"        {reason['remedy']}")
+    if outcome.exit_code and outcome.remedy and not outcome.reasons:
+        say(f"      {outcome.remedy}")
     sys.stdout.flush()

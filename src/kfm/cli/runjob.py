@@ -3,21 +3,24 @@
 import os
 import secrets
 import time
-from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli import rebuild
-from kfm.cli.call import emit, login
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import login
 from kfm.cli.jobcall import dataset_id_of, run_here, settings_of, store_of
-from kfm.cli.terminal import say, show, sign
+from kfm.cli.rebuild import MadeAgain, made_again
+from kfm.cli.terminal import say, show, sign, write
 from kfm.evidence.receipts import read_receipt
 from kfm.evidence.run_end import FOLLOWING
 from kfm.jobs.base import job_type, parameters_of
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.jobs.job_log import JobLog, Told
 from kfm.jobs.worker import LATER_MS, Ended
 from kfm.model import (
+    Denied,
     Fenced,
     Input,
     IntegrityError,
@@ -29,52 +32,153 @@ from kfm.model import (
     UsageError,
     ids,
 )
+from kfm.model.window import window as parse_window
 from kfm.run.claim import check_switch
 from kfm.store.base import Store, Tx
-from kfm.store.heartbeat import Heartbeat
-from kfm.workspace.folder import Workspace
+from kfm.workspace.folder import Workspace, open_workspace
 
-__all__ = ["run_job"]
+__all__ = ["Repeated", "WorkedHere", "worked_here"]
+
+_SIGNS = {"succeeded": "COMMITTED", "skipped": "NOOP", "later": "FENCED"}
+_CODES = {"succeeded": 0, "skipped": 0, "later": Fenced.exit_code}
 
 
-def run_job(workspace: Workspace, args: Namespace) -> int:
+class Worked(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, and how it ended."""
+
+    job_id: str
+    job_type: str
+    dataset_id: str
+    status: str
+    reason: str
+    receipt: str | None
+    error: str | None
+    exit_code: int
+
+
+class WorkedHere(Answer, frozen=True, kw_only=True):
+    """A job that was done here, and those that followed from it."""
+
+    jobs: list[Worked]
+
+    @property
+    def code(self) -> int:
+        return max((job.exit_code for job in self.jobs), default=0)
+
+    def tell(self, call: Call) -> None:
+        if not self.jobs:
+            say("Nothing waits.")
+        for job in self.jobs:
+            show(
+                f"  {sign(_SIGNS.get(job.status, 'FAILED'))} {job.job_type:<24}"
+                f" {job.dataset_id:<22} {job.status:<10} {job.reason}"
+            )
+            if job.receipt:
+                show(f"      {job.receipt}")
+            if job.status == "failed":
+                say(f"      {job.error}")
+
+
+class Repeated(Answer, frozen=True, kw_only=True):
+    """What a receipt tells of, done once more, and what came out."""
+
+    run_id: str
+    job_type: str
+    equal: bool
+    then: dict[str, str]
+    now: dict[str, str]
+
+    @property
+    def code(self) -> int:
+        return 0 if self.equal else IntegrityError.exit_code
+
+    def tell(self, call: Call) -> None:
+        write(
+            f"{sign('PASS' if self.equal else 'FAILED')} {self.job_type} of {self.run_id}:"
+            f" {len(self.now)} outputs {'equal' if self.equal else 'differ'}"
+        )
+        for name in sorted(self.then.keys() | self.now.keys()):
+            then, now = self.then.get(name), self.now.get(name)
+            if then != now:
+                write(f"  {name}\n    then {then}\n    now  {now}")
+        if not self.equal:
+            say("The receipt tells of other outputs than were made now.")
+
+
+def worked_here(
+    call: Call,
+    type: str | None,
+    dataset: str,
+    partition: str,
+    window: str,
+    set: list[str],
+    receipt: Path | None,
+    no_follow: bool,
+    queued: bool,
+    upstream: str | None,
+) -> WorkedHere | Repeated | MadeAgain:
     """One job, then the jobs that follow from it."""
-    if args.receipt is not None:
-        return _again(workspace, args)
-    if not args.type:
+    workspace = open_workspace(call.workspace)
+    if receipt is not None:
+        return _again(call, workspace, receipt, upstream)
+    if not type:
         raise UsageError(
             "No type of job is named.",
-            expected="run-job TYPE --dataset kfm://dataset/ID",
+            expected="kfm worker run-job TYPE --dataset kfm://dataset/ID",
             remedy="`kfm jobs types` lists them.",
         )
-    kind = job_type(args.type)
-    dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
+    kind = job_type(type)
+    dataset_id = dataset_id_of(dataset) if dataset else ""
     pinned = (
-        (Input(kind="dataset", id=f"kfm://dataset/{args.dataset.removeprefix('kfm://dataset/')}"),)
-        if "@" in args.dataset
+        (Input(kind="dataset", id=f"kfm://dataset/{dataset.removeprefix('kfm://dataset/')}"),)
+        if "@" in dataset
         else ()
     )
     if dataset_id:
         workspace.require(dataset_id)
     request = Request(
         job_type=kind.name,
-        parameters=settings_of(args.set),
+        parameters=settings_of(set),
         requested_by=login(),
         dataset_id=dataset_id,
-        partition=args.partition,
-        win=args.window,
+        partition=partition,
+        win=parse_window(window, SystemClock().now()) if window else "",
         inputs=pinned,
         max_attempts=kind.max_attempts,
     )
     parameters_of(kind, request.parameters)
-    ended = _worked(workspace, request, args.upstream, follow=not args.no_follow)
-    return _tell(workspace, ended, args)
+    return _answer(_worked(workspace, request, upstream, follow=not no_follow, queued=queued))
+
+
+def _answer(done: list[tuple[JobRow, Ended]]) -> WorkedHere:
+    return WorkedHere(
+        jobs=[
+            Worked(
+                job_id=job.job_id,
+                job_type=job.job_type,
+                dataset_id=job.dataset_id,
+                status=ended.status,
+                reason=ended.reason,
+                receipt=ended.receipt or None,
+                error=ended.error or None,
+                exit_code=_CODES.get(ended.status, ended.exit_code or 1),
+            )
+            for job, ended in done
+        ]
+    )
 
 
 def _worked(
-    workspace: Workspace, request: Request, upstream: str | None, *, follow: bool
+    workspace: Workspace,
+    request: Request,
+    upstream: str | None,
+    *,
+    follow: bool,
+    queued: bool = False,
 ) -> list[tuple[JobRow, Ended]]:
-    """The job and, with `follow`, what it put into the queue."""
+    """The job and, with `follow`, what it put into the queue; `queued`: those that wait already,
+    one after the other.
+    """
     done: list[tuple[JobRow, Ended]] = []
     with store_of(workspace) as store:
         name = f"worker/run-job-{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -90,20 +194,24 @@ def _worked(
         heart = Heartbeat(store, workspace.config.lease_seconds)
         heart.add(token)
         try:
-            job = _take(store, token, request)
-            done.append((job, _one(store, token, workspace, job, upstream)))
-            while follow and done[-1][1].status in ("succeeded", "skipped"):
-                follows = store.transaction(lambda tx: _next(tx, token, request.dataset_id, job))
-                if follows is None:
-                    break
-                done.append((follows, _one(store, token, workspace, follows, upstream)))
+            job = _waiting(store, token, request) if queued else _take(store, token, request)
+            while job is not None:
+                # nobody asked for more than one try, but of what a worker would try again
+                work = partial(_one, store, token, workspace, upstream=upstream, again=queued)
+                done.append((job, work(job)))
+                while follow and done[-1][1].status in ("succeeded", "skipped"):
+                    follows = store.transaction(partial(_next, token, request.dataset_id, job))
+                    if follows is None:
+                        break
+                    done.append((follows, work(follows)))
+                job = _waiting(store, token, request) if queued else None
         finally:
             heart.stop()
             store.transaction(lambda tx: tx.leases.release(token))
     return done
 
 
-def _next(tx: Tx, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
+def _next(token: Token, dataset_id: str, job: JobRow, tx: Tx) -> JobRow | None:
     """Take a job that the run of this one asked for, judging what came in or making something of
     it, unless a worker was faster.
     """
@@ -115,6 +223,22 @@ def _next(tx: Tx, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
     )
     job_id = next(found, None)
     return None if job_id is None else tx.queue.claim_one(token, job_id)
+
+
+def _waiting(store: Store, token: Token, request: Request) -> JobRow | None:
+    """Take the oldest job of this type and dataset that is due; None: nothing waits."""
+
+    def take(tx: Tx) -> JobRow | None:
+        rows = tx.jobs.listing(
+            state="queued", dataset_id=request.dataset_id, job_type=request.job_type
+        )
+        due = [row for row in rows if row.not_before <= store.now_ms()]
+        taken = (
+            tx.queue.claim_one(token, row.job_id) for row in sorted(due, key=lambda r: r.put_ms)
+        )
+        return next(filter(None, taken), None)
+
+    return store.transaction(take)
 
 
 def _take(store: Store, token: Token, request: Request) -> JobRow:
@@ -137,7 +261,13 @@ def _take(store: Store, token: Token, request: Request) -> JobRow:
 
 
 def _one(
-    store: Store, token: Token, workspace: Workspace, job: JobRow, upstream: str | None
+    store: Store,
+    token: Token,
+    workspace: Workspace,
+    job: JobRow,
+    *,
+    upstream: str | None,
+    again: bool,
 ) -> Ended:
     run_id, began = str(ids.new_run_id()), time.monotonic()
     log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
@@ -147,8 +277,14 @@ def _one(
 
     def close(tx: Tx) -> None:
         if ended.status == "failed":
-            # nobody asked for more than one try
-            tx.queue.fail(token, job, ended.error or ended.reason, retry=False)
+            tx.queue.fail(
+                token,
+                job,
+                ended.error or ended.reason,
+                retry=again and ended.retry,
+                denied=again and ended.exit_code == Denied.exit_code,
+                until_ms=ended.until_ms if again else 0,
+            )
         elif ended.status == "later":
             # another run is at it; it may have been asked for before us
             tx.queue.release(token, [job], LATER_MS)
@@ -159,64 +295,27 @@ def _one(
     return ended
 
 
-def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Namespace) -> int:
-    code = max(
-        {"succeeded": 0, "skipped": 0, "later": 5}.get(e.status, e.exit_code or 1) for _, e in done
-    )
-    if args.json:
-        emit(
-            {
-                "jobs": [
-                    {
-                        "job_id": j.job_id,
-                        "job_type": j.job_type,
-                        "dataset_id": j.dataset_id,
-                        "status": e.status,
-                        "reason": e.reason,
-                        "receipt": e.receipt or None,
-                        "error": e.error or None,
-                    }
-                    for j, e in done
-                ]
-            }
-        )
-        return code
-    for job, ended in done:
-        state = {"succeeded": "COMMITTED", "skipped": "NOOP", "later": "FENCED"}.get(
-            ended.status, "FAILED"
-        )
-        show(
-            f"  {sign(state)} {job.job_type:<24} {job.dataset_id:<22} {ended.status:<10}"
-            f" {ended.reason}"
-        )
-        if ended.receipt:
-            show(f"      {ended.receipt}")
-        if ended.status == "failed":
-            say(f"      {ended.error}")
-    if code:
-        say(f"exit {code}")
-    return code
-
-
 # ---- from a receipt ------------------------------------------------------------------------------
-def _again(workspace: Workspace, args: Namespace) -> int:
+def _again(
+    call: Call, workspace: Workspace, receipt: Path, upstream: str | None
+) -> WorkedHere | Repeated | MadeAgain:
     """Do what a receipt tells of once more, and compare the digests of what comes out."""
     try:
-        told = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
+        told = msgspec.json.decode(read_receipt(receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
-            f"{args.receipt.name} is not a receipt: {error}.",
+            f"{receipt.name} is not a receipt: {error}.",
             expected="a file below receipts/",
             remedy="Check the path.",
         ) from error
     if told.job_type == "ingest.pull_source":
-        return rebuild.main(args)
-    named = [i for i in told.inputs if i.kind == "dataset" and "@" in i.id]
+        return made_again(call, receipt, None)
     inputs = tuple(
         Input(
             kind="dataset", id=i.id, checksum=i.checksum if i.checksum.startswith("sha256:") else ""
         )
-        for i in named
+        for i in told.inputs
+        if i.kind == "dataset" and "@" in i.id
     )
     request = Request(
         job_type=told.job_type,
@@ -227,34 +326,11 @@ def _again(workspace: Workspace, args: Namespace) -> int:
         event=str(ids.new_run_id()),
         requested_by="system",
     )
-    job, ended = _worked(workspace, request, args.upstream, follow=False)[0]
+    job, ended = _worked(workspace, request, upstream, follow=False)[0]
     if ended.status == "failed" or not ended.receipt:  # given back untried: nothing to compare
-        return _tell(workspace, [(job, ended)], args)
+        return _answer([(job, ended)])
     made = msgspec.json.decode((workspace.path / ended.receipt).read_bytes(), type=Receipt)
-    return _compared(told, made, args.receipt, args.json)
-
-
-def _compared(told: Receipt, made: Receipt, path: Path, as_json: bool) -> int:
-    then, now = ({o.id: o.checksum for o in r.outputs} for r in (told, made))
-    equal = then == now
-    if as_json:
-        emit(
-            {
-                "run_id": told.run_id,
-                "job_type": told.job_type,
-                "equal": equal,
-                "then": then,
-                "now": now,
-            }
-        )
-    else:
-        print(
-            f"{sign('PASS' if equal else 'FAILED')} {told.job_type} of {told.run_id}: {len(now)}"
-            f" outputs {'equal' if equal else 'differ'}"
-        )
-        for name in sorted(then.keys() | now.keys()):
-            if then.get(name) != now.get(name):
-                print(f"  {name}\n    then {then.get(name)}\n    now  {now.get(name)}")
-        if not equal:
-            say(f"{path.name} tells of other outputs than were made now.\nexit 6")
-    return 0 if equal else IntegrityError.exit_code
+    then, now = ({o.id: o.checksum for o in each.outputs} for each in (told, made))
+    return Repeated(
+        run_id=told.run_id, job_type=told.job_type, equal=then == now, then=then, now=now
+    )

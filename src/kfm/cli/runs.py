@@ -1,51 +1,48 @@
 """List runs, newest first; NOOPs with --all."""
 
-from argparse import Namespace
-
 import msgspec
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import show, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import say, show, sign, table, when
+from kfm.model import Json
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main"]
+__all__ = ["Runs", "runs"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="only this one")
-    parser.add_argument("--all", action="store_true", help="NOOPs too")
-    parser.add_argument("--limit", type=int, default=50, help="how many at the most")
+class Runs(Answer, frozen=True, kw_only=True):
+    """Runs, newest first: rows of the ledger, and of looks that found nothing new."""
 
+    runs: list[Json]
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.dataset:
-        workspace.require(args.dataset)
-    with open_world(workspace) as world:
-        rows = [
-            msgspec.to_builtins(r)
-            for r in world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))
+    def tell(self, call: Call) -> None:
+        cells = [
+            (
+                sign(row["state"]),
+                row["run_id"],
+                when(row["timestamp"]),
+                row["dataset_id"],
+                row["state"],
+                (row.get("version_id") or "")[:9],
+                row["reason"] if row["state"] != "COMMITTED" else "",
+            )
+            for row in self.runs
         ]
-        noops = (
-            [
-                msgspec.to_builtins(r) | {"state": "NOOP"}
-                for r in world.store.read(lambda tx: tx.looks.noops(args.dataset, args.limit))
-            ]
-            if args.all
-            else []
-        )
-    found = sorted(rows + noops, key=lambda r: str(r["run_id"]), reverse=True)[: args.limit]
-    if args.json:
-        emit({"runs": found})
-        return 0
-    for row in found:
-        said = row.get("version_id") or ""
-        reason = row["reason"] if row["state"] != "COMMITTED" else ""
-        show(
-            f"  {sign(row['state'])} {row['run_id']}  {row['dataset_id']:<22} {row['state']:<10}"
-            f" {said[:9]:<10} {reason}"
-        )
-    if not found:
-        print("No runs yet.\n\nNext  kfm run --all")
-    return 0
+        heads = ("", "run", "began", "dataset", "state", "version", "why")
+        for line in table(heads, cells) if cells else ():
+            show(line)
+        if not cells:
+            say("No runs yet. Next: kfm run --all")
+
+
+def runs(call: Call, dataset: str | None, all: bool, limit: int) -> Runs:
+    workspace = open_workspace(call.workspace)
+    if dataset:
+        workspace.require(dataset)
+    with open_world(workspace) as world:
+        ran = world.store.read(lambda tx: tx.runs.recent(dataset, limit))
+        looked = world.store.read(lambda tx: tx.looks.noops(dataset, limit)) if all else []
+    rows: list[Json] = [msgspec.to_builtins(row) for row in ran]
+    rows += [msgspec.to_builtins(row) | {"state": "NOOP"} for row in looked]
+    return Runs(runs=sorted(rows, key=lambda r: str(r["run_id"]), reverse=True)[:limit])

@@ -1,31 +1,23 @@
-"""Serve the sample datasets on loopback, with revisions and faults on request.
-
-Prints its address as one line of JSON. `POST /_control {"dataset", "mode", "revision"}` switches
-what it answers; while it runs, `kfm run --upstream sample` of the same user finds it by itself.
-"""
+"""Serve the sample datasets on loopback, with revisions and faults on request."""
 
 import json
 import os
 import threading
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser
+from kfm.cli.answer import Call
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.config import find_workspace
 from kfm.workspace.upstreams import user_note, workspace_note
 
-__all__ = ["configure", "main"]
+__all__ = ["serve"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("--port", type=int, default=0, help="0 = any free one")
-
-
-def main(args: Namespace) -> int:
-    server = SampleUpstream(args.port)
+def serve(call: Call, port: int) -> None:
+    """Until it is stopped; its address is one line of JSON, whoever asks."""
+    server = SampleUpstream(port)
     server.start()
-    workspace = find_workspace((args.workspace or Path()).absolute())
+    workspace = find_workspace((call.workspace or Path()).absolute())
     notes = [user_note(), *([workspace_note(workspace)] if workspace else [])]
     for note in notes:
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -40,4 +32,3 @@ def main(args: Namespace) -> int:
         server.stop()
         for note in notes:
             note.unlink(missing_ok=True)
-    return 0

@@ -1,25 +1,17 @@
-"""When data is asked for: list schedules, see what comes next, ask now, pause.
-
-kfm schedule list [NAME]                     what is scheduled, how it stands, which windows failed
-kfm schedule next [NAME] [-n 5]              the next moments
-kfm schedule run NAME [--window W]           put it now, whatever the cadence says
-kfm schedule pause NAME [--reason WHY] | resume NAME
-kfm schedule event DATASET --digest DIGEST   upstream said that it changed; the same digest twice is one event
-
-list --json = {"schedules": [{name, dataset, job_type, cadence, time_zone, windows, pool, paused,
-next_at, windows_by_outcome, failing}], "problems"};
-next --json = {"next": [{name, at, window}]}; the others {"status", "name", …}.
-"""
+"""When data is asked for: list schedules, see what comes next, ask now, pause."""
 
 import datetime as dt
-from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from kfm.cli.call import Parser, again, emit, login
-from kfm.cli.scheduler import Tables
-from kfm.cli.terminal import show, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import login
+from kfm.cli.scheduler import Problem, Tables
+from kfm.cli.terminal import show, sign, table, write
 from kfm.jobs.schedule.cadence import Timetable, to_ms
 from kfm.jobs.schedule.due import decide, visited
 from kfm.jobs.schedule.scheduler import asked_for, on_event, pause, paused
@@ -31,41 +23,20 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = [
+    "Moments",
+    "Schedules",
+    "Turned",
+    "event",
+    "moments",
+    "paused_now",
+    "put_now",
+    "schedules",
+    "unpaused",
+]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("list", "next", "run", "pause", "resume", "event"))
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule, or its dataset")
-    parser.add_argument(
-        "-n", "--count", type=int, default=5, help="next: how many moments of each; default: 5"
-    )
-    parser.add_argument(
-        "--window",
-        help="run: 2026-11-01, or SINCE/UNTIL; default: the newest window that has ended",
-    )
-    parser.add_argument("--reason", default="", help="pause: why; run: what for")
-    parser.add_argument("--digest", help="event: what tells this event from others")
-
-
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.action not in ("list", "next") and not args.name:
-        raise UsageError(
-            "No schedule is named.",
-            expected=f"kfm schedule {args.action} NAME",
-            remedy="`kfm schedule list` shows them.",
-        )
-    with open_world(workspace) as world:
-        tables = Tables(workspace, world.toolchain_digest)
-        chosen = [tables.named(args.name)] if args.name else tables()
-        if args.action == "list":
-            return _list(world, tables, chosen, args)
-        if args.action == "next":
-            return _next(world, chosen, args)
-        return _ACTIONS[args.action](world, chosen[0], args)
-
-
+# ---- looking -------------------------------------------------------------------------------------
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
     """A window that failed."""
 
@@ -94,41 +65,61 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     failing: list[Failing]
 
 
-def _done(args: Namespace, status: str, line: str, **more: object) -> int:
-    if args.json:
-        emit({"status": status, "name": args.name, **more})
-    else:
-        print(line)
-    return 0
+class Schedules(Answer, frozen=True, kw_only=True):
+    """What is scheduled, how it stands, and files that say something wrong."""
+
+    schedules: list[Listed]
+    problems: list[Problem]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.problems else 0
+
+    def tell(self, call: Call) -> None:
+        heads = ("", "schedule", "cadence", "time zone", "next")
+        lines = table(heads, [_cells(row) for row in self.schedules])
+        for line, row in zip(lines[1:], self.schedules):
+            if row is self.schedules[0]:
+                show(lines[0])
+            show(line)
+            _tell_trouble(row)
+        for problem in self.problems:
+            write(f"  {sign('FAILED')} {problem.file}: {problem.what}\n      {problem.remedy}")
+        if not self.schedules and not self.problems:
+            write("Nothing is scheduled: give a dataset a `cadence` in its registry entry.")
 
 
-# ---- looking -------------------------------------------------------------------------------------
-def _list(world: World, tables: Tables, chosen: list[Timetable], args: Namespace) -> int:
-    now = world.clock.now()
-    rows = world.store.read(lambda tx: [_row(tx, t, now) for t in chosen])
-    if args.json:
-        emit({"schedules": rows, "problems": tables.problems})
-        return 1 if tables.problems else 0
-    print(f"{len(rows)} schedules\n")
-    for row in rows:
-        when = "paused" if row.paused else f"next {row.next_at}" if row.next_at else "nothing due"
-        state = "PROPOSED" if row.paused else "FAILED" if row.failing else "PASS"
-        cut = f" by {row.windows}" if row.windows else ""
-        show(f"  {sign(state)} {row.name:<26} {row.cadence + cut:<18} {row.time_zone:<16} {when}")
-        if row.paused:
-            show(f"      {row.paused}")
-            print(f"      {again(args, 'schedule resume ' + row.name)}")
-        for failed in row.failing[:5]:
-            show(
-                f"      {failed.outcome} {failed.window or 'whole'} {failed.partition}"
-                f" {failed.fails} times: {failed.error}"
-            )
-        if row.failing:
-            print(f"      {again(args, 'jobs show ' + row.failing[0].job_id)}")
-    for problem in tables.problems:
-        show(f"  {sign('FAILED')} {problem.file}: {problem.what}")
-        print(f"      {problem.remedy}")
-    return 1 if tables.problems else 0
+def _cells(row: Listed) -> tuple[str, ...]:
+    state = "PROPOSED" if row.paused else "FAILED" if row.failing else "PASS"
+    cut = f" by {row.windows}" if row.windows else ""
+    due = "paused" if row.paused else row.next_at or "nothing due"
+    return (sign(state), row.name, row.cadence + cut, row.time_zone, due)
+
+
+def _tell_trouble(row: Listed) -> None:
+    if row.paused:
+        write(f"      {row.paused}\n      kfm schedule unpause {row.name}")
+    for failed in row.failing[:5]:
+        write(
+            f"      {failed.outcome} {failed.window or 'whole'} {failed.partition}"
+            f" {failed.fails} times: {failed.error}"
+        )
+    if row.failing:
+        write(f"      kfm jobs show {row.failing[0].job_id}")
+
+
+@contextmanager
+def _opened(call: Call) -> Iterator[tuple[World, Tables]]:
+    workspace = open_workspace(call.workspace)
+    with open_world(workspace) as world:
+        yield world, Tables(workspace, world.toolchain_digest)
+
+
+def schedules(call: Call, name: str | None) -> Schedules:
+    with _opened(call) as (world, tables):
+        chosen, now = [tables.named(name)] if name else tables(), world.clock.now()
+        rows = world.store.read(lambda tx: [_row(tx, t, now) for t in chosen])
+        return Schedules(schedules=rows, problems=list(tables.problems))
 
 
 def _row(tx: Tx, table: Timetable, now: dt.datetime) -> Listed:
@@ -198,119 +189,140 @@ def _moments(
     return found
 
 
-def _next(world: World, chosen: list[Timetable], args: Namespace) -> int:
-    now = world.clock.now()
-    rows = world.store.read(
-        lambda tx: sorted(
-            (at, t.name, win)
-            for t in chosen
-            if not (t.paused or paused(tx, t))
-            for at, win in _moments(tx, t, now, max(1, args.count))
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """When something is due."""
+
+    name: str
+    at: str
+    window: str
+    local: str  # in the time zone of the schedule, as people say it
+
+
+class Moments(Answer, frozen=True, kw_only=True):
+    """The next moments of all of them."""
+
+    next: list[Moment]
+
+    def tell(self, call: Call) -> None:
+        cells = [(m.at, m.local, m.name, m.window) for m in self.next]
+        for line in table(("at", "there", "schedule", "window"), cells) if cells else ():
+            show(line)
+        if not cells:
+            write("Nothing is due. `kfm schedule list` says why.")
+
+
+def moments(call: Call, name: str | None, count: int) -> Moments:
+    with _opened(call) as (world, tables):
+        chosen, now = [tables.named(name)] if name else tables(), world.clock.now()
+        zones = {t.name: t.zone for t in chosen}
+        rows = world.store.read(
+            lambda tx: sorted(
+                (at, t.name, win)
+                for t in chosen
+                if not (t.paused or paused(tx, t))
+                for at, win in _moments(tx, t, now, count)
+            )
         )
+    return Moments(
+        next=[
+            Moment(
+                name=name,
+                at=rfc3339(at.replace(microsecond=0)),
+                window=win,
+                local=at.astimezone(zones[name]).strftime("%a %d %b %H:%M %Z"),
+            )
+            for at, name, win in rows
+        ]
     )
-    if args.json:
-        emit(
-            {
-                "next": [
-                    {"name": name, "at": rfc3339(at.replace(microsecond=0)), "window": win}
-                    for at, name, win in rows
-                ]
-            }
-        )
-        return 0
-    zones = {t.name: t.zone for t in chosen}
-    for at, name, win in rows:
-        show(
-            f"  {rfc3339(at.replace(microsecond=0))} "
-            f" {at.astimezone(zones[name]).strftime('%a %d %b %H:%M %Z'):<22} {name:<26} {win}"
-        )
-    return 0
 
 
 # ---- doing ---------------------------------------------------------------------------------------
-def _run(world: World, table: Timetable, args: Namespace) -> int:
+class Turned(Answer, frozen=True, kw_only=True):
+    """What became of a schedule."""
+
+    status: str  # put, paused, resumed, heard, heard_before
+    name: str
+    said: str
+    window: str | UnsetType = UNSET
+    jobs: list[str] | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+    def tell(self, call: Call) -> None:
+        write(self.said)
+
+
+def put_now(call: Call, name: str, window: str | None, reason: str) -> Turned:
     """Put it now, unless it is switched off. A window that nobody visited yet counts as visited by
     this.
     """
-    now = world.clock.now()
-    slot, ends_at = "", 0
-    if args.window:
-        slot = parse_window(args.window, now)
-        ends_at = to_ms(dt.datetime.fromisoformat(slot.partition("/")[2]))
-    elif table.window_s is not None:
-        ended = list(
-            takewhile(
-                lambda w: w.until <= now,
-                table.windows(now - dt.timedelta(seconds=2 * table.window_s + 7200)),
+    with _opened(call) as (world, tables):
+        table, now = tables.named(name), world.clock.now()
+        slot, ends_at = _slot(table, window, now)
+
+        def put(tx: Tx) -> list[str]:
+            check_switch(tx, table.dataset, table.job_type)
+            tx.schedule.alone(table.subject)
+            found = []
+            for partition in table.partitions:
+                new = VisitRow(
+                    subject=table.subject, partition=partition, slot=slot, ends_at=ends_at
+                )
+                row = tx.schedule.get(table.subject, slot, partition) or new
+                seen = visited(table, row, now)
+                found.append(asked_for(tx, table, seen, f"manual:{login()}").job_id)
+            return found
+
+        jobs = world.store.transaction(put)
+    said = f"Put {table.name}{' ' + slot if slot else ''}: {', '.join(jobs)}"
+    return Turned(status="put", name=name, said=said, window=slot, jobs=jobs)
+
+
+def _slot(table: Timetable, window: str | None, now: dt.datetime) -> tuple[str, int]:
+    """The window that is asked for, or the newest one that has ended; when it ends."""
+    if window:
+        slot = parse_window(window, now)
+        return slot, to_ms(dt.datetime.fromisoformat(slot.partition("/")[2]))
+    if table.window_s is None:
+        return "", 0
+    since = now - dt.timedelta(seconds=2 * table.window_s + 7200)
+    ended = list(takewhile(lambda w: w.until <= now, table.windows(since)))
+    return (ended[-1].text, to_ms(ended[-1].until)) if ended else ("", 0)
+
+
+def paused_now(call: Call, name: str, reason: str) -> Turned:
+    reason = reason or "paused by hand"
+    with _opened(call) as (world, tables):
+        table = tables.named(name)
+        at = rfc3339(world.clock.now().replace(microsecond=0))
+        world.store.transaction(lambda tx: pause(tx, table, f"{reason} ({login()}, {at})"))
+    said = f"{table.name} puts nothing until `kfm schedule unpause {table.name}`"
+    return Turned(status="paused", name=name, said=said, reason=reason)
+
+
+def unpaused(call: Call, name: str) -> Turned:
+    with _opened(call) as (world, tables):
+        table = tables.named(name)
+        if table.paused:
+            raise UsageError(
+                f"{table.name} is paused by its file: {table.paused}",
+                expected="no `paused` there",
+                remedy="Take the line out of the file.",
             )
-        )
-        slot, ends_at = (ended[-1].text, to_ms(ended[-1].until)) if ended else ("", 0)
-
-    def put(tx: Tx) -> list[str]:
-        check_switch(tx, table.dataset, table.job_type)
-        tx.schedule.alone(table.subject)
-        found = []
-        for partition in table.partitions:
-            new = VisitRow(subject=table.subject, partition=partition, slot=slot, ends_at=ends_at)
-            row = tx.schedule.get(table.subject, slot, partition) or new
-            found.append(asked_for(tx, table, visited(table, row, now), f"manual:{login()}").job_id)
-        return found
-
-    jobs = world.store.transaction(put)
-    return _done(
-        args,
-        "put",
-        f"Put {table.name}{' ' + slot if slot else ''}: {', '.join(jobs)}",
-        window=slot,
-        jobs=jobs,
-    )
+        world.store.transaction(lambda tx: pause(tx, table, None))
+    said = f"{table.name} goes on; what was missed is made up for by its policy ({table.catch_up})"
+    return Turned(status="resumed", name=name, said=said)
 
 
-def _pause(world: World, table: Timetable, args: Namespace) -> int:
-    reason = args.reason or "paused by hand"
-    world.store.transaction(
-        lambda tx: pause(
-            tx, table, f"{reason} ({login()}, {rfc3339(world.clock.now().replace(microsecond=0))})"
-        )
-    )
-    return _done(
-        args,
-        "paused",
-        f"{table.name} puts nothing until `{again(args, 'schedule resume ' + table.name)}`",
-        reason=reason,
-    )
-
-
-def _resume(world: World, table: Timetable, args: Namespace) -> int:
-    if table.paused:
-        raise UsageError(
-            f"{table.name} is paused by its file: {table.paused}",
-            expected="no `paused` there",
-            remedy="Take the line out of the file.",
-        )
-    world.store.transaction(lambda tx: pause(tx, table, None))
-    return _done(
-        args,
-        "resumed",
-        f"{table.name} goes on; what was missed is made up for by its policy ({table.catch_up})",
-    )
-
-
-def _event(world: World, table: Timetable, args: Namespace) -> int:
-    if not args.digest or not table.dataset:
-        raise UsageError(
-            "An event has a digest and a dataset.",
-            expected="kfm schedule event DATASET --digest DIGEST",
-            remedy="Name both.",
-        )
-    new = world.store.transaction(
-        lambda tx: on_event(tx, table, args.digest, world.clock.now(), login())
-    )
-    return _done(
-        args,
-        "heard" if new else "heard_before",
-        f"{table.dataset}: {'put' if new else 'heard before, nothing is put'}",
-    )
-
-
-_ACTIONS = {"run": _run, "pause": _pause, "resume": _resume, "event": _event}
+def event(call: Call, name: str, digest: str) -> Turned:
+    with _opened(call) as (world, tables):
+        table = tables.named(name)
+        if not table.dataset:
+            raise UsageError(
+                f"{table.name} is about no dataset.",
+                expected="kfm schedule event DATASET --digest DIGEST",
+                remedy="`kfm dataset list` shows what there is.",
+            )
+        now = world.clock.now()
+        new = world.store.transaction(lambda tx: on_event(tx, table, digest, now, login()))
+    said = f"{table.dataset}: {'put' if new else 'heard before, nothing is put'}"
+    return Turned(status="heard" if new else "heard_before", name=name, said=said)

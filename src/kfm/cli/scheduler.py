@@ -1,10 +1,5 @@
 """Put jobs by schedule, until it is stopped. Any number may run: one leads, another takes over when
 it dies.
-
-kfm scheduler                the schedules of pipelines/orchestration/schedules, and every registry entry with a cadence
-kfm scheduler --once         one tick: for a crontab or a CronJob; what is due is put, then it ends
-
---json = {"leads", "puts", "skips", "next_at", "problems": [{file, what, remedy}]} of the last tick.
 """
 
 import contextlib
@@ -12,35 +7,28 @@ import datetime as dt
 import os
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import say, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import say, sign, write
 from kfm.fetch.url import parse_url
 from kfm.jobs import JOB_MODULES
 from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.jobs.schedule.scheduler import Scheduler, Ticked
 from kfm.model import KfmError, UsageError, bounds, rfc3339
+from kfm.telemetry.beside import start_beside
 from kfm.workspace.config import implicit_schedule, load_schedule, planned_by, schedule_files
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["Tables", "configure", "main", "make_scheduler"]
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("--once", action="store_true", help="one tick, then end")
-    parser.add_argument(
-        "--until", metavar="TIME", help="end at this moment, such as 2026-11-01T06:00:00Z"
-    )
+__all__ = ["Problem", "Tables", "TickedOnce", "make_scheduler", "scheduled", "ticked"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -146,7 +134,7 @@ def _check_job(table: Timetable) -> None:
         parameters_of(kind, table.parameters)
     except UsageError as error:
         raise UsageError(
-            error.happened, expected=error.expected, remedy="Correct `parameters`."
+            error.happened, expected=error.expected, remedy="`kfm jobs types` lists what it takes."
         ) from error
 
 
@@ -228,13 +216,37 @@ def make_scheduler(
 ) -> tuple[Scheduler, Tables]:
     """The scheduler of a workspace, and its timetables."""
     tables = Tables(workspace, world.toolchain_digest)
-    return Scheduler(world, tables, held=_held(workspace), say=tell), tables
+
+    def watch() -> None:
+        if workspace.config.alerts.channels:
+            start_beside(["kfm", "-w", str(workspace.path.absolute()), "alerts", "check"])
+
+    return Scheduler(world, tables, held=_held(workspace), say=tell, watch=watch), tables
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    until = _until(args.until)
-    told: set[str] = set()
+class TickedOnce(Answer, frozen=True, kw_only=True):
+    """What one tick put."""
+
+    leads: bool
+    puts: int
+    skips: int
+    next_at: str | None
+    problems: list[Problem]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.problems else 0
+
+    def tell(self, call: Call) -> None:
+        if not self.leads:
+            write("Another scheduler leads; nothing was put.")
+            return
+        left = f", {self.skips} windows left out by their policy" if self.skips else ""
+        write(f"{self.puts} jobs put{left}; next {self.next_at or 'never'}")
+
+
+def scheduled(call: Call, once: bool, until: str | None) -> TickedOnce | None:
+    workspace, end = open_workspace(call.workspace), _until(until)
 
     def tell(event: str, **fields: object) -> None:
         say(
@@ -244,13 +256,18 @@ def main(args: Namespace) -> int:
 
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world, tell)
-        _complain(tables.problems, told)
-        if args.once:
-            done = _once(scheduler)
-            _show(done, tables.problems, args.json)
-            return 1 if tables.problems else 0
-        scheduler.run(until)
-    return 0
+        _complain(tables.problems)
+        if not once:
+            scheduler.run(end)
+            return None
+        done = ticked(scheduler)
+        return TickedOnce(
+            leads=done.leads,
+            puts=done.puts,
+            skips=done.skips,
+            next_at=rfc3339(done.next_at) if done.next_at is not None else None,
+            problems=list(tables.problems),
+        )
 
 
 def _until(text: str | None) -> dt.datetime | None:
@@ -259,7 +276,7 @@ def _until(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(bounds("1970-01-01", text).partition("/")[2])
 
 
-def _once(scheduler: Scheduler) -> Ticked:
+def ticked(scheduler: Scheduler) -> Ticked:
     """Tick until nothing more is due."""
     puts = skips = 0
     try:
@@ -272,30 +289,9 @@ def _once(scheduler: Scheduler) -> Ticked:
         scheduler.release()
 
 
-def _complain(problems: Sequence[Problem], told: set[str]) -> None:
+def _complain(problems: Sequence[Problem]) -> None:
+    told: set[str] = set()
     for problem in problems:
         if problem.what not in told:
             told.add(problem.what)
             say(f"  {sign('FAILED', sys.stderr)} {problem.file}: {problem.what} {problem.remedy}")
-
-
-def _show(done: Ticked, problems: Sequence[Problem], as_json: bool) -> None:
-    next_at = rfc3339(done.next_at) if done.next_at is not None else None
-    if as_json:
-        emit(
-            {
-                "leads": done.leads,
-                "puts": done.puts,
-                "skips": done.skips,
-                "next_at": next_at,
-                "problems": list(problems),
-            }
-        )
-    elif not done.leads:
-        print("Another scheduler leads; nothing was put.")
-    else:
-        print(
-            f"{done.puts} jobs put"
-            + (f", {done.skips} windows left out by their policy" if done.skips else "")
-            + f"; next {next_at or 'never'}"
-        )

@@ -1,87 +1,74 @@
-"""Search what may be read now, by words and by meaning, with citations that open.
-
-kfm search WORDS… [--dataset ID] [--limit 10]
-kfm search kfm://dataset/ID@VERSION/PLACE    the one passage whose address this is, whole
-
-Only the official version of a dataset is searched, and only when its labels and licence let it out.
-Words are just words: no sign has a meaning of its own. --json = {"query", "ranking": "hybrid" |
-"words", "searched": [dataset_id], "hits": [{score, text, citation: {dataset_id, version_id,
-address, file, row, get, bytes, document_id, paragraph, anchor, heading, title, characters}}],
-"not_searched": [{dataset_id, reason, next, denied}], "note"}; `bytes` of `file` are the passage as
-a JSON string without its quotes.
-"""
+"""Search what may be read now, by words and by meaning, with citations that open."""
 
 import sys
 import textwrap
-from argparse import Namespace
 
-import msgspec
-
-from kfm.cli.call import Parser, again, emit, reader_flag, reader_of
-from kfm.cli.terminal import colour, say
-from kfm.evidence.references import dataset_of
-from kfm.model import Denied, Found, Hit, UsageError
+from kfm.cli.answer import Answer, Call, answering
+from kfm.cli.call import again, reader_of
+from kfm.cli.terminal import colour, say, show
+from kfm.model import Denied, UsageError
+from kfm.reading.references import dataset_of
+from kfm.upkeep.found import Found, Hit
 from kfm.upkeep.search import is_address, opened, search
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main"]
+__all__ = ["Passages", "passages"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar="WORDS",
-        help="a question, or words of it; - reads them from stdin",
-    )
-    parser.add_argument(
-        "--dataset", action="append", default=[], metavar="ID", help="only this one; repeatable"
-    )
-    parser.add_argument(
-        "--limit",
-        type=int,
-        default=10,
-        metavar="N",
-        help="how many passages at the most; default: 10",
-    )
-    reader_flag(parser)
+class Passages(Found, Answer, frozen=True, kw_only=True):
+    """The best passages, and which datasets gave none."""
+
+    asked: tuple[str, ...] = ()  # datasets that were asked for by name
+
+    @property
+    def code(self) -> int:
+        """Nothing of what was asked for may be read: that is another answer than "nothing found"."""
+        closed = self.not_searched and all(one.denied for one in self.not_searched)
+        return Denied.exit_code if closed and not self.searched else 0
+
+    def tell(self, call: Call) -> None:
+        whole = is_address(self.query)
+        for number, hit in enumerate(self.hits, 1):
+            _show(number, hit, max(400, len(hit.text)) if whole else 400)
+        if not self.hits and not self.code:
+            say(
+                f"Nothing found in {len(self.searched)} datasets."
+                if self.query
+                else "There is no word in that question."
+            )
+        if self.note:
+            say(self.note)
+        for one in self.not_searched:
+            if one.next or one.dataset_id in self.asked or self.code:
+                say(f"{one.dataset_id}: {one.reason}{f' {one.next}' if one.next else ''}")
+        if self.hits and not whole:
+            say(f"One passage, whole: {again(call, f'search {self.hits[0].citation.address}')}")
+        if self.hits:
+            say(f"Whole files, checked: {self.hits[0].citation.get} -o DIR")
 
 
-def main(args: Namespace) -> int:
-    if not 1 <= args.limit <= 200:
+def passages(
+    call: Call, words: list[str], dataset: list[str], limit: int, reader: str | None
+) -> Passages:
+    if limit > 200:
         raise UsageError(
-            f"--limit {args.limit} is not possible.", expected="1 to 200", remedy="Ask for fewer."
+            f"--limit {limit} is not possible.", expected="1 to 200", remedy="Ask for fewer."
         )
     text = (
         sys.stdin.buffer.read(1 << 16).decode("utf-8", "replace")
-        if args.words == ["-"]
-        else " ".join(args.words)
+        if words == ["-"]
+        else " ".join(words)
     )
-    workspace = open_workspace(args.workspace)
-    names = [workspace.require(dataset_of(d)).dataset_id for d in args.dataset]
+    workspace = open_workspace(call.workspace)
+    names = [workspace.require(dataset_of(d)).dataset_id for d in dataset]
     with open_world(workspace, asks=True) as world:
-        reader = reader_of(args)
         found = (
-            opened(world, text, reader)
+            opened(world, text, reader_of(reader))
             if is_address(text)
-            else search(world, text, names or workspace.registered(), args.limit, reader)
+            else search(world, text, names or workspace.registered(), limit, reader_of(reader))
         )
-    # Nothing of what was asked for may be read: that is another answer than "nothing found".
-    code = (
-        Denied.exit_code
-        if found.not_searched
-        and all(one.denied for one in found.not_searched)
-        and not found.searched
-        else 0
-    )
-    if args.json:
-        emit(msgspec.to_builtins(found))
-        return code
-    for number, hit in enumerate(found.hits, 1):
-        _show(number, hit, max(400, len(hit.text)) if is_address(text) else 400)
-    _say_rest(args, found, code)
-    return code
+    return answering(Passages, found, asked=tuple(names))
 
 
 def _show(number: int, hit: Hit, width: int) -> None:
@@ -91,37 +78,11 @@ def _show(number: int, hit: Hit, width: int) -> None:
         if cited.document_id
         else f"{cited.dataset_id}, row {cited.row}"
     )
-    print(f"{number:>3}  {colour(where, '1')}{f'  {cited.heading}' if cited.heading else ''}")
-    print(
-        textwrap.indent(
-            textwrap.fill(textwrap.shorten(hit.text, width, placeholder=" …"), 94), " " * 5
-        )
-    )
-    print(f"     {colour(cited.address, '90')}")
-
-
-def _say_rest(args: Namespace, found: Found, code: int) -> None:
-    if not found.hits and not code:
-        say(
-            f"Nothing found in {len(found.searched)} datasets."
-            if found.query
-            else "There is no word in that question."
-        )
-    if found.note:
-        say(found.note)
-    asked = {dataset_of(d) for d in args.dataset}
-    for one in found.not_searched:
-        if one.next or one.dataset_id in asked or code:
-            say(
-                f"{one.dataset_id}: {one.reason}"
-                + (f" {again(args, one.next.removeprefix('kfm '))}" if one.next else "")
-            )
-    if code:
-        say(f"exit {code}")
-    if found.hits:
-        if not is_address(found.query):
-            say(f"One passage, whole: {again(args, f'search {found.hits[0].citation.address}')}")
-        say(
-            f"Whole files, checked: {again(args, found.hits[0].citation.get.removeprefix('kfm '))}"
-            " -o DIR"
-        )
+    heading = f"  {cited.heading}" if cited.heading else ""
+    show(f"{number:>3}  {colour(where, '1')}{heading}", data=True)
+    passage = textwrap.fill(textwrap.shorten(hit.text, width, placeholder=" …"), 94)
+    for line in textwrap.indent(passage, " " * 5).splitlines():
+        show(line, data=True)
+    show(f"     {colour(cited.address, '90')}", data=True)
+    if cited.receipt:
+        show(f"     {colour(cited.receipt, '90')}", data=True)

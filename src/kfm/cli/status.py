@@ -1,28 +1,21 @@
-"""What is official, fresh, failed or waiting, and the next command for each.
-
---json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next,
-origin}], "attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later,
-wait_ms, paused}], "freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied,
-failed, running, waiting, retired, withdrawn, none. The newest look decides what is said of
-upstream; a proposal that waits, and a denial on the head, always show. With DATASET only what is
-about it is told.
-"""
+"""What is official, fresh, failed or waiting, and the next command for each."""
 
 import datetime as dt
-from argparse import Namespace
 
-from kfm.cli.call import Parser, again, emit
-from kfm.cli.terminal import show, sign
-from kfm.evidence.status import DatasetStatus, dataset_status
-from kfm.model import KfmError
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import again
+from kfm.cli.terminal import show, sign, table, when, write
+from kfm.evidence.run_files import started_at
+from kfm.model import KfmError, rfc3339
 from kfm.model.origin import told
-from kfm.upkeep.attention import attention, freshness
-from kfm.upkeep.pools import pool_rows
+from kfm.reading.status import DatasetStatus, dataset_status
+from kfm.upkeep.attention import Attention, attention, freshness
+from kfm.upkeep.pools import Pool, pool_rows
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["Status", "status"]
 
 _SIGNS = {
     "official": "PASS",
@@ -47,14 +40,48 @@ _NEEDS = {
 _ROWS = {"stale", "waiting", "denied", "failed"}
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="only these")
+class Status(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """How datasets stand, and what somebody should look at."""
+
+    datasets: list[DatasetStatus]
+    attention: list[Attention]
+    pools: list[Pool]
+    freshness: dict[str, int | None]
+    exit_code: int = 0
+
+    @property
+    def code(self) -> int:
+        return self.exit_code
+
+    def tell(self, call: Call) -> None:
+        rows = self.datasets
+        show(
+            f"{len(rows)} dataset{'s' if len(rows) != 1 else ' '}"
+            f" {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n"
+        )
+        heads = ("", "dataset", "state", "version", "gen", "fresh", "last run", "origin")
+        lines = table(heads, [_cells(row) for row in rows], right=("gen",))
+        for line, row in zip(lines[1:], rows):
+            if row is rows[0]:
+                show(lines[0])
+            show(line)
+            if row.reason:
+                show(f"      {row.reason}")
+            if row.next:
+                write(f"      {again(call, row.next.removeprefix('kfm '))}")
+        shown = {row.dataset_id for row in rows}
+        # what the rows above have said is not said twice
+        for need in [a for a in self.attention if a.what not in shown or a.kind not in _ROWS]:
+            write(
+                f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n     "
+                f" {again(call, need.next.removeprefix('kfm '))}"
+            )
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
+def status(call: Call, dataset: list[str]) -> Status:
+    workspace = open_workspace(call.workspace)
     every = workspace.registered()
-    only = [name.removeprefix("kfm://dataset/") for name in args.dataset]
+    only = [name.removeprefix("kfm://dataset/") for name in dataset]
     for name in only:
         if name not in every:
             workspace.require(name)  # a typing mistake gets the nearest name
@@ -66,51 +93,29 @@ def main(args: Namespace) -> int:
         late = {
             name: freshness(world, name) for name in names if workspace.readable(name) is not None
         }
-    rows, code = [row for row, _ in found], max((code for _, code in found), default=0)
-    if args.json:
-        emit(
-            {
-                "datasets": rows,
-                "attention": needs,
-                "pools": pools,
-                "freshness": late,
-            }
-        )
-        return code
-    print(
-        f"{len(rows)} dataset{'s' if len(rows) != 1 else ' '}"
-        f" {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n"
+    return Status(
+        datasets=[row for row, _ in found],
+        attention=needs,
+        pools=pools,
+        freshness=late,
+        exit_code=max((code for _, code in found), default=0),
     )
-    for row in rows:
-        version = (
-            f"{row.version_id[:9]}…  generation {row.generation}"
-            if row.version_id
-            else "nothing official yet"
-        )
-        fresh = (
-            ""
-            if row.version_id is None or row.state == "retired"
-            else "fresh"
-            if row.fresh
-            else "late"
-        )
-        from_where = f"  {told(row.origin)}" if row.origin else ""
-        show(
-            f"  {sign(_SIGNS.get(row.state, 'NOOP'))} {row.dataset_id:<24} {row.state:<10}"
-            f" {version:<28} {fresh}{from_where}"
-        )
-        if row.reason:
-            show(f"      {row.reason}")
-        if row.next:
-            print(f"      {again(args, row.next.removeprefix('kfm '))}")
-    shown = {row.dataset_id for row in rows}
-    # what the rows above have said is not said twice
-    for need in [a for a in needs if a.what not in shown or a.kind not in _ROWS]:
-        show(
-            f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n     "
-            f" {again(args, need.next.removeprefix('kfm '))}"
-        )
-    return code
+
+
+def _cells(row: DatasetStatus) -> tuple[str, ...]:
+    """A dataset as a line of the table."""
+    began = started_at(row.last_run_id) if row.last_run_id else None
+    official = row.version_id is not None
+    return (
+        sign(_SIGNS.get(row.state, "NOOP")),
+        row.dataset_id,
+        row.state,
+        f"{row.version_id[:9]}…" if row.version_id else "nothing yet",
+        str(row.generation) if official else "",
+        "" if not official or row.state == "retired" else "fresh" if row.fresh else "late",
+        when(rfc3339(began)) if began is not None and began.timestamp() else "",
+        told(row.origin) if row.origin else "",
+    )
 
 
 def _row(workspace: Workspace, world: World, name: str) -> tuple[DatasetStatus, int]:

@@ -1,69 +1,88 @@
-"""Stop an updater, a dataset or a type of job at once, and let it go on.
-
-kfm switch off NAME --reason "…"
-kfm switch on NAME
-kfm switch list
-
-Every turn is a line of ledger/switches.jsonl: when, what, who, why. list --json = {"switches":
-[{name, reason, by_whom, at}]}.
-"""
-
-from argparse import Namespace
+"""Stop an updater, a dataset or a type of job at once, and let it go on."""
 
 import msgspec
 
-from kfm.cli.call import Parser, emit, login
+from kfm.cli.answer import Answer, Call
+from kfm.cli.call import login
 from kfm.cli.jobcall import store_of
-from kfm.cli.terminal import say, show, sign
+from kfm.cli.terminal import say, show, sign, table, when
 from kfm.jobs import JOB_MODULES
 from kfm.model import SystemClock, UsageError, masked, rfc3339
-from kfm.store.base import Store
 from kfm.workspace.folder import Workspace, open_workspace
 
-__all__ = ["configure", "main"]
+__all__ = ["Switched", "Switches", "off", "on", "switches"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("off", "on", "list"))
-    parser.add_argument(
-        "name",
-        nargs="?",
-        default="",
-        metavar="NAME",
-        help="a dataset, an updater (kind.dataset) or a type of job",
-    )
-    parser.add_argument(
-        "--reason",
-        default="",
-        help="why; recorded with your login name and shown to whoever meets it",
-    )
+class Switched(Answer, frozen=True, kw_only=True):
+    """A switch as it is now."""
 
+    name: str
+    on: bool
+    turned: bool  # by this call
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    with store_of(workspace) as store:
-        if args.action == "list":
-            return _list(store, args)
-        name = _known(workspace, args.name)
-        if args.action == "off":
-            if not args.reason:
-                raise UsageError(
-                    "A switch needs a reason.",
-                    expected='--reason "…"',
-                    remedy="Say why; whoever meets it reads it.",
-                )
-            store.transaction(lambda tx: tx.switches.off(name, args.reason, login()))
-            _record(workspace, name, "off", args.reason)
-            print(
-                f"{sign('REJECTED')} {name} is off: nothing of it starts. What runs goes on; `kfm"
-                " jobs cancel` stops it."
-            )
-        elif store.transaction(lambda tx: tx.switches.on(name)):
-            _record(workspace, name, "on", args.reason)
-            print(f"{sign('PASS')} {name} is on.")
+    def tell(self, call: Call) -> None:
+        if not self.turned:
+            say(f"{self.name} was not off.")
+        elif self.on:
+            show(f"{sign('PASS')} {self.name} is on.")
         else:
-            say(f"{name} was not off.")
-    return 0
+            show(
+                f"{sign('REJECTED')} {self.name} is off: nothing of it starts. What runs goes on;"
+                " `kfm jobs cancel` stops it."
+            )
+
+
+class Off(msgspec.Struct, frozen=True):
+    """What is off, why and since when."""
+
+    name: str
+    reason: str
+    by_whom: str
+    at: str
+
+
+class Switches(Answer, frozen=True, kw_only=True):
+    """Everything that is off."""
+
+    switches: list[Off]
+
+    def tell(self, call: Call) -> None:
+        rows = [(sign("REJECTED"), s.name, when(s.at), s.by_whom, s.reason) for s in self.switches]
+        for line in table(("", "off", "since", "by", "why"), rows) if rows else ():
+            show(line)
+        if not rows:
+            say("Everything is on.")
+
+
+def off(call: Call, name: str, reason: str) -> Switched:
+    workspace = open_workspace(call.workspace)
+    name = _known(workspace, name)
+    if not reason:
+        raise UsageError(
+            "A switch needs a reason.",
+            expected='--reason "…"',
+            remedy="Say why; whoever meets it reads it.",
+        )
+    with store_of(workspace) as store:
+        store.transaction(lambda tx: tx.switches.off(name, reason, login()))
+    _record(workspace, name, "off", reason)
+    return Switched(name=name, on=False, turned=True)
+
+
+def on(call: Call, name: str, reason: str) -> Switched:
+    workspace = open_workspace(call.workspace)
+    name = _known(workspace, name)
+    with store_of(workspace) as store:
+        turned = store.transaction(lambda tx: tx.switches.on(name))
+    if turned:
+        _record(workspace, name, "on", reason)
+    return Switched(name=name, on=True, turned=turned)
+
+
+def switches(call: Call) -> Switches:
+    with store_of(open_workspace(call.workspace)) as store:
+        found = store.read(lambda tx: tx.switches.listing())
+    return Switches(switches=[Off(s.name, s.reason, s.by_whom, s.at) for s in found])
 
 
 def _record(workspace: Workspace, name: str, state: str, reason: str) -> None:
@@ -86,12 +105,6 @@ def _known(workspace: Workspace, name: str) -> str:
     dataset_id = name.rpartition(".")[2]
     if name in JOB_MODULES:
         return name
-    if not name:
-        raise UsageError(
-            "Nothing is named.",
-            expected="a dataset, an updater or a type of job",
-            remedy="`kfm dataset list` shows datasets.",
-        )
     entry = workspace.require(dataset_id)
     if name not in (dataset_id, f"{entry.source.kind}.{dataset_id}"):
         raise UsageError(
@@ -100,18 +113,3 @@ def _known(workspace: Workspace, name: str) -> str:
             remedy="Name the dataset alone.",
         )
     return dataset_id
-
-
-def _list(store: Store, args: Namespace) -> int:
-    found = store.read(lambda tx: tx.switches.listing())
-    if args.json:
-        emit({"switches": msgspec.to_builtins(found)})
-        return 0
-    for switch in found:
-        show(
-            f"  {sign('REJECTED')} {switch.name:<24} off since {switch.at[:19]} by"
-            f" {switch.by_whom}: {switch.reason}"
-        )
-    if not found:
-        say("Everything is on.")
-    return 0

@@ -3,35 +3,30 @@
 import contextlib
 import sys
 import threading
-from argparse import Namespace
+from collections.abc import Iterator
 
-from kfm.cli.call import Parser, upstream_flag
+from kfm.cli.answer import Call
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
-from kfm.cli.worker import make_worker
+from kfm.cli.webhook import receiving
+from kfm.cli.worker import Stopped, make_worker
 from kfm.jobs.job_log import Told
 from kfm.jobs.schedule.scheduler import Scheduler
 from kfm.model import JobRow, KfmError, SystemClock
-from kfm.workspace.folder import open_workspace
+from kfm.workspace.config import schedule_files
+from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
-__all__ = ["configure", "main"]
+__all__ = ["kept_fresh"]
 
 _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "skipped": "NOOP"}
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "--concurrency", type=int, default=2, metavar="N", help="how many jobs at once; default: 2"
-    )
-    upstream_flag(parser)
-    parser.add_argument(
-        "--until-idle", action="store_true", help="stop when nothing is left that is due"
-    )
-
-
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
+def kept_fresh(
+    call: Call, concurrency: int, upstream: str | None, until_idle: bool, no_webhooks: bool
+) -> Stopped:
+    workspace = open_workspace(call.workspace)
     stop = threading.Event()
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world)
@@ -43,7 +38,7 @@ def main(args: Namespace) -> int:
                 " are put by hand are worked."
             )
         worker = make_worker(
-            workspace, world.store, slots=args.concurrency, upstream=args.upstream, heard=_heard
+            workspace, world.store, slots=concurrency, upstream=upstream, heard=_heard
         )
         scheduler.tick()
         thread = threading.Thread(
@@ -51,11 +46,12 @@ def main(args: Namespace) -> int:
         )
         thread.start()
         say(
-            f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {args.concurrency} jobs at"
+            f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {concurrency} jobs at"
             " once; Ctrl-C finishes what runs, twice stops it"
         )
         try:
-            return worker.run(until_idle=args.until_idle)
+            with _told(workspace, world, no_webhooks):
+                code = worker.run(until_idle=until_idle)
         finally:
             stop.set()
             for _ in range(20):  # it rests until somebody rings
@@ -64,6 +60,28 @@ def main(args: Namespace) -> int:
                 with contextlib.suppress(KfmError, OSError, ValueError):
                     world.store.transaction(lambda tx: tx.jobs.wake())
                 thread.join(0.5)
+    return Stopped(worker=worker.name, worked=worker.worked, exit_code=code)
+
+
+@contextlib.contextmanager
+def _told(workspace: Workspace, world: World, quiet: bool) -> Iterator[None]:
+    """Receive webhooks meanwhile, where somebody may send some; whatever keeps us from that keeps
+    us from nothing else.
+    """
+    with contextlib.ExitStack() as kept:
+        thread = None
+        if not quiet and schedule_files(workspace.path, "webhooks"):
+            try:
+                found, _ = kept.enter_context(receiving(workspace, world))
+                kept.callback(found.stop)
+                thread = threading.Thread(target=found.serve, name="kfm-webhook", daemon=True)
+                thread.start()
+            except KfmError as error:
+                say(f"{sign('FAILED', sys.stderr)} webhooks: {error}")
+        yield
+        if thread is not None:
+            found.stop()
+            thread.join(15)
 
 
 def _schedule(scheduler: Scheduler, stop: threading.Event) -> None:

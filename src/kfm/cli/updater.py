@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.cli.call import Parser, emit, guard
+from kfm.cli.call import emit, guard
 from kfm.cli.init import make_workspace
+from kfm.cli.parse import Parser
 from kfm.cli.run import tell
-from kfm.cli.terminal import progress
+from kfm.cli.terminal import Progress
 from kfm.jobs.drive import run_target
 from kfm.model import SystemClock, UpdaterConfig, UsageError
 from kfm.workspace.config import find_workspace, load_updater
@@ -43,13 +44,13 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse(sys.argv[1:] if argv is None else argv)
-    return guard(lambda: _run(args), args)
+    given = list(sys.argv[1:] if argv is None else argv)
+    return guard(lambda: _run(_parser().parse_args(given)), "--json" in given, "--verbose" in given)
 
 
 def _run(args: Namespace) -> int:
     config = load_updater(args.config)
-    began, shown = time.monotonic(), progress(args)
+    began, shown = time.monotonic(), Progress(args.verbose, args.json)
     with _workspace(args, config) as workspace:
         target = updater_target(workspace, config, args.window, SystemClock())
         # a no-op publisher changes nothing

@@ -1,33 +1,22 @@
-"""Bring a workspace that an earlier kfm made along. Every step can be repeated; --dry-run only says
-what would be done.
-
-What is brought along
-  show         a release that only withholds gets `show`: the columns of its last public version
-  credential   `file:` and `cmd:` references of registry entries move into the credential table of kfm.yml
-  sealed       journals, reports and candidates of datasets that are not public are sealed
-  root         a new version of the root says from which generation on approvals are recorded; the store remembers it
-  catalog      catalogs are rendered as they are now
-
-Generations made before stay as they are; `kfm verify` says from which time they are.
-"""
+"""Bring a workspace that an earlier kfm made along; every step can be repeated."""
 
 import re
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import yaml
 from msgspec import UNSET
 
 from kfm.channel.roots import record_root
-from kfm.cli.call import Parser, emit
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import show
 from kfm.evidence.projection import project, stale_records
-from kfm.judge.release import shown_last
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import Denied, Json, KfmError
 from kfm.model.paths import work_folder
+from kfm.release.by_rule import shown_last
+from kfm.upkeep.lineage_rows import missing_lineage, put_lineage_again
 from kfm.upkeep.retention import alone
 from kfm.upkeep.sealing import seal_dataset
 from kfm.workspace.config import change_entry, entry_path, registered, written_entry
@@ -36,13 +25,13 @@ from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 from kfm.zones.durable import replace_durably
 
-__all__ = ["configure", "main"]
+__all__ = ["Upgraded", "upgraded"]
 
 _RUNS_CODE = ("file:", "cmd:")
 _IN_A_QUERY = re.compile(r"(?P<before>[?&])(?P<field>[^=&#]+)=(?P<value>(?:file|cmd):[^&#]+)")
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """One thing that was, or would be, brought along."""
 
     kind: str
@@ -50,54 +39,44 @@ class Step(NamedTuple):
     what: str
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and change nothing"
-    )
-    parser.add_argument(
-        "--root-key",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="the root key, where it was exported",
-    )
+class Upgraded(Answer, frozen=True, kw_only=True):
+    """What was, or would be, brought along."""
+
+    dry_run: bool
+    steps: list[Step]
+    missing: str  # what it would take to go on
+
+    @property
+    def code(self) -> int:
+        return Denied.exit_code if self.missing else 0
+
+    def tell(self, call: Call) -> None:
+        for step in self.steps:
+            show(f"  {step.kind:<11} {step.where:<28} {step.what}")
+        end = "to do" if self.dry_run else "done"
+        show(f"{len(self.steps)} {end}" if self.steps else "Nothing to bring along.")
+        if self.missing:
+            show(f"\n{self.missing} Run `kfm upgrade --root-key FILE` with the exported root key.")
 
 
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    done = list(_credentials(workspace, args.dry_run))
-    workspace = open_workspace(args.workspace)  # as it is registered now
+def upgraded(call: Call, dry_run: bool, root_key: list[Path]) -> Upgraded:
+    workspace = open_workspace(call.workspace)
+    done = list(_credentials(workspace, dry_run))
+    workspace = open_workspace(call.workspace)  # as it is registered now
     with open_world(workspace) as world:
         record_root(world)  # nothing is signed on top of a root that was cut back
-        done += [*_shown(workspace, world, args.dry_run), *_sealed(workspace, world, args.dry_run)]
-    keys = KeyFolder(workspace.path / "keys", root_keys=args.root_key)
+        done += [*_shown(workspace, world, dry_run), *_sealed(workspace, world, dry_run)]
+    keys = KeyFolder(workspace.path / "keys", root_keys=root_key)
     missing = ""
     try:
-        done += _root(keys, args.dry_run)
+        done += _root(keys, dry_run)
     except Denied as error:
         missing = error.happened
-    with open_world(open_workspace(args.workspace)) as world:
-        if not args.dry_run:
+    with open_world(open_workspace(call.workspace)) as world:
+        if not dry_run:
             record_root(world)
-        done += _catalogs(workspace, world, args.dry_run)
-    if args.json:
-        emit(
-            {
-                "dry_run": args.dry_run,
-                "steps": [step._asdict() for step in done],
-                "missing": missing,
-            }
-        )
-        return 3 if missing else 0
-    for step in done:
-        print(f"  {step.kind:<11} {step.where:<28} {step.what}")
-    print(
-        f"{len(done)} {'to do' if args.dry_run else 'done'}" if done else "Nothing to bring along."
-    )
-    if missing:
-        print(f"\n{missing} Run `kfm upgrade --root-key FILE` with the exported root key.")
-    return 3 if missing else 0
+        done += [*_catalogs(workspace, world, dry_run), *_lineage(workspace, world, dry_run)]
+    return Upgraded(dry_run=dry_run, steps=done, missing=missing)
 
 
 def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
@@ -220,3 +199,11 @@ def _catalogs(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
             project(world, name)
         if before:
             yield Step("catalog", f"data/catalog, {name}", "rendered as it is now")
+
+
+def _lineage(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
+    """Runs of an earlier kfm, of which the index knew less."""
+    for name in registered(workspace.path):
+        found = len(missing_lineage(world, name)) if dry else put_lineage_again(world, name)
+        if found:
+            yield Step("lineage", name, f"{found} runs indexed")

@@ -1,29 +1,24 @@
 """Check bytes, digests and signatures: all datasets, one reference, a folder with a
 checksums.sha256, or a bundle file.
-
-A workspace or bundle is `verified` when its root is the one you name with --root or pinned before
-with --pin (in ~/.config/kfm/roots.json); else it is `consistent, signer unknown`. How far a
-verified root was is remembered there, and an older version of it is refused from then on. Exit 3
-for a foreign or expired root, 6 for damage and for an older root.
 """
 
 import datetime as dt
 import re
-from argparse import Namespace
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from kfm.cli.answer import Answer, Call
 from kfm.cli.bundle import mapped
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import say, sign
+from kfm.cli.terminal import say, sign, write
 from kfm.cli.witness import check, read_witness
 from kfm.evidence.folder_check import Verified, verify_folder
-from kfm.evidence.references import dataset_of, resolve
 from kfm.keys.trust import Trust
-from kfm.model import Json, UsageError
+from kfm.model import UsageError
 from kfm.model.origin import told
+from kfm.reading.references import dataset_of, resolve
 from kfm.upkeep.bundle import BundleReport, verify_bundle
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.verify import verify_dataset, verify_receipts
@@ -32,7 +27,7 @@ from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 from kfm.zones.durable import replace_durably
 
-__all__ = ["configure", "main"]
+__all__ = ["Verification", "verified"]
 
 _NEXT = {
     "foreign root": (
@@ -48,26 +43,6 @@ _NEXT = {
         " brings its own."
     ),
 }
-
-
-def configure(parser: Parser) -> None:
-    parser.add_argument("what", nargs="?", metavar="REF|DIR|FILE", help="default: everything")
-    parser.add_argument(
-        "--root",
-        metavar="sha256:…",
-        help=(
-            "the root you trust, as the publisher told you: its fingerprint, or the digest of any"
-            " version of it"
-        ),
-    )
-    parser.add_argument(
-        "--pin",
-        action="store_true",
-        help="remember the root that is found here, if nothing is wrong",
-    )
-    parser.add_argument(
-        "--witness", type=Path, metavar="DIR", help="compare with these countersignatures too"
-    )
 
 
 class _Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -204,15 +179,61 @@ def _rolled_back(trust: Trust) -> str | None:
     return None
 
 
+class Verification(Answer, frozen=True, kw_only=True):
+    """What was looked at, what is wrong with it, and who vouches for it."""
+
+    verdict: str
+    root: str | None
+    problems: list[dict[str, str]]
+    files: int
+    versions: int | UnsetType = UNSET  # of a bundle nobody counts them
+    generations: int | UnsetType = UNSET
+    origin: list[str] | UnsetType = UNSET  # of a bundle
+    notes: list[str] | UnsetType = UNSET
+    dataset_id: str | UnsetType = UNSET
+    version_id: str | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
+    exit_code: int | UnsetType = UNSET
+
+    @property
+    def code(self) -> int:
+        return self.exit_code or 0
+
+    def tell(self, call: Call) -> None:
+        for problem in self.problems:
+            write(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
+        for note in self.notes or ():
+            write(f"  {note}")
+        counted = f"{self.files} files"
+        if self.versions is not UNSET:
+            counted = f"{self.versions} versions, {counted}, {self.generations} generations"
+        elif self.dataset_id is not UNSET:
+            counted += f" of {self.dataset_id}@{self.version_id}"
+        passed = sign("FAILED" if self.code else "PASS")
+        write(f"{passed} {counted}, {len(self.problems)} problems")
+        write(f"{self.verdict}{'; root ' + self.root if self.root else ''}")
+        if self.origin and (other := told(self.origin)):
+            write(f"not from upstream itself: {other}")
+        if self.verdict in _NEXT:
+            say(_NEXT[self.verdict])
+
+
+class _Trusted(msgspec.Struct, frozen=True):
+    """Whom the caller trusts."""
+
+    root: str | None
+    pin: bool
+
+
 def _verdict(
-    args: Namespace, trust: Trust | None, now: dt.datetime, found: Verified
+    asked: _Trusted, trust: Trust | None, now: dt.datetime, found: Verified
 ) -> tuple[str, int]:
     """(verdict, exit code) of what is intact but for what was `found`."""
     if found.exit_code:
         return ("damaged" if found.exit_code == 6 else "denied"), found.exit_code
     if trust is None or trust.at is None:
-        return ("no root", 3) if args.root else ("consistent, signer unknown", 0)
-    if args.root and args.root not in trust.digests.values():
+        return ("no root", 3) if asked.root else ("consistent, signer unknown", 0)
+    if asked.root and asked.root not in trust.digests.values():
         return "foreign root", 3
     why = _rolled_back(trust)
     if why is not None:
@@ -220,45 +241,52 @@ def _verdict(
         return "older root", 6
     if trust.expired(now):
         return "expired root", 3
-    if not (args.root or args.pin or trust.fingerprint in _pins().roots):
+    if not (asked.root or asked.pin or trust.fingerprint in _pins().roots):
         return "consistent, signer unknown", 0
     if isinstance(found, BundleReport) and (why := _rewritten(trust, found)) is not None:
         found.wrong("channel", why)
         return "damaged", 6
-    _remember(trust, found, pin=args.pin)
+    _remember(trust, found, pin=asked.pin)
     return "verified", 0
 
 
-def main(args: Namespace) -> int:
-    what = args.what or ""
-    if args.root and not args.root.startswith("sha256:"):
+def verified(
+    call: Call, what: str | None, root: str | None, pin: bool, witness: Path | None
+) -> Verification:
+    if root and not root.startswith("sha256:"):
         raise UsageError(
-            f"{args.root!r} is no fingerprint.",
+            f"{root!r} is no fingerprint.",
             expected="sha256: and 64 hex digits",
             remedy="`kfm keys list` shows it.",
         )
+    asked, what = _Trusted(root, pin), what or ""
     if Path(what).is_file():
-        return _bundle(args)
-    found, trust, now = Verified(), None, dt.datetime.now(dt.UTC)
+        return _bundle(asked, Path(what), witness)
     if re.fullmatch(r"proposal/[0-9]+", what) and not Path(what).exists():
         dataset_of(what)  # says what a proposal is
-    if (
-        what
-        and not what.startswith("kfm://")
-        and ("/" in what or Path(what).is_dir() or not _may_be_reference(what))
-    ):
-        if not Path(what).is_dir():
-            raise UsageError(
-                f"There is no file or folder {what}.",
-                expected="a folder with checksums.sha256, a bundle, or a reference",
-                remedy="Check the path.",
-            )
-        verify_folder(Path(what), found, what)
-        verdict, code = _verdict(args, None, now, found)
-        return _say(args, found, {"verdict": verdict, "root": None}, code)
-    workspace = _workspace(args, what)
+    path = "/" in what or Path(what).is_dir() or not _may_be_reference(what)
+    if what and not what.startswith("kfm://") and path:
+        return _folder(asked, what)
+    return _in_workspace(asked, _workspace(call, what), what, witness)
+
+
+def _folder(asked: _Trusted, what: str) -> Verification:
+    if not Path(what).is_dir():
+        raise UsageError(
+            f"There is no file or folder {what}.",
+            expected="a folder with checksums.sha256, a bundle, or a reference",
+            remedy="Check the path.",
+        )
+    found = Verified()
+    verify_folder(Path(what), found, what)
+    return _answer(asked, found, None, dt.datetime.now(dt.UTC))
+
+
+def _in_workspace(
+    asked: _Trusted, workspace: Workspace, what: str, witness: Path | None
+) -> Verification:
+    found, what = Verified(), what.removeprefix("kfm://dataset/")
     with open_world(workspace) as world:
-        what = what.removeprefix("kfm://dataset/")
         for name in [what.split("@")[0]] if what else _every(workspace, world):
             if what:
                 workspace.require(name)
@@ -268,14 +296,43 @@ def main(args: Namespace) -> int:
         if not what:
             verify_receipts(world, found)
         trust, now = world.keys.trust(), world.clock.now()
-        if args.witness:
-            check(world, args.witness, found)
-    verdict, code = _verdict(args, trust, now, found)
-    return _say(
-        args,
-        found,
-        {"verdict": verdict, "root": trust.fingerprint if trust is not None else None},
-        code,
+        if witness:
+            check(world, witness, found)
+    return _answer(asked, found, trust, now)
+
+
+def _answer(
+    asked: _Trusted, found: Verified, trust: Trust | None, now: dt.datetime
+) -> Verification:
+    verdict, code = _verdict(asked, trust, now, found)
+    return Verification(
+        verdict=verdict,
+        root=trust.fingerprint if trust is not None else None,
+        problems=found.problems,
+        files=found.files,
+        versions=found.versions,
+        generations=found.generations,
+        notes=found.notes or UNSET,
+        exit_code=code or UNSET,
+    )
+
+
+def _bundle(asked: _Trusted, file: Path, witness: Path | None) -> Verification:
+    now = dt.datetime.now(dt.UTC)
+    report = verify_bundle(mapped(file), now, read_witness(witness) if witness else None)
+    verdict, code = _verdict(asked, report.trust, now, report)
+    about = report.about
+    return Verification(
+        verdict=verdict,
+        root=report.root or None,
+        problems=report.problems,
+        files=report.files,
+        origin=report.origin,
+        notes=report.notes or UNSET,
+        dataset_id=about.dataset_id if about else UNSET,
+        version_id=about.version_id if about else UNSET,
+        generation=about.generation if about else UNSET,
+        exit_code=code or UNSET,
     )
 
 
@@ -291,12 +348,12 @@ def _may_be_reference(what: str) -> bool:
     return re.fullmatch(r"[a-z][a-z0-9_]*(@.*)?", what) is not None
 
 
-def _workspace(args: Namespace, what: str) -> Workspace:
+def _workspace(call: Call, what: str) -> Workspace:
     """The workspace; where there is none, a name may have been meant as a file."""
     try:
-        return open_workspace(args.workspace)
+        return open_workspace(call.workspace)
     except UsageError as error:
-        if not what or args.workspace is not None:
+        if not what or call.workspace is not None:
             raise
         raise UsageError(
             f"There is no file or folder {what}, and no workspace here in which it could be a"
@@ -304,79 +361,3 @@ def _workspace(args: Namespace, what: str) -> Workspace:
             expected="a folder with checksums.sha256, a bundle, or a reference inside a workspace",
             remedy="Check the path, or name a workspace with -w.",
         ) from error
-
-
-def _say(args: Namespace, found: Verified, more: Json, code: int) -> int:
-    if args.json:
-        emit(
-            {
-                "versions": found.versions,
-                "files": found.files,
-                "generations": found.generations,
-                "problems": found.problems,
-                **_noted(found),
-                **more,
-            }
-        )
-        return code
-    _print(
-        found,
-        f"{found.versions} versions, {found.files} files, {found.generations} generations",
-        more,
-        code,
-    )
-    return code
-
-
-def _noted(found: Verified) -> Json:
-    return {"notes": found.notes} if found.notes else {}
-
-
-def _print(found: Verified, counted: str, more: Json, code: int) -> None:
-    for problem in found.problems:
-        print(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
-    for note in found.notes:
-        print(f"  {note}")
-    print(f"{sign('PASS' if not code else 'FAILED')} {counted}, {len(found.problems)} problems")
-    print(f"{more['verdict']}{'; root ' + more['root'] if more['root'] else ''}")
-    if more.get("origin"):
-        print(f"not from upstream itself: {more['origin']}")
-    if more["verdict"] in _NEXT:
-        say(_NEXT[more["verdict"]])
-    if code:
-        say(f"exit {code}")
-
-
-def _bundle(args: Namespace) -> int:
-    now = dt.datetime.now(dt.UTC)
-    report = verify_bundle(
-        mapped(Path(args.what)), now, read_witness(args.witness) if args.witness else None
-    )
-    verdict, code = _verdict(args, report.trust, now, report)
-    about = report.about
-    facts = (
-        {
-            "dataset_id": about.dataset_id,
-            "version_id": about.version_id,
-            "generation": about.generation,
-        }
-        if about
-        else {}
-    )
-    if args.json:
-        found = {
-            "verdict": verdict,
-            "root": report.root or None,
-            "problems": report.problems,
-            "files": report.files,
-            "origin": report.origin,
-        }
-        emit({**found, **_noted(report), **facts})
-        return code
-    _print(
-        report,
-        f"{report.files} files" + (f" of {about.dataset_id}@{about.version_id}" if about else ""),
-        {"verdict": verdict, "root": report.root, "origin": told(report.origin)},
-        code,
-    )
-    return code

@@ -1,80 +1,66 @@
 """Countersign channels, and check them against what a witness saw, so that no operator can rewrite
 history unseen.
-
-kfm witness sign --key NAME|FILE [--channel DATASET] -o DIR      adds DIR/<dataset>/<generation>.json for what is new
-kfm witness check DIR                                            exit 6 when the channel says something else now
 """
 
-from argparse import Namespace
 from pathlib import Path
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import say, sign
+from kfm.cli.answer import Answer, Call
+from kfm.cli.terminal import show, sign
 from kfm.evidence.folder_check import Verified
 from kfm.keys.trust import unwrap
 from kfm.keys.witness import check_witnesses, witness_statement
-from kfm.model import Denied, IntegrityError, UsageError, ids
+from kfm.model import Denied, IntegrityError, ids
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 from kfm.zones.durable import create_durably
 
-__all__ = ["check", "configure", "main", "read_witness"]
+__all__ = ["Agreed", "Countersigned", "agreed", "check", "countersigned", "read_witness"]
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("sign", "check"))
-    parser.add_argument(
-        "dir", nargs="?", type=Path, metavar="DIR", help="check: the folder of countersignatures"
-    )
-    parser.add_argument("--key", metavar="NAME|FILE", help="sign: the witness's key")
-    parser.add_argument(
-        "--channel", metavar="DATASET", help="sign: only this one; default: every channel"
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="sign: where the countersignatures go"
-    )
+class Countersigned(Answer, frozen=True, kw_only=True):
+    """How many generations were countersigned."""
+
+    signed: int
+    folder: str
+
+    def tell(self, call: Call) -> None:
+        show(f"{sign('PASS')} {self.signed} generations countersigned in {self.folder}")
 
 
-def main(args: Namespace) -> int:
-    folder = args.output if args.action == "sign" else args.dir
-    if folder is None or (args.action == "sign" and not args.key):
-        raise UsageError(
-            "An argument is missing.",
-            expected="kfm witness sign --key NAME -o DIR, or kfm witness check DIR",
-            remedy="Name it.",
+class Agreed(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether channels are what a witness saw."""
+
+    agreed: int
+    problems: list[dict[str, str]]
+    exit_code: int = 0
+
+    @property
+    def code(self) -> int:
+        return self.exit_code
+
+    def tell(self, call: Call) -> None:
+        for problem in self.problems:
+            show(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
+        show(
+            f"{sign('FAILED' if self.problems else 'PASS')} {self.agreed} countersignatures agree,"
+            f" {len(self.problems)} do not"
         )
-    workspace = open_workspace(args.workspace)
+
+
+def countersigned(call: Call, key: str, channel: str | None, output: Path) -> Countersigned:
+    workspace = open_workspace(call.workspace)
+    channels = workspace.data / "catalog" / "channels"
+    names = [channel] if channel else sorted(p.name for p in channels.glob("*"))
     with open_world(workspace) as world:
-        if args.action == "sign":
-            channels = workspace.data / "catalog" / "channels"
-            names = (
-                [args.channel]
-                if args.channel
-                else sorted(p.name for p in channels.iterdir())
-                if channels.is_dir()
-                else []
-            )
-            made = sum(_sign(world, name, args.key, folder) for name in names)
-            (
-                emit({"signed": made})
-                if args.json
-                else print(f"{sign('PASS')} {made} generations countersigned in {folder}")
-            )
-            return 0
-        agreed = check(world, folder, found := Verified())
-    if args.json:
-        emit({"agreed": agreed, "problems": found.problems})
-        return found.exit_code
-    for problem in found.problems:
-        print(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
-    print(
-        f"{sign('FAILED' if found.problems else 'PASS')} {agreed} countersignatures agree,"
-        f" {len(found.problems)} do not"
-    )
-    if found.exit_code:
-        say(f"exit {found.exit_code}")
-    return found.exit_code
+        made = sum(_sign(world, name, key, output) for name in names)
+    return Countersigned(signed=made, folder=str(output))
+
+
+def agreed(call: Call, dir: Path) -> Agreed:
+    with open_world(open_workspace(call.workspace)) as world:
+        count = check(world, dir, found := Verified())
+    return Agreed(agreed=count, problems=found.problems, exit_code=found.exit_code)
 
 
 def read_witness(folder: Path) -> dict[str, bytes]:

@@ -1,24 +1,16 @@
-"""Work the job table, or a single job.
-
-kfm worker run [--concurrency 4] [--pool NAME…] [--until-idle]
-kfm worker run-job TYPE --dataset kfm://dataset/ID [--window …] [--set NAME=VALUE]
-kfm worker run-job --receipt FILE
-kfm worker list
-kfm worker metrics
-"""
+"""Work the job table, or a single job."""
 
 import os
 import re
 import secrets
 import sys
-from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 
-from kfm.cli.call import Parser, emit, upstream_flag
+import msgspec
+
+from kfm.cli.answer import Answer, Call
 from kfm.cli.jobcall import store_of
-from kfm.cli.runjob import run_job
-from kfm.cli.terminal import say, show, sign
+from kfm.cli.terminal import say, show, sign, table, write
 from kfm.jobs import place_of
 from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
 from kfm.jobs.job_log import JobLog, Told, metrics
@@ -30,101 +22,53 @@ from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.job_process import context_of
 from kfm.workspace.wiring import open_world
 
-__all__ = ["configure", "main", "make_worker"]
+__all__ = ["Measured", "Stopped", "Workers", "make_worker", "measured", "worked", "workers"]
 
 MOST_STEPS = 6  # of a run that may each take as long as a step may
 
 
-def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("run", "run-job", "list", "metrics"))
-    parser.add_argument(
-        "type",
-        nargs="?",
-        metavar="TYPE",
-        help="run-job: the type of job; `kfm jobs types` lists them",
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        default=2,
-        metavar="N",
-        help="run: how many jobs at once; default: 2",
-    )
-    parser.add_argument(
-        "--pool",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="run: only jobs of this pool; repeatable",
-    )
-    parser.add_argument(
-        "--name", default="", help="run: the name of this worker; default: host and process"
-    )
-    parser.add_argument(
-        "--until-idle", action="store_true", help="run: stop when nothing is left to do"
-    )
-    parser.add_argument(
-        "--grace",
-        default="1h",
-        metavar="1h",
-        help="run: how long running jobs may take after the first SIGTERM",
-    )
-    parser.add_argument(
-        "--dataset", default="", metavar="kfm://dataset/ID", help="run-job: what the job works on"
-    )
-    parser.add_argument("--partition", default="", help="run-job: one partition")
-    parser.add_argument("--window", default="", metavar="SINCE/UNTIL", help="run-job: one window")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="run-job: a parameter; repeatable",
-    )
-    parser.add_argument(
-        "--receipt",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="run-job: do again what this receipt tells of, and compare",
-    )
-    parser.add_argument(
-        "--no-follow",
-        action="store_true",
-        help="run-job: leave the jobs that follow from it in the queue",
-    )
-    upstream_flag(parser)
-
-
-def main(args: Namespace) -> int:
-    workspace = open_workspace(args.workspace)
-    if args.action == "run":
-        return _run(workspace, args)
-    if args.action == "run-job":
-        return run_job(workspace, args)
-    with store_of(workspace) as store:
-        return _list(store, args) if args.action == "list" else _metrics(store)
-
-
 # ---- run -----------------------------------------------------------------------------------------
-def _run(workspace: Workspace, args: Namespace) -> int:
+class Stopped(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker that ended, and how many jobs it did."""
+
+    worker: str
+    worked: int
+    exit_code: int = 0
+
+    @property
+    def code(self) -> int:
+        return self.exit_code
+
+    def tell(self, call: Call) -> None:
+        say(f"{self.worked} jobs worked")
+
+
+def worked(
+    call: Call,
+    concurrency: int,
+    pool: list[str],
+    name: str,
+    until_idle: bool,
+    grace: str,
+    upstream: str | None,
+) -> Stopped:
+    workspace = open_workspace(call.workspace)
     with store_of(workspace) as store:
         worker = make_worker(
             workspace,
             store,
-            slots=args.concurrency,
-            pools=args.pool,
-            name=args.name,
-            upstream=args.upstream,
-            grace_s=float(seconds(args.grace)),
+            slots=concurrency,
+            pools=pool,
+            name=name,
+            upstream=upstream,
+            grace_s=float(seconds(grace)),
         )
         say(
-            f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {args.concurrency} at once;"
+            f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {concurrency} at once;"
             " SIGTERM finishes what runs, twice stops it at once"
         )
-        code = worker.run(until_idle=args.until_idle)
-        say(f"{worker.worked} jobs worked")
-    return code
+        code = worker.run(until_idle=until_idle)
+    return Stopped(worker=worker.name, worked=worker.worked, exit_code=code)
 
 
 def make_worker(
@@ -143,13 +87,13 @@ def make_worker(
         raise UsageError(
             f"--concurrency {slots} is no number of jobs.",
             expected="1 to 256",
-            remedy="Correct it.",
+            remedy="`kfm worker run --concurrency 4` works four at once.",
         )
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}", name):
         raise UsageError(
             f"{name!r} is no name of a worker.",
             expected="letters, digits, . _ @ -, at most 100",
-            remedy="Correct --name.",
+            remedy="Choose another --name, or leave it out.",
         )
     clock = SystemClock()
 
@@ -225,32 +169,70 @@ def _metrics_text(store: Store) -> str:
     return metrics(tallies, depths, store.now_ms())
 
 
-def _metrics(store: Store) -> int:
-    print(_metrics_text(store), end="")
-    return 0
+# ---- metrics, list -------------------------------------------------------------------------------
+class Measured(Answer, frozen=True, kw_only=True):
+    """Counters and gauges, as Prometheus reads them."""
+
+    metrics: str
+
+    def tell(self, call: Call) -> None:
+        write(self.metrics.removesuffix("\n"))
 
 
-def _list(store: Store, args: Namespace) -> int:
-    held, jobs = store.read(
-        lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000))
-    )
-    found = [
-        {
-            "name": lease.name.removeprefix("worker/"),
-            "state": "lost" if lease.lapsed else "working",
-            "jobs": [j.job_id for j in jobs if j.owner == lease.name],
-        }
-        for lease in held
-        if lease.name.startswith("worker/")
-    ]
-    if args.json:
-        emit({"workers": found})
-        return 0
-    for worker in found:
-        show(
-            f"  {sign('RUNNING' if worker['state'] == 'working' else 'LATE')} {worker['name']:<32}"
-            f" {worker['state']:<8} {len(worker['jobs'])} jobs"
+def measured(call: Call) -> Measured:
+    # a worker is smaller without these
+    from kfm.cli.slo import standings
+    from kfm.telemetry.prometheus import dataset_metrics
+    from kfm.telemetry.send import sent_so_far, unsent
+    from kfm.telemetry.standing import last_runs
+
+    workspace = open_workspace(call.workspace)
+    folder = workspace.ledger / "logs"
+    with open_world(workspace) as world:
+        jobs = _metrics_text(world.store)
+        found = standings(workspace, world)
+    told = dataset_metrics(found, last_runs(folder), sent_so_far(folder), unsent(folder))
+    return Measured(metrics=jobs + told)
+
+
+class AtWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker and the jobs it has."""
+
+    name: str
+    state: str  # working, or lost: its lease has run out
+    jobs: list[str]
+
+
+class Workers(Answer, frozen=True, kw_only=True):
+    """The workers, and what each does."""
+
+    workers: list[AtWork]
+
+    def tell(self, call: Call) -> None:
+        cells = [
+            (sign("RUNNING" if w.state == "working" else "LATE"), w.name, w.state, str(len(w.jobs)))
+            for w in self.workers
+        ]
+        heads = ("", "worker", "state", "jobs")
+        for line in table(heads, cells, right=("jobs",)) if cells else ():
+            show(line)
+        if not cells:
+            say("No worker runs. `kfm up` starts a scheduler and a worker.")
+
+
+def workers(call: Call) -> Workers:
+    with store_of(open_workspace(call.workspace)) as store:
+        held, jobs = store.read(
+            lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000))
         )
-    if not found:
-        say("No worker runs. `kfm up` starts a scheduler and a worker.")
-    return 0
+    return Workers(
+        workers=[
+            AtWork(
+                name=lease.name.removeprefix("worker/"),
+                state="lost" if lease.lapsed else "working",
+                jobs=[j.job_id for j in jobs if j.owner == lease.name],
+            )
+            for lease in held
+            if lease.name.startswith("worker/")
+        ]
+    )
