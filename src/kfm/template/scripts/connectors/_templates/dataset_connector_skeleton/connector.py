@@ -1,32 +1,28 @@
-"""dataset_connector_skeleton: what this dataset needs beyond its registry entry and mapping.yml; everything else is the engine's work.
+"""dataset_connector_skeleton: what this dataset needs beyond its registry entry; everything else is the engine's work.
 
 It runs in a child process without network, keys or a way to write outside its scratch folder. Any of the functions may be left out.
+`kfm connector try dataset_connector_skeleton` shows what it makes of the first rows.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from kfm.model.connector import Capabilities
+from kfm.connect import Context, Row, source
 
-Row = dict[str, Any]
-
-
-def discover(ctx: Any) -> Capabilities:
-    """What is known of upstream before anything is asked. Writes nothing."""
-    return Capabilities(endpoints=("__URL__",), formats=("__FORMAT__",), auth="none", abilities=())
+src = source("dataset_connector_skeleton")
 
 
-def transform(ctx: Any, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of a capture, with the names and types of mapping.yml, as they should be published.
+@src.transform
+def tidy(ctx: Context, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows of a capture as they should be published. The same rows in must give the same rows out: no clock, no chance.
 
-    A row that is not yielded is counted as dropped by the connector. The same rows in must give the same rows out: no clock, no
-    chance; `ctx.window` is the window asked for.
+    `ctx.refuse(row, "plugged")` leaves one out by a rule, `ctx.set_aside(row, "no depth")` keeps it for a person to look at.
     """
     for row in rows:
         yield {name: value.strip() or None if isinstance(value, str) else value for name, value in row.items()}
 
 
-def validate(ctx: Any, rows: Iterable[Row]) -> Iterator[str]:
+@src.validate
+def judge(ctx: Context, rows: Iterator[Row]) -> Iterator[str]:
     """The rows that would be published. Whatever is yielded refuses them all; the last good version stays official."""
     for number, row in enumerate(rows, 1):
         if all(value is None for value in row.values()):
