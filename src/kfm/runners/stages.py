@@ -15,21 +15,23 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from kfm.channel.chain import Channel
-from kfm.cli.call import Parser, guard
+from kfm.cli.call import guard
 from kfm.cli.jobcall import store_of
-from kfm.cli.terminal import progress, say, sign
+from kfm.cli.parse import Parser
+from kfm.cli.terminal import Progress, say, sign
 from kfm.evidence.journal import fold, payload_of
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import pretty
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
+from kfm.jobs.backfill_plan import Grid, cut, grid_of, plan_from
 from kfm.jobs.backfill_windows import resume, start, work_here
 from kfm.jobs.drive import run_target, stop_run
 from kfm.jobs.promote_here import promote_run
@@ -40,7 +42,6 @@ from kfm.model import (
     BackfillRow,
     Captured,
     Denied,
-    Grid,
     Json,
     KfmError,
     LedgerRow,
@@ -49,13 +50,10 @@ from kfm.model import (
     SystemClock,
     UsageError,
     bounds,
-    grid_of,
     ids,
     masked,
-    plan_from,
     rfc3339,
 )
-from kfm.model.backfill import cut
 from kfm.model.paths import (
     batches_path,
     capture_folder,
@@ -70,6 +68,7 @@ from kfm.model.paths import (
 from kfm.model.window import seconds
 from kfm.run.claim import check_switch
 from kfm.run.work import MustSettle, Reached
+from kfm.runners.mapped import MappedZone
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import planned_of, resumed_target, targets_of
@@ -79,7 +78,6 @@ from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.local import LocalZone
-from kfm.zones.mapped import MappedZone
 
 __all__ = ["FLAGS", "STAGES", "batches", "flags_table", "main", "parser_of"]
 
@@ -169,9 +167,7 @@ def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
     """Run one stage for the runner at `file`."""
     given = list(sys.argv[1:] if argv is None else argv)
     with _json_lines() if {"--log_json", "--log-json"} & set(given) else contextlib.nullcontext():
-        args = parser_of(stage).parse(given)
-        args.json = False
-        return guard(lambda: _stage(stage, Path(file).absolute(), args), args)
+        return guard(lambda: _stage(stage, Path(file).absolute(), parser_of(stage).parse(given)))
 
 
 # ---- the call ------------------------------------------------------------------------------------
@@ -191,6 +187,10 @@ class _Elsewhere(Workspace, frozen=True):
 
     @property
     def server(self) -> None:
+        return None
+
+    @property
+    def lines_file(self) -> None:
         return None
 
     @property
@@ -309,7 +309,7 @@ def _fill_from_config(args: Namespace) -> set[str]:
             raise UsageError(
                 f"{args.config.name}: {key} is not usable.",
                 expected=f"one of {', '.join(sorted(known))}, with a value it takes",
-                remedy="Correct it.",
+                remedy="Mend that line of the file; scripts/connectors/README.md lists them.",
             )
         name = key.replace("-", "_")
         if not getattr(args, name):
@@ -347,7 +347,8 @@ def _elsewhere(workspace: Workspace, zones: Mapping[str, str], dataset_id: str) 
         )
     _refuse_withdrawn(workspace, dataset_id)
     # nor does it know what is switched off
-    if workspace.server is not None or workspace.store_file.exists():
+    file = None if workspace.server else workspace.lines_file or workspace.store_file
+    if file is None or file.exists():
         with store_of(workspace) as store:
             store.read(lambda tx: check_switch(tx, dataset_id, INGEST))
     found = _Elsewhere(workspace.path, workspace.config, base, places)
@@ -410,7 +411,7 @@ def _run(call: _Call) -> int:
 
 @contextlib.contextmanager
 def _world(call: _Call) -> Iterator[World]:
-    shown = progress(call.args)
+    shown = Progress(verbose=False, as_json=False)
     dry = call.dataset_id if call.args.dry_run else None
     with open_world(
         call.workspace,
@@ -549,8 +550,11 @@ def _go_on(world: World, call: _Call, row: LedgerRow, plan: Planned | None) -> O
             expected="a proposal",
             remedy=call.command("validate", row.run_id),
         )
+    # Done, and told so: to do it again would say the same in the log of the run.
+    if _kept(world, _receipt_path(call, row.run_id)) is not None:
+        return _outcome(row)
     target = resumed_target(call.workspace, row, plan)
-    return _stopped(replace(world, fetcher=_Offline()), target, call, row)
+    return _stopped(msgspec.structs.replace(world, fetcher=_Offline()), target, call, row)
 
 
 def _stopped(world: World, target: Target, call: _Call, row: LedgerRow | None = None) -> Outcome:
@@ -610,12 +614,7 @@ class _Offline:
 # ---- receipts ------------------------------------------------------------------------------------
 def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: Json) -> int:
     """Write the receipt of a stage, say where it is and what comes next."""
-    where = (
-        run_folder(call.dataset_id, outcome.run_id)
-        + "/"
-        + ("artifacts/" if call.args.dry_run else "")
-        + f"{call.stage}_receipt.json"
-    )
+    where = _receipt_path(call, outcome.run_id)
     receipt = _kept(world, where)
     if receipt is not None:
         outcome = msgspec.structs.replace(
@@ -663,11 +662,14 @@ def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: Jso
     for reason in outcome.reasons:
         print(f"      {reason['code']}: {reason['message']}\n        {reason['remedy']}")
     print(f"    receipt  {shown}" + (f"\n    next     {nxt}" if nxt else ""))
-    if outcome.exit_code:
-        if outcome.remedy and not outcome.reasons:
-            say(f"    {outcome.remedy}")
-        say(f"exit {outcome.exit_code}")
+    if outcome.exit_code and outcome.remedy and not outcome.reasons:
+        say(f"    {outcome.remedy}")
     return outcome.exit_code
+
+
+def _receipt_path(call: _Call, run_id: str) -> str:
+    folder = run_folder(call.dataset_id, run_id) + ("/artifacts" if call.args.dry_run else "")
+    return f"{folder}/{call.stage}_receipt.json"
 
 
 def _kept(world: World, where: str) -> StageReceipt | None:

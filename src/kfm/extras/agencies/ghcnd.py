@@ -276,7 +276,7 @@ def _refuse_choice(happened: str, expected: str) -> None:
         "ghcnd.stations",
         f"source.options {happened}.",
         expected=expected,
-        remedy="Correct them in the registry entry.",
+        remedy="Change source.options of the registry entry; docs/sources.md lists the options.",
     )
 
 

@@ -181,7 +181,7 @@ def _options(given: Json) -> Options:
 
 
 def _refuse_option(what: str, expected: str) -> None:
-    remedy = "Correct it in the registry entry; docs/sources.md lists the options."
+    remedy = "Change source.options of the registry entry; docs/sources.md lists the options."
     raise Refused("options", f"source.options: {what}.", expected=expected, remedy=remedy)
 
 

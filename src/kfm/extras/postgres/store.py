@@ -149,7 +149,7 @@ class PostgresStore(Connections):
                 expected=f"a schema of its own for this workspace, {self._workspace}",
                 remedy=(
                     "Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the"
-                    " same workspace once, bring its files back with `kfm backup --restore`: its id"
+                    " same workspace once, bring its files back with `kfm backup restore`: its id"
                     " is among them."
                 ),
             )
@@ -272,7 +272,9 @@ class PostgresStore(Connections):
                 "plan",
                 "generation",
                 "outbox",
+                "delivery",
                 "lineage",
+                "lineage_node",
                 "lineage_edge",
                 "head_key",
                 "source_state",

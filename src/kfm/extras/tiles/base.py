@@ -92,6 +92,8 @@ class Tiles(msgspec.Struct, frozen=True, kw_only=True):
     zooms: tuple[ZoomCount, ...]
     options: tuple[str, ...]
     tools: dict[str, str]
+    # of the run that made the version, below the workspace; empty: made before that was recorded
+    receipt: str = ""
 
 
 class Counts(NamedTuple):

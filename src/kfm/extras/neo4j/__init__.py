@@ -1,0 +1,1 @@
+"""Lineage for a graph that is asked in Cypher: Neo4j over Bolt."""

@@ -1,0 +1,1 @@
+"""Lineage for a collector that speaks OpenLineage."""
