@@ -1,0 +1,175 @@
+"""Lines that were written are sent on to a collector, by a process of its own: no run waits for it.
+
+`python -m kfm.telemetry.send FOLDER ADDRESS SERVICE` sends what no one has sent and ends within
+half a minute; ADDRESS may be env:NAME, so that no list of processes shows a secret. What could not
+be sent stays in its file and goes with the next; what a collector refuses for good is counted and
+passed over.
+"""
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kfm.fetch.post import posted
+from kfm.model import KfmError, RunTelemetry, masked
+from kfm.store.address import stated_address
+from kfm.telemetry.beside import start_beside
+from kfm.telemetry.otlp import requests
+from kfm.telemetry.runs import NAME
+from kfm.zones.durable import replace_durably
+
+__all__ = ["Sent", "send", "sent_so_far", "send_beside", "unsent"]
+
+_BATCH = 200  # lines of one request
+_DAYS = 7  # files that are looked at; older ones are left
+_SECONDS, _PATIENCE = 30.0, 5.0  # for all of it, for one answer
+_STATE, _LOCK = f"{NAME}.sent.json", f"{NAME}.sent.lock"
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """`ledger/logs/telemetry.sent.json`: how far each file was sent, and what became of it."""
+
+    offsets: dict[str, int] = {}
+    sent: int = 0
+    refused: int = 0  # lines that the collector will never take
+    failed: int = 0  # times that it did not answer
+    error: str = ""  # of the last time it did not
+
+
+def sent_so_far(folder: Path) -> Sent:
+    try:
+        return msgspec.json.decode((folder / _STATE).read_bytes(), type=Sent)
+    except (OSError, msgspec.MsgspecError):
+        return Sent()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{NAME}-????-??-??.jsonl"))[-_DAYS:]
+
+
+def unsent(folder: Path) -> int:
+    """Bytes of lines that no collector has."""
+    state = sent_so_far(folder)
+    with contextlib.suppress(OSError):
+        return sum(max(0, f.stat().st_size - state.offsets.get(f.name, 0)) for f in _files(folder))
+    return 0
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Whether nobody else sends from here; they have it while this lasts."""
+    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(fd)
+
+
+def send(folder: Path, address: str, service: str) -> Sent:
+    """Send what is there, oldest first, until all is sent, the collector fails, or time is up."""
+    until = time.monotonic() + _SECONDS
+    with _alone(folder) as alone:
+        state = sent_so_far(folder)
+        if not alone:
+            return state
+        for file in _files(folder):
+            while time.monotonic() < until:
+                lines, offset = _next(file, state.offsets.get(file.name, 0))
+                if offset == state.offsets.get(file.name, 0):
+                    break
+                state, going = _sent(state, lines, address, service)
+                if going:
+                    offsets = {**state.offsets, file.name: offset}
+                    state = msgspec.structs.replace(state, offsets=offsets)
+                replace_durably(folder / _STATE, msgspec.json.encode(state) + b"\n")
+                if not going:
+                    return state
+        return state
+
+
+def _next(file: Path, offset: int) -> tuple[list[RunTelemetry], int]:
+    """Whole lines from `offset` on, and where they end. One that is no such line is passed over."""
+    lines: list[RunTelemetry] = []
+    with file.open("rb") as opened:
+        opened.seek(offset)
+        for _ in range(_BATCH):
+            raw = opened.readline()
+            if not raw.endswith(b"\n"):  # it is being written
+                break
+            offset += len(raw)
+            with contextlib.suppress(msgspec.MsgspecError):
+                lines.append(msgspec.json.decode(raw, type=RunTelemetry))
+    return lines, offset
+
+
+def _sent(state: Sent, lines: list[RunTelemetry], address: str, service: str) -> tuple[Sent, bool]:
+    """What is known after these were sent; False: they are to be sent again."""
+    if not lines:
+        return state, True
+    refused, why = 0, ""
+    try:
+        for path, body in requests(lines, service).items():
+            answer = posted(
+                f"{address.rstrip('/')}{path}",
+                msgspec.json.encode(body),
+                headers={"Content-Type": "application/json"},
+                seconds=_PATIENCE,
+            )
+            not_taken, said = _not_taken(answer.body)
+            refused, why = max(refused, min(not_taken, len(lines))), said or why
+    except KfmError as error:
+        told = masked(error.happened)
+        if error.retryable:
+            return msgspec.structs.replace(state, failed=state.failed + 1, error=told), False
+        refused, why = len(lines), told
+    return (
+        msgspec.structs.replace(
+            state,
+            sent=state.sent + len(lines) - refused,
+            refused=state.refused + refused,
+            error=why,
+        ),
+        True,
+    )
+
+
+class _Partial(msgspec.Struct, frozen=True, rename="camel"):
+    """What a collector says of a request that it took in part: how much of it not, and why."""
+
+    rejected_log_records: int | str = 0
+    rejected_spans: int | str = 0
+    rejected_data_points: int | str = 0
+    error_message: str = ""
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    partial_success: _Partial = _Partial()
+
+
+def _not_taken(answer: bytes) -> tuple[int, str]:
+    """Of how many the collector says that it will never take them, and why."""
+    with contextlib.suppress(msgspec.MsgspecError, ValueError):
+        told = msgspec.json.decode(answer or b"{}", type=_Response).partial_success
+        counts = (told.rejected_log_records, told.rejected_spans, told.rejected_data_points)
+        return max(map(int, counts)), masked(told.error_message)[:200]
+    return 0, ""
+
+
+def send_beside(folder: Path, address: str, service: str) -> None:
+    """Start a process that sends, and do not wait for it."""
+    if not unsent(folder):
+        return
+    start_beside(["kfm.telemetry.send", str(folder), address, service])
+
+
+if __name__ == "__main__":
+    send(Path(sys.argv[1]), stated_address(sys.argv[2]), sys.argv[3])
