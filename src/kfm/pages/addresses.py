@@ -1,0 +1,80 @@
+"""Where everything is, for ever: the addresses of pages and of what they show."""
+
+from urllib.parse import quote
+
+__all__ = [
+    "MOST_ROWS",
+    "asset",
+    "dataset",
+    "decision",
+    "diff",
+    "lineage",
+    "places",
+    "proposal",
+    "rows",
+    "run",
+    "story",
+    "tiles",
+    "version",
+]
+
+
+def _part(text: object) -> str:
+    return quote(str(text), safe="")
+
+
+def dataset(dataset_id: str) -> str:
+    return f"/datasets/{_part(dataset_id)}"
+
+
+def decision(dataset_id: str) -> str:
+    """Why nothing newer of a dataset is published."""
+    return f"/decisions/{_part(dataset_id)}"
+
+
+def version(dataset_id: str, which: int | str) -> str:
+    """A version by its generation, or by its id."""
+    return f"{dataset(dataset_id)}/versions/{_part(which)}"
+
+
+def asset(dataset_id: str, which: int | str, name: str) -> str:
+    return f"{version(dataset_id, which)}/files/{quote(name)}"
+
+
+MOST_ROWS = 10_000  # in one answer
+
+
+def rows(dataset_id: str, which: int | str, form: str = "") -> str:
+    """A page of rows; in a form (csv, geojson) the first of them."""
+    asked = f"?form={form}&limit={MOST_ROWS}" if form else ""
+    return f"{version(dataset_id, which)}/rows{asked}"
+
+
+def tiles(dataset_id: str, which: int | str) -> str:
+    return f"{version(dataset_id, which)}/tiles"
+
+
+def places(dataset_id: str, which: int | str) -> str:
+    """What a map draws of a version."""
+    return f"{version(dataset_id, which)}/places"
+
+
+def diff(dataset_id: str, which: int | str) -> str:
+    """What a version changed of the one before."""
+    return f"{version(dataset_id, which)}/diff"
+
+
+def story(dataset_id: str, which: int | str) -> str:
+    return f"{version(dataset_id, which)}/story"
+
+
+def lineage(what: str) -> str:
+    return f"/lineage/{_part(what)}"
+
+
+def run(run_id: str) -> str:
+    return f"/runs/{_part(run_id)}"
+
+
+def proposal(number: int) -> str:
+    return f"/proposals/{number}"

@@ -1,0 +1,55 @@
+"""Whom pages ask: the door that a request came through, and whether its viewer runs things."""
+
+from contextlib import suppress
+
+from kfm.model import VersionFacts
+from kfm.reader.door import Asking, Hidden, NoLonger
+from kfm.reading.boundary import Opened, Reader
+from kfm.reading.references import Ref
+from kfm.workspace.folder import Workspace
+from kfm.world.world import World
+
+__all__ = ["Asks"]
+
+
+class Asks:
+    """One request for a page. What its viewer may not know of raises, and is answered there."""
+
+    def __init__(self, asking: Asking, *, operator: bool = False) -> None:
+        self._asking = asking
+        self.is_operator = operator  # sees how things are run, beside what is published
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._asking.workspace
+
+    @property
+    def world(self) -> World:
+        return self._asking.world
+
+    @property
+    def reader(self) -> Reader:
+        return self._asking.viewer.reader
+
+    @property
+    def address(self) -> str:
+        """How this server is called, for lines that are pasted elsewhere."""
+        return self._asking.address
+
+    def known(self, text: str) -> Ref:
+        return self._asking.known(text)
+
+    def seen(self, text: str) -> Ref | None:
+        """The same, where what may not be known is left out."""
+        with suppress(Hidden, NoLonger):
+            return self._asking.known(text)
+        return None
+
+    def facts(self, text: str) -> VersionFacts:
+        return self._asking.facts(text)[1]
+
+    def folder(self, text: str) -> Opened:
+        return self._asking.folder(text)
+
+    def data(self, text: str) -> Opened:
+        return self._asking.data(text)

@@ -1,0 +1,258 @@
+"""What the page of a dataset tells."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from kfm.data.history import history
+from kfm.data.shown import Map, Profile, Shown
+from kfm.evidence.append_times import appended_at
+from kfm.evidence.version_records import origin_of
+from kfm.model import DatasetEntry, Generation, KfmError, UsageError, VersionFacts
+from kfm.model.origin import told as told_origin
+from kfm.pages import addresses
+from kfm.pages.dataset import Cited, DatasetPage, File, Held, Snippet, Standing
+from kfm.pages.gather.asks import Asks
+from kfm.pages.gather.places import MOST
+from kfm.pages.gather.standing import Told, standing_of
+from kfm.pages.parts import Message
+from kfm.pages.words import lasting, when
+from kfm.reader.door import Hidden
+from kfm.reading.boundary import Opened
+from kfm.reading.derived import tiles_of
+from kfm.reading.references import Ref
+from kfm.reading.status import DatasetStatus, dataset_status
+from kfm.upkeep.citation import quoted, receipt_of
+from kfm.world.world import World
+
+__all__ = ["dataset_page"]
+
+FEW = MOST  # places that a map draws without tiles
+_VERSIONS = 12
+_FIRST = 12
+_MANY = 2_000_000  # rows: beyond, only what the version says of its columns is told
+_WHAT = {
+    ".parquet": "GeoParquet",
+    ".pmtiles": "Map tiles (PMTiles)",
+    ".tif": "Raster (COG)",
+    ".geojson": "GeoJSON",
+    ".csv": "CSV",
+}
+
+
+def dataset_page(asks: Asks, dataset_id: str) -> DatasetPage:
+    ref = asks.known(dataset_id)
+    entry = _entry(asks, dataset_id)
+    status = dataset_status(asks.world, dataset_id)
+    told = standing_of(asks.world, status, entry, operator=asks.is_operator)
+    held = _held(asks, entry, ref)
+    past = history(asks.world, dataset_id, asks.reader, _VERSIONS)
+    return DatasetPage(
+        address=addresses.dataset(dataset_id),
+        title=entry.title,
+        command=f"kfm explain {dataset_id}",
+        dataset_id=dataset_id,
+        description=entry.description,
+        label=entry.policy_label or entry.sensitivity,
+        care=entry.care_label,
+        licence=entry.licence,
+        rights=entry.rights,
+        custodian=entry.custodian,
+        owners=tuple(name.partition("<")[0].strip() for name in entry.owners),
+        cadence=entry.cadence,
+        source=entry.source.kind,
+        standing=_standing(asks, status, told, held),
+        held=held,
+        versions=past.generations,
+        earlier=past.earlier,
+        used_by=_used_by(asks, dataset_id),
+    )
+
+
+def _entry(asks: Asks, dataset_id: str) -> DatasetEntry:
+    try:
+        return asks.workspace.require(dataset_id)
+    except UsageError as nothing:
+        raise Hidden from nothing
+
+
+def _standing(asks: Asks, status: DatasetStatus, told: Told, held: Held) -> Standing:
+    since = f" since {when(held.official_at)}" if held.official_at else ""
+    sentence = f"Generation {held.generation} is official{since}."
+    if told.age_s is not None:
+        sentence += f" Its source was last asked {lasting(told.age_s)} ago."
+    trouble = None
+    if asks.is_operator and told.state in ("denied", "failed", "wait"):
+        trouble = Message(happened=status.reason, remedy=_pasted(status.next))
+    return Standing(
+        state=told.state,
+        word=told.word,
+        note="" if trouble else told.note,
+        sentence=sentence,
+        trouble=trouble,
+    )
+
+
+def _pasted(next_command: str | None) -> str:
+    return f"`{next_command}`" if next_command else ""
+
+
+# ---- what the official version holds -------------------------------------------------------------
+def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
+    text = f"{ref.dataset_id}@{ref.generation}"
+    facts, opened = asks.facts(text), asks.data(text)
+    shown, places = _preview(opened, facts)
+    made = _made(asks.world, ref)
+    # tiles leave out what is too dense to see: few places are drawn exactly
+    tiled = facts.rows > FEW and _has_tiles(asks.world, opened)
+    files = tuple(_files(opened, facts.rows))
+    return Held(
+        version_id=ref.version_id,
+        version_digest=ref.version_digest,
+        generation=ref.generation,
+        official_at=appended_at(asks.world, made) if made is not None else None,
+        rows=facts.rows,
+        columns=tuple(shown.columns),
+        units={c.name: c.unit for c in facts.schema if c.unit},
+        first=tuple(shown.first),
+        bbox=facts.bbox,
+        interval=facts.interval,
+        map=places,
+        tiles=addresses.tiles(ref.dataset_id, ref.version_id) if tiled else None,
+        layer=ref.dataset_id,
+        files=files,
+        cite=_cited(asks, entry, ref),
+        snippets=_snippets(ref, files, asks.address),
+        origin=tuple(
+            told_origin([o]) for o in origin_of(asks.world.data, ref.dataset_id, ref.version_id)
+        ),
+        receipt=receipt_of(asks.world, ref.dataset_id, ref.version_id),
+        h3_resolution=facts.h3_resolution,
+    )
+
+
+def _has_tiles(world: World, opened: Opened) -> bool:
+    try:
+        return tiles_of(world, opened) is not None
+    except (KfmError, OSError, msgspec.MsgspecError):
+        return False  # `kfm doctor` says what is wrong with them
+
+
+def _made(world: World, ref: Ref) -> Generation | None:
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(ref.dataset_id))
+    return next((g for g in rows if g.generation == ref.generation), None)
+
+
+def _cited(asks: Asks, entry: DatasetEntry, ref: Ref) -> Cited:
+    found, text = quoted(asks.world, entry, ref), f"{ref.dataset_id}@{ref.generation}"
+    return Cited(
+        text=found.text(text).splitlines()[0],
+        bibtex=found.bibtex,
+        command=f"kfm cite {text} --format bibtex",
+    )
+
+
+def _files(opened: Opened, rows: int) -> list[File]:
+    found = []
+    for name, path in sorted(opened.files.items()):
+        found.append(
+            File(
+                name=name,
+                what=_WHAT.get(Path(name).suffix, name),
+                bytes=path.stat().st_size if path.is_file() else None,
+                digest=opened.digests[name],
+                href=addresses.asset(opened.dataset_id, opened.version_id, name),
+            )
+        )
+    if any(f.name.endswith(".parquet") for f in found):
+        for form, what in (("csv", "CSV"), ("geojson", "GeoJSON")):
+            href = addresses.rows(opened.dataset_id, opened.version_id, form)
+            some = (
+                f"{what}, the first {addresses.MOST_ROWS:,} rows"
+                if rows > addresses.MOST_ROWS
+                else what
+            )
+            found.append(File(name=f"rows.{form}", what=some, bytes=None, digest="", href=href))
+    return found
+
+
+def _snippets(ref: Ref, files: tuple[File, ...], origin: str) -> tuple[Snippet, ...]:
+    table = next((f.href for f in files if f.name.endswith(".parquet")), None)
+    if table is None:
+        return ()
+    url, rows = f"{origin}{table}", addresses.rows(ref.dataset_id, ref.version_id, "geojson")
+    return tuple(
+        Snippet(language=language, lines=lines)
+        for language, lines in (
+            ("Python", f'import pandas\n\nrows = pandas.read_parquet("{url}")'),
+            (
+                "Python, beside the workspace",
+                f'import kfm\n\nrows = kfm.open().dataset("{ref.dataset_id}").latest().to_pandas()',
+            ),
+            ("R", f'library(arrow)\n\nrows <- read_parquet(url("{url}"))'),
+            ("DuckDB", f"SELECT * FROM read_parquet('{url}') LIMIT 10;"),
+            (
+                "QGIS",
+                "Layer, Add Layer, Add Vector Layer, Protocol: HTTP(S), then this address:\n"
+                f"{origin}{rows}\n\nOr Layer, Add Layer, Add STAC Layer: {origin}/stac",
+            ),
+        )
+    )
+
+
+def _used_by(asks: Asks, dataset_id: str) -> tuple[str, ...]:
+    from kfm.lineage.ask import impact
+
+    try:
+        found = impact(asks.world, dataset_id, asks.reader)
+    except KfmError:
+        return ()
+    return tuple(a.dataset_id for a in found.affected if a.official and a.dataset_id != dataset_id)
+
+
+# ---- previews, which are the same for ever for the same bytes ------------------------------------
+_kept: OrderedDict[str, tuple[Shown, Map | None]] = OrderedDict()
+_lock = Lock()
+_KEPT = 32
+
+
+def _preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
+    """Rows, columns and places of a version the boundary let out; read once for its digest."""
+    with _lock:
+        if opened.version_digest in _kept:
+            _kept.move_to_end(opened.version_digest)
+            return _kept[opened.version_digest]
+    tables = {n: p for n, p in sorted(opened.files.items()) if n.endswith(".parquet")}
+    found = _looked(tables, facts)
+    with _lock:
+        _kept[opened.version_digest] = found
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return found
+
+
+def _looked(tables: Mapping[str, Path], facts: VersionFacts) -> tuple[Shown, Map | None]:
+    if not tables or facts.rows > _MANY:
+        return _stated(facts), None
+    from kfm.data.show import preview  # pyarrow: only where a table is looked at
+
+    return preview(tables, _FIRST)
+
+
+def _stated(facts: VersionFacts) -> Shown:
+    """What a version says of its columns, without looking at its rows."""
+    columns = [
+        Profile(
+            name=c.name,
+            type=c.type,
+            missing=p.nulls if (p := facts.profile.get(c.name)) is not None else 0,
+            distinct=None,
+            lowest=p.min if p is not None else None,
+            highest=p.max if p is not None else None,
+        )
+        for c in facts.schema
+    ]
+    return Shown(rows=facts.rows, columns=columns, first=[], bbox=None)

@@ -1,0 +1,150 @@
+"""What the pages of who runs things tell: the same structs that the commands answer with."""
+
+import re
+
+from kfm.cli.answer import Call
+from kfm.cli.jobs import dead, listed, pools
+from kfm.cli.quarantine import listed as set_aside
+from kfm.cli.quarantine import shown as one_aside
+from kfm.cli.schedule import moments, schedules
+from kfm.cli.slo import energy, standings
+from kfm.cli.webhook import deliveries
+from kfm.cli.worker import workers
+from kfm.model import KfmError, UsageError
+from kfm.pages.gather.asks import Asks
+from kfm.pages.operate import PolicyPage, QueuePage, Rule, SchedulesPage, WebhooksPage
+from kfm.pages.quarantine import AsidePage, QuarantinePage
+from kfm.pages.slo import SloPage
+from kfm.policy.base import sources_of
+from kfm.policy.subset import check
+from kfm.reader.door import Hidden
+from kfm.webhook.sources import read_sources
+
+__all__ = [
+    "aside_page",
+    "policy_page",
+    "quarantine_page",
+    "queue_page",
+    "schedules_page",
+    "slo_page",
+    "webhooks_page",
+]
+
+_MOST = 200
+
+
+def _call(asks: Asks) -> Call:
+    return Call(asks.workspace.path, True, False)
+
+
+def quarantine_page(asks: Asks) -> QuarantinePage:
+    found = set_aside(_call(asks), None, False)
+    return QuarantinePage(
+        address="/quarantine",
+        title="Quarantine",
+        command="kfm quarantine list",
+        items=tuple(found.items),
+        hidden=found.hidden,
+    )
+
+
+def aside_page(asks: Asks, run_id: str) -> AsidePage:
+    try:
+        found = one_aside(_call(asks), run_id, None, _MOST, False)
+    except UsageError as nothing:
+        raise Hidden from nothing
+    return AsidePage(
+        address=f"/quarantine/{found.run_id}",
+        title=f"Set aside by run {found.run_id[:8]}",
+        command=f"kfm quarantine show {found.run_id}",
+        aside=found,
+    )
+
+
+def queue_page(asks: Asks) -> QueuePage:
+    call = _call(asks)
+    return QueuePage(
+        address="/queue",
+        title="Queue and workers",
+        command="kfm jobs list",
+        running=tuple(listed(call, "running", "", None, _MOST).jobs),
+        queued=tuple(listed(call, "queued", "", None, _MOST).jobs),
+        dead=tuple(dead(call, "", None, _MOST).jobs),
+        pools=tuple(pools(call).pools),
+        workers=tuple(workers(call).workers),
+    )
+
+
+def schedules_page(asks: Asks) -> SchedulesPage:
+    found = schedules(_call(asks), None)
+    return SchedulesPage(
+        address="/schedules",
+        title="Schedules",
+        command="kfm schedule list",
+        schedules=tuple(found.schedules),
+        problems=tuple(found.problems),
+        next=tuple(moments(_call(asks), None, 2).next[:20]),
+    )
+
+
+def policy_page(asks: Asks) -> PolicyPage:
+    found = sources_of(asks.workspace.path / "policy")
+    shown = {name: raw.decode(errors="replace") for name, raw in sorted(found.items())}
+    wrong = [str(finding) for finding in check(found)]
+    return PolicyPage(
+        address="/policy",
+        title="Rules",
+        command="kfm policy check",
+        policy_digest=asks.world.policy_digest,
+        rules=tuple(rule for name, text in shown.items() for rule in _rules(name, text)),
+        files=shown,
+        trouble=wrong[0] if wrong else "",
+    )
+
+
+_DENIAL = re.compile(
+    r'"code":\s*"(?P<code>[^"]+)",\s*"message":\s*(?:sprintf\()?"(?P<message>(?:[^"\\]|\\.)*)"'
+    r'[^\n]*\s*"remedy":\s*(?:sprintf\()?"(?P<remedy>(?:[^"\\]|\\.)*)"'
+)
+
+
+def _rules(name: str, text: str) -> list[Rule]:
+    """Every denial of a file, as it words itself; what is filled in is a dot."""
+    if name.endswith("_test.rego"):
+        return []
+    return [
+        Rule(
+            file=name,
+            line=text.count("\n", 0, found.start()) + 1,
+            code=found["code"],
+            message=found["message"].replace("%s", "…"),
+            remedy=found["remedy"].replace("%s", "ID"),
+        )
+        for found in _DENIAL.finditer(text)
+    ]
+
+
+def webhooks_page(asks: Asks) -> WebhooksPage:
+    found = deliveries(_call(asks), "", False, _MOST)
+    try:
+        sources = tuple(read_sources(asks.workspace, ()).sources)
+    except KfmError:
+        sources = ()
+    return WebhooksPage(
+        address="/webhooks",
+        title="Webhooks",
+        command="kfm webhook list",
+        accepted=tuple(found.accepted),
+        refused=tuple(found.refused),
+        sources=sources,
+    )
+
+
+def slo_page(asks: Asks) -> SloPage:
+    return SloPage(
+        address="/slo",
+        title="SLO and energy",
+        command="kfm slo",
+        datasets=tuple(standings(asks.workspace, asks.world)),
+        months=energy(_call(asks), []).months,
+    )

@@ -1,0 +1,93 @@
+"""What the pages of stories, lineage, search and this place itself tell."""
+
+from urllib.parse import quote
+
+from kfm.lineage.ask import walk
+from kfm.model import Denied, KfmError, UsageError, rfc3339
+from kfm.pages import addresses
+from kfm.pages.about import AboutPage
+from kfm.pages.gather.asks import Asks
+from kfm.pages.lineage import LineagePage
+from kfm.pages.search import Named, SearchPage
+from kfm.pages.story import StoryPage
+from kfm.reader.door import Hidden
+from kfm.reader.versions import which_of
+from kfm.story.figure import figure
+from kfm.story.write import story_of
+from kfm.upkeep.search import search
+
+__all__ = ["about_page", "lineage_page", "search_page", "story_page"]
+
+_HITS = 20
+_DEPTH = 6
+
+
+def story_page(asks: Asks, dataset_id: str, which: str) -> StoryPage:
+    ref = asks.known(which_of(dataset_id, which))
+    text = f"{dataset_id}@{ref.generation}"
+    story = story_of(asks.world, text, asks.reader)
+    generalised = story.governance.h3_resolution is not None
+    return StoryPage(
+        address=addresses.story(dataset_id, ref.version_id),
+        title=f"How {story.title} was produced",
+        command=f"kfm story {text}",
+        story=story,
+        figure=figure(story.governance.min_records or 1) if generalised else "",
+    )
+
+
+def lineage_page(asks: Asks, what: str) -> LineagePage:
+    try:
+        found = walk(asks.world, what, up=_DEPTH, down=_DEPTH, reader=asks.reader)
+    except (UsageError, Denied) as nothing:  # nobody can tell which
+        raise Hidden from nothing
+    return LineagePage(
+        address=addresses.lineage(what),
+        title=f"Lineage of {what}",
+        command=f"kfm lineage show {what}",
+        what=what,
+        walk=found,
+    )
+
+
+def search_page(asks: Asks, q: str) -> SearchPage:
+    words = q.lower().split()
+    names = []
+    for name in asks.workspace.registered() if words else ():
+        entry = asks.workspace.readable(name)
+        if entry is None or asks.seen(name) is None:
+            continue
+        text = f"{name} {entry.title} {entry.description}".lower()
+        if all(word in text for word in words):
+            names.append(Named(dataset_id=name, title=entry.title, description=entry.description))
+    return SearchPage(
+        address=f"/search?q={quote(q)}" if q else "/search",
+        title="Search",
+        command=f"kfm search {q}" if q else "kfm search WORDS",
+        q=q,
+        datasets=tuple(names),
+        found=search(asks.world, q, asks.workspace.registered(), _HITS, asks.reader)
+        if words
+        else None,
+    )
+
+
+def about_page(asks: Asks) -> AboutPage:
+    trust = None
+    try:
+        trust = asks.world.keys.trust()
+    except KfmError:
+        pass  # `kfm verify` says what is wrong with it
+    seen = sum(asks.seen(name) is not None for name in asks.workspace.registered())
+    keys = {} if trust is None else {k.name: ", ".join(k.roles) for k in trust.keys.values()}
+    return AboutPage(
+        address="/about",
+        title="About",
+        command="kfm keys list",
+        datasets=seen,
+        root=trust.fingerprint if trust is not None else None,
+        root_version=trust.version if trust is not None else 0,
+        expires=rfc3339(trust.expires) if trust is not None else "",
+        keys=keys,
+        policy_digest=asks.world.policy_digest,
+    )

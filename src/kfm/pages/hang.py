@@ -1,0 +1,298 @@
+"""Pages on the addresses of the reader: which page is shown where, and for whom.
+
+`kfm serve` shows what is published; `--console` adds the pages of who runs things, on this machine
+alone. An address that the reader answers itself keeps its own JSON twin, and gets its page by name.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from kfm.pages import (
+    about,
+    addresses,
+    dataset,
+    datasets,
+    decision,
+    difference,
+    home,
+    lineage,
+    operate,
+    problem,
+    proposal,
+    quarantine,
+    runs,
+    search,
+    slo,
+    story,
+    version,
+)
+from kfm.pages.gather.asks import Asks
+from kfm.pages.gather.dataset import dataset_page
+from kfm.pages.gather.datasets import datasets_page
+from kfm.pages.gather.decision import decision_page
+from kfm.pages.gather.difference import diff_page
+from kfm.pages.gather.home import home_page, waiting_of
+from kfm.pages.gather.operate import (
+    aside_page,
+    policy_page,
+    quarantine_page,
+    queue_page,
+    schedules_page,
+    slo_page,
+    webhooks_page,
+)
+from kfm.pages.gather.places import places
+from kfm.pages.gather.proposals import proposal_page, proposals_page
+from kfm.pages.gather.runs import run_page, runs_page
+from kfm.pages.gather.told import about_page, lineage_page, search_page, story_page
+from kfm.pages.gather.version import version_page
+from kfm.pages.layout import Frame, Page
+from kfm.pages.query import query_of
+from kfm.pages.static_files import static
+from kfm.reader.door import Asking, Hidden
+from kfm.reader.hung import Hung, Shown
+from kfm.reader.route import Problem, reads
+from kfm.reader.versions import which_of
+from kfm.reader.visit import Visit
+
+__all__ = ["hang"]
+
+_HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
+_THEME = re.compile(r"(?:^|; )kfm_theme=(light|dark)(?:;|$)")
+
+_DATASET = re.compile(r"/datasets/([a-z][a-z0-9_]*)(?:/.*)?")
+
+Query = dict[str, str]
+
+
+class Kind(NamedTuple):
+    """A page: its name, its address, how it is filled and how it is written. A part of the address
+    in braces is passed on in order.
+    """
+
+    name: str
+    path: str
+    gather: Callable[..., Page]
+    render: Callable[..., str]
+
+
+def _choice(asks: Asks, query: Query) -> datasets.DatasetsPage:
+    known = datasets.Choice.__struct_fields__
+    return datasets_page(asks, datasets.Choice(**{k: query.get(k, "") for k in known}))
+
+
+def _runs(asks: Asks, query: Query) -> runs.RunsPage:
+    return runs_page(asks, query.get("dataset", ""), query.get("noops") != "no")
+
+
+def _proposal(asks: Asks, query: Query, number: str) -> proposal.ProposalPage:
+    if not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise Hidden
+    return proposal_page(asks, int(number))
+
+
+PUBLIC = (
+    Kind("datasets", "/datasets", _choice, datasets.render),
+    Kind(
+        "dataset",
+        "/datasets/{dataset_id:str}",
+        lambda asks, query, dataset_id: dataset_page(asks, dataset_id),
+        dataset.render,
+    ),
+    Kind(
+        "version",
+        "/datasets/{dataset_id:str}/versions/{which:str}",
+        lambda asks, query, dataset_id, which: version_page(asks, dataset_id, which),
+        version.render,
+    ),
+    Kind(
+        "diff",
+        "/datasets/{dataset_id:str}/versions/{which:str}/diff",
+        lambda asks, query, dataset_id, which: diff_page(asks, dataset_id, which),
+        difference.render,
+    ),
+    Kind(
+        "story",
+        "/datasets/{dataset_id:str}/versions/{which:str}/story",
+        lambda asks, query, dataset_id, which: story_page(asks, dataset_id, which),
+        story.render,
+    ),
+    Kind(
+        "lineage",
+        "/datasets/{dataset_id:str}/versions/{which:str}/lineage",
+        lambda asks, query, dataset_id, which: lineage_page(asks, which_of(dataset_id, which)),
+        lineage.render,
+    ),
+    Kind(
+        "lineage_of",
+        "/lineage/{what:str}",
+        lambda asks, query, what: lineage_page(asks, what),
+        lineage.render,
+    ),
+    Kind(
+        "search",
+        "/search",
+        lambda asks, query: search_page(asks, query.get("q", "")[:500]),
+        search.render,
+    ),
+    Kind("about", "/about", lambda asks, query: about_page(asks), about.render),
+)
+CONSOLE = (
+    Kind("home", "/home", lambda asks, query: home_page(asks), home.render),
+    Kind(
+        "decision",
+        "/decisions/{dataset_id:str}",
+        lambda asks, query, dataset_id: decision_page(asks, dataset_id),
+        decision.render,
+    ),
+    Kind("runs", "/runs", _runs, runs.render_runs),
+    Kind(
+        "run", "/runs/{run_id:str}", lambda asks, query, run: run_page(asks, run), runs.render_run
+    ),
+    Kind(
+        "proposals",
+        "/proposals",
+        lambda asks, query: proposals_page(asks),
+        proposal.render_all,
+    ),
+    Kind("proposal", "/proposals/{number:str}", _proposal, proposal.render_one),
+    Kind(
+        "quarantine",
+        "/quarantine",
+        lambda asks, query: quarantine_page(asks),
+        quarantine.render_quarantine,
+    ),
+    Kind(
+        "aside",
+        "/quarantine/{run_id:str}",
+        lambda asks, query, run: aside_page(asks, run),
+        quarantine.render_aside,
+    ),
+    Kind("queue", "/queue", lambda asks, query: queue_page(asks), operate.render_queue),
+    Kind(
+        "schedules",
+        "/schedules",
+        lambda asks, query: schedules_page(asks),
+        operate.render_schedules,
+    ),
+    Kind("policy", "/policy", lambda asks, query: policy_page(asks), operate.render_policy),
+    Kind("webhooks", "/webhooks", lambda asks, query: webhooks_page(asks), operate.render_webhooks),
+    Kind("slo", "/slo", lambda asks, query: slo_page(asks), slo.render_slo),
+)
+
+
+def hang(*, console: bool = False) -> Hung:
+    """The pages of a reader, and with `console` those of who runs things."""
+    from kfm.reader.app import ROUTES
+
+    kinds = (*PUBLIC, *CONSOLE) if console else PUBLIC
+    answered = {_shape(path) for route in ROUTES for path in getattr(route, "paths", ())}
+    own = [_route(kind, console) for kind in kinds if _shape(kind.path) not in answered]
+    pages = {kind.name: _shown(kind, console) for kind in kinds}
+    first = kinds[len(PUBLIC)] if console else kinds[0]
+    pages["home"] = _shown(first, console)  # of `/`, which the reader answers
+    pages["problem"] = lambda shown: _problem(shown, console)
+    routes: list[ControllerRouterHandler] = [*own, _places, static]
+    return Hung(pages=pages, routes=routes)
+
+
+@reads("/datasets/{dataset_id:str}/versions/{which:str}/places")
+def _places(asking: Asking, dataset_id: FromPath[str], which: FromPath[str]) -> Response[bytes]:
+    """What a map draws of a version."""
+    found = places(Asks(asking), dataset_id, which)
+    return Response(found, media_type="application/geo+json")
+
+
+def _shape(path: str) -> str:
+    """An address whatever its parts are called."""
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+def _route(kind: Kind, console: bool) -> HTTPRouteHandler:
+    """An address of ours; what it answers is its JSON twin."""
+    names = re.findall(r"\{(\w+):str\}", kind.path)
+
+    def found(asking: Asking, **given: str) -> Page:
+        return kind.gather(_asks(asking, console, kind), query_of(), *(given[n] for n in names))
+
+    found.__doc__ = kind.name
+    found.__annotations__ = {
+        "asking": Asking,
+        **dict.fromkeys(names, FromPath[str]),
+        "return": Page,
+    }
+    return reads(kind.path, page=kind.name)(_with_parameters(found, names))
+
+
+def _with_parameters(found: Callable[..., Page], names: list[str]) -> Callable[..., Page]:
+    """The same, with its parameters by name, as routes are read."""
+    from inspect import Parameter, Signature
+
+    kinds = [Parameter("asking", Parameter.KEYWORD_ONLY, annotation=Asking)]
+    kinds += [Parameter(name, Parameter.KEYWORD_ONLY, annotation=FromPath[str]) for name in names]
+    vars(found)["__signature__"] = Signature(kinds, return_annotation=Page)
+    return found
+
+
+def _shown(kind: Kind, console: bool) -> Callable[[Shown], str]:
+    def page(shown: Shown) -> str:
+        found = shown.found
+        if not isinstance(found, Page):  # the reader's own answer: the page says more
+            asks = _asks(shown.asking, console, kind)
+            found = kind.gather(asks, query_of(), *_parts(kind.path, shown.path))
+        return kind.render(found, _frame(shown.asking, console))
+
+    return page
+
+
+def _parts(template: str, path: str) -> list[str]:
+    """What stands in an address where its template has braces."""
+    pairs = zip(template.split("/"), path.split("/"), strict=False)
+    return [text for name, text in pairs if name.startswith("{")]
+
+
+def _asks(asking: Asking, console: bool, kind: Kind) -> Asks:
+    operator = console and _is_here()
+    if kind in CONSOLE and not operator:
+        raise Hidden
+    return Asks(asking, operator=operator)
+
+
+def _is_here() -> bool:
+    """Whether whoever asks does so on this machine, by a page of ours or by hand: another site
+    cannot ask in somebody's name.
+    """
+    headers = Visit.now().headers
+    site = headers.get(b"sec-fetch-site", "none")
+    return bool(_HERE.fullmatch(headers.get(b"host", ""))) and site in ("none", "same-origin")
+
+
+def _frame(asking: Asking, console: bool) -> Frame:
+    theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
+    operator = console and _is_here()
+    name = asking.viewer.reader.name
+    return Frame(
+        console=operator,
+        who=name or ("On this machine" if operator else "Public reader"),
+        theme=theme[1] if theme else None,
+        waiting=waiting_of(Asks(asking)) if operator else 0,
+    )
+
+
+def _problem(shown: Shown, console: bool) -> str:
+    found = shown.found
+    assert isinstance(found, Problem)  # what this page is called for
+    number = Visit.now().request_id if found.status >= 500 else ""
+    operator = console and _is_here()
+    asked = _DATASET.fullmatch(shown.path) if operator and found.status in (404, 451) else None
+    see = addresses.decision(asked[1]) if asked else ""
+    page = problem.problem_page(found.status, found.said, shown.path, number, see)
+    theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
+    frame = Frame(console=operator, theme=theme[1] if theme else None)
+    return problem.render(page, frame)

@@ -1,0 +1,111 @@
+"""The application: every address of the reader, and what each request passes on its way in and out.
+
+Pages plug in by name: `hung.py` says how.
+"""
+
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.types import ControllerRouterHandler, Receive, Send
+
+from kfm.model import SystemClock
+from kfm.reader import about, datasets, evidence, files, find, health, rows, stac, versions
+from kfm.reader.hung import NOTHING_HUNG, Hung
+from kfm.reader.kept import Kept
+from kfm.reader.measure import Measures
+from kfm.reader.route import NOTHING, Problem, problem
+from kfm.reader.visit import Standing, Visit
+from kfm.workspace.folder import Workspace
+
+__all__ = ["ROUTES", "Reader", "make_app"]
+
+MOST_BYTES = 1 << 20  # of a question
+ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
+    route
+    for room in (health, datasets, versions, files, rows, stac, about, evidence, find)
+    for route in room.ROUTES
+)
+_SAID = {
+    400: "The question cannot be understood.",
+    405: "Only what is here can be read: GET and HEAD.",
+    413: "The question is too large.",
+}
+
+
+class Reader(Litestar):
+    """The routes, and around all of them the visit: what is refused at the gate, what every answer
+    carries, the line of the log.
+    """
+
+    standing: Standing
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # type: ignore[override]
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        visit = Visit(scope, self.standing)
+        told = visit.sending(send)
+        try:
+            if wrong := visit.entered(scope):
+                why = Problem(status=400, error="request", said=wrong)
+                await problem(visit, why).to_asgi_response(None, Request(scope))(
+                    scope, receive, told
+                )
+                return
+            visit.twin(scope)
+            if visit.is_head:
+                scope["method"] = "GET"
+            await super().__call__(scope, receive, told)
+        finally:
+            visit.left(str(scope.get("path_template") or "?"))
+
+    def close(self) -> None:
+        """Let go of the workspace."""
+        self.standing.kept.close()
+        self.standing.root.close()
+
+
+def make_app(workspace: Workspace, hung: Hung = NOTHING_HUNG, *, address: str = "") -> Reader:
+    """The reader of a workspace. `address` is how others know it, where it differs from how they
+    call it.
+    """
+    app = Reader(
+        route_handlers=[*ROUTES, *hung.routes],
+        exception_handlers={HTTPException: _refused, Exception: _fault},
+        openapi_config=OpenAPIConfig(
+            title="kfm reader", version="1", path="/openapi", render_plugins=[JsonRenderPlugin()]
+        ),
+        logging_config=None,
+        request_max_body_size=MOST_BYTES,
+        debug=False,
+    )
+    data, root = workspace.zones()
+    data.close()
+    app.standing = Standing(
+        Kept(workspace.path), hung, root, SystemClock(), Measures(), address.rstrip("/")
+    )
+    return app
+
+
+def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """What no route answers."""
+    status = error.status_code
+    if status == 404:
+        return problem(Visit.now(), NOTHING)
+    said = _SAID.get(status, "That is not answered here.")
+    why = Problem(status=status, error="request", said=said)
+    answer = problem(Visit.now(), why)
+    if status == 405:
+        more = ", POST" if request.scope["path"] == "/stac/search" else ""
+        answer.headers["allow"] = f"GET, HEAD{more}"
+    return answer
+
+
+def _fault(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    visit = Visit.now()
+    visit.problem = f"{type(error).__name__}: {error}"
+    why = Problem(status=500, error="fault", said="That is a fault of ours.")
+    return problem(visit, why)

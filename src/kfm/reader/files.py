@@ -1,0 +1,153 @@
+"""The files of a version, byte for byte: whole or in part, checked against their digests, never as a
+whole in memory.
+"""
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
+
+from kfm.model import IntegrityError
+from kfm.reader.door import Asking, Hidden
+from kfm.reader.route import reads
+from kfm.reader.versions import which_of
+from kfm.reader.visit import Visit, has
+from kfm.zones.base import hash_file
+
+__all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]
+
+_PIECE = 1 << 20
+_RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
+_TYPES = {
+    ".parquet": "application/vnd.apache.parquet",
+    ".json": "application/json",
+    ".geojson": "application/geo+json",
+    ".csv": "text/csv",
+    ".pmtiles": "application/vnd.pmtiles",
+    ".tif": "image/tiff",
+    ".txt": "text/plain",
+    ".pdf": "application/pdf",
+}
+
+
+class Part(NamedTuple):
+    """Which bytes of a file were asked for: from the first up to before the end."""
+
+    first: int
+    end: int
+
+
+class _Checked:
+    """Files whose bytes were seen to be those of their digest, by what changes when they do."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._seen: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._lock, self._most = Lock(), most
+
+    def check(self, path: Path, digest: str) -> os.stat_result:
+        """Raises `IntegrityError`; a file is read for it once."""
+        at = os.stat(path)
+        mark = (str(path), digest, at.st_ino, at.st_size, at.st_ctime_ns)
+        with self._lock:
+            if mark in self._seen:
+                self._seen.move_to_end(mark)
+                return at
+        if hash_file(path).digest != digest:
+            raise IntegrityError(
+                f"{path.name} is damaged.", expected=digest, remedy="Run `kfm verify`."
+            )
+        with self._lock:
+            self._seen[mark] = None
+            while len(self._seen) > self._most:
+                self._seen.popitem(last=False)
+        return at
+
+
+_CHECKED = _Checked()
+
+
+def check_bytes(path: Path, digest: str) -> int:
+    """The size of a file whose bytes are those of its digest. Raises `IntegrityError`."""
+    return _CHECKED.check(path, digest).st_size
+
+
+@reads("/datasets/{dataset_id:str}/versions/{which:str}/files/{name:path}")
+def file(asking: Asking, dataset_id: str, which: str, name: str) -> Response[Any]:
+    """One file of a version; `Range`, `If-Range`, `If-None-Match` and `If-Match` are heeded."""
+    opened = asking.folder(which_of(dataset_id, which))
+    name = str(name).removeprefix("/")
+    if name not in opened.files:
+        raise Hidden
+    return handed_out(opened.files[name], opened.digests[name], name)
+
+
+def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
+    """A file that was let out, or the part of it that is asked for."""
+    stated, tag = Visit.now().headers, f'"{digest}"'
+    headers = {
+        "etag": tag,
+        "accept-ranges": "bytes",
+        "content-disposition": f'attachment; filename="{_plain(name)}"',
+        "kfm-digest": digest,
+    }
+    if b"if-match" in stated and not has(stated[b"if-match"], tag):
+        return Response(b"", status_code=412, headers=headers)
+    if has(stated.get(b"if-none-match"), tag):
+        return Response(b"", status_code=304, headers=headers)
+    size = check_bytes(path, digest)
+    part = part_of(stated, size, tag)
+    if part is None:
+        return Response(
+            b"", status_code=416, headers=headers | {"content-range": f"bytes */{size}"}
+        )
+    partial = part != Part(0, size)
+    if partial:
+        headers["content-range"] = f"bytes {part.first}-{part.end - 1}/{size}"
+    headers["content-length"] = str(part.end - part.first)
+    kind = _TYPES.get(Path(name).suffix.lower(), "application/octet-stream")
+    body = iter(()) if Visit.now().is_head else _pieces(path, part)
+    return Stream(body, status_code=206 if partial else 200, headers=headers, media_type=kind)
+
+
+def part_of(stated: dict[bytes, str], size: int, tag: str) -> Part | None:
+    """What `Range` asks for, None where there is no such part; several parts, a form that is not
+    known or a tag that is not this one's mean all of it.
+    """
+    whole = Part(0, size)
+    if b"range" not in stated or stated.get(b"if-range", tag) != tag:
+        return whole
+    found = _RANGE.fullmatch(stated[b"range"].strip())
+    if found is None:
+        return whole
+    first, last, suffix = found.groups()
+    if suffix is not None:
+        return Part(max(0, size - int(suffix)), size) if int(suffix) and size else None
+    if last and int(last) < int(first):
+        return whole
+    end = min(size, int(last) + 1) if last else size
+    return Part(int(first), end) if int(first) < size else None
+
+
+def _pieces(path: Path, part: Part) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as opened:
+        at = part.first
+        while at < part.end:
+            piece = os.pread(opened.fileno(), min(_PIECE, part.end - at), at)
+            if not piece:
+                return  # it was cut short meanwhile: whoever reads it sees that bytes are missing
+            at += len(piece)
+            yield piece
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name.rpartition("/")[2])
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (file,)

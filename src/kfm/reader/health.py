@@ -1,0 +1,46 @@
+"""Whether it answers: for those who watch."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.handlers import HTTPRouteHandler
+
+from kfm.reader.door import Asking
+from kfm.reader.route import reads
+from kfm.reader.visit import Visit
+
+__all__ = ["ROUTES", "Health"]
+
+
+_OPENAPI = "application/vnd.oai.openapi+json;version=3.1"
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """It answers, and its store does."""
+
+    status: str
+    store: str
+
+
+@reads("/health")
+def health(asking: Asking) -> Health:
+    """Whether the reader and its store answer."""
+    asking.world.store.read(lambda tx: tx.index.meta("epoch"))
+    return Health(status="ok", store="ok")
+
+
+@reads("/metrics", media="text/plain")
+def metrics(asking: Asking) -> Response[str]:
+    """Counts of requests as Prometheus text."""
+    return Response(Visit.now().measures.text(), media_type="text/plain; version=0.0.4")
+
+
+@get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Every address here, as OpenAPI has it."""
+    told = request.app.openapi_schema.to_schema()
+    return Response(msgspec.json.encode(told), media_type=_OPENAPI)
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (health, metrics, openapi)

@@ -1,0 +1,100 @@
+"""The workspace, kept open between requests and opened anew when its rules, its settings or its
+store are others than they were.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
+
+__all__ = ["Kept"]
+
+
+class _Held:
+    """One world, and how many requests are at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.users, self.left = 0, False
+        self._stack = ExitStack()
+        # what is looked at later than it is read would hide a change in between
+        self._settings = _seen(folder / "kfm.yml")
+        self.workspace = open_workspace(folder)
+        self._rest = self._made_of()
+        self.world = self._stack.enter_context(open_world(self.workspace, asks=True))
+
+    def is_of_now(self) -> bool:
+        """Whether everything it was made of is as it was; nothing is read."""
+        path = self.workspace.path
+        return (self._settings, self._rest) == (_seen(path / "kfm.yml"), self._made_of())
+
+    def _made_of(self) -> list[tuple[object, ...]]:
+        workspace = self.workspace
+        rules = sorted((workspace.path / "policy").glob("*.rego"))
+        store = () if workspace.server else _seen(workspace.lines_file or workspace.store_file)
+        return [*map(_seen, rules), store[-1:]]  # which file the store is, not what is in it
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class Kept:
+    """A workspace as it is now. Labels, licences, grants and keys are read for every question
+    anyway; what a world reads once is looked at here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._held: _Held | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Workspace, World]]:
+        """The workspace and its world, for one request."""
+        held = self._taken()
+        try:
+            yield held.workspace, held.world
+        finally:
+            with self._lock:
+                held.users -= 1
+                done = held.left and not held.users
+            if done:
+                held.close()
+
+    def close(self) -> None:
+        """Let go; who is still at it ends first."""
+        with self._lock:
+            held, self._held = self._held, None
+            done = held is not None and self._leave(held)
+        if held is not None and done:
+            held.close()
+
+    def _taken(self) -> _Held:
+        old = None
+        with self._lock:
+            held = self._held
+            if held is None or not held.is_of_now():
+                new = _Held(self.folder)
+                old = held if held is not None and self._leave(held) else None
+                held = self._held = new
+            held.users += 1
+        if old is not None:
+            old.close()
+        return held
+
+    def _leave(self, held: _Held) -> bool:
+        """Whether nobody is at it any more."""
+        held.left = True
+        return not held.users
+
+
+def _seen(path: Path) -> tuple[object, ...]:
+    # the time of the last change of all cannot be set back, as that of the bytes can
+    with suppress(OSError):
+        at = os.stat(path)
+        return (path.name, at.st_size, at.st_ctime_ns, at.st_ino)
+    return (path.name,)

@@ -1,0 +1,177 @@
+"""How an address is answered: a function that asks becomes a route, in a thread of its own, and what
+it found is told as JSON or as the page that another room hangs there.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
+
+import msgspec
+from litestar import Response, get, post
+from litestar.concurrency import sync_to_thread
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import ResponseSpec
+from litestar.params import PathParameter, QueryParameter
+
+from kfm.model import Fenced, KfmError, StoreUnavailable, rfc3339
+from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
+from kfm.reader.hung import Shown
+from kfm.reader.log import DecisionLine, log_decision
+from kfm.reader.visit import Visit
+
+__all__ = ["JSON", "NOTHING", "Problem", "problem", "reads"]
+
+JSON = "application/json"
+_MOST_IDS = 16  # decisions in a header; the log has all of them
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why there is no answer."""
+
+    status: int
+    error: str
+    said: str
+    field: str = ""
+
+
+NOTHING = Problem(
+    status=404,
+    error="not_found",
+    said="There is nothing here, or nothing that may be shown to you.",
+)
+_PROBLEMS = {
+    status: ResponseSpec(Problem, description=said, generate_examples=False)
+    for status, said in (
+        (400, "The question is wrong."),
+        (401, "The token stands for nobody."),
+        (404, "There is nothing, or nothing that may be shown."),
+        (451, "It was public, and may not be shown now."),
+        (503, "It cannot be answered now."),
+    )
+}
+_BUSY = Problem(status=503, error="later", said="It cannot be answered now. Ask again.")
+
+
+def reads(
+    path: str | list[str],
+    page: str = "",
+    method: Literal["get", "post"] = "get",
+    media: str = JSON,
+) -> Callable[..., HTTPRouteHandler]:
+    """A route that is answered by asking. What the function returns is the JSON twin, its type the
+    schema of that; a `Response` is left as it is, and `media` says what it is.
+    """
+
+    def made(ask: Callable[..., object]) -> HTTPRouteHandler:
+        async def answer(**given: object) -> object:
+            return await sync_to_thread(
+                _answered, Visit.now(), page, media, functools.partial(ask, **given)
+            )
+
+        functools.update_wrapper(answer, ask)
+        vars(answer).pop("__wrapped__")
+        _described(answer, ask, str(path))
+        told = {"responses": _PROBLEMS, "media_type": media}
+        if method == "post":
+            return post(path, status_code=200, **told)(answer)  # type: ignore[arg-type]
+        return get(path, **told)(answer)  # type: ignore[arg-type]
+
+    return made
+
+
+def _described(answer: Callable[..., object], ask: Callable[..., object], path: str) -> None:
+    """Tell Litestar where each argument comes from: the address, else the question behind it; who
+    asks it need not know.
+    """
+    hints = get_type_hints(ask, include_extras=True)
+    del hints["asking"]
+    for name, hint in hints.items():
+        if name not in ("return", "data"):
+            where = PathParameter() if f"{{{name}:" in path else QueryParameter()
+            hints[name] = hint if get_origin(hint) is Annotated else Annotated[hint, where]
+    signature = inspect.signature(ask)
+    kept = [
+        each.replace(annotation=hints[name], kind=each.KEYWORD_ONLY)
+        for name, each in signature.parameters.items()
+        if name in hints
+    ]
+    answer.__annotations__ = hints
+    vars(answer)["__signature__"] = signature.replace(parameters=kept)
+
+
+def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -> Response[Any]:
+    """Ask, put it into words, and write down by which decision, before anything leaves."""
+    asking = visit.asking
+    try:
+        with asking.opened():
+            found = ask(asking=asking)
+            answer = found if isinstance(found, Response) else _told(visit, page, found, media)
+    except Exception as error:
+        answer = problem(visit, _why(visit, error))
+    status = answer.status_code or 200
+    if status < 400 and asking.decision_ids:
+        answer.headers["kfm-decision"] = ", ".join(asking.decision_ids[:_MOST_IDS])
+    try:
+        _account(visit, status)
+    except (KfmError, OSError) as error:
+        visit.problem = type(error).__name__
+        return problem(visit, _BUSY)
+    return answer
+
+
+def _told(visit: Visit, page: str, found: object, media: str = JSON) -> Response[Any]:
+    make = visit.hung.pages.get(page) if visit.wants_page() else None
+    if make is not None:
+        shown = Shown(found, visit.asking, visit.path)
+        return Response(make(shown).encode(), media_type="text/html")
+    return Response(msgspec.json.encode(found), media_type=media)
+
+
+def problem(visit: Visit, why: Problem) -> Response[Any]:
+    """The answer that says so."""
+    headers = {"www-authenticate": "Bearer"} if why.status == 401 else {}
+    headers |= {"retry-after": "2"} if why.status == 503 else {}
+    answer = _told(visit, "problem", why)
+    answer.status_code, answer.headers = why.status, headers | {"cache-control": "no-store"}
+    return answer
+
+
+def _why(visit: Visit, error: Exception) -> Problem:
+    match error:
+        case Hidden():
+            return NOTHING
+        case NoLonger(code=code):
+            said = "This was public, and may not be shown now."
+            return Problem(status=451, error=code, said=said)
+        case Stranger():
+            return Problem(status=401, error="token", said="This token stands for nobody.")
+        case BadQuestion(said=said, field=field):
+            return Problem(status=400, error="question", said=said, field=field)
+        case Fenced() | StoreUnavailable():
+            visit.problem = type(error).__name__
+            return _BUSY
+    visit.problem = f"{type(error).__name__}: {error}"
+    if isinstance(error, KfmError):
+        return Problem(status=503, error="damaged", said="Something here has to be mended first.")
+    return Problem(status=500, error="fault", said="That is a fault of ours.")
+
+
+def _account(visit: Visit, status: int) -> None:
+    asking = visit.asking
+    if not asking.decision_ids and not asking.refused:
+        return
+    log_decision(
+        visit.root,
+        DecisionLine(
+            timestamp=rfc3339(visit.clock.now()),
+            job_id=visit.request_id,
+            address=visit.path[:500],
+            reader=asking.viewer.reader.name,
+            answer=status,
+            dataset_ids=tuple(asking.dataset_ids),
+            decision_ids=tuple(asking.decision_ids),
+            policy_digest=asking.policy_digest,
+            refused=tuple(dict.fromkeys(asking.refused)),
+        ),
+    )

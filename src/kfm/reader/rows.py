@@ -1,0 +1,446 @@
+"""The rows of a version: some columns, filtered, sorted and by the page, as JSON, CSV or GeoJSON. A
+page is read in pieces, holds no more than it shows, and takes no longer than a few seconds.
+"""
+
+import datetime as dt
+import functools
+import operator
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+
+from kfm.data.libraries import library
+from kfm.model import Json
+from kfm.reader import cql2
+from kfm.reader.door import Asking, BadQuestion
+from kfm.reader.files import check_bytes
+from kfm.reader.route import reads
+from kfm.reader.versions import which_of
+from kfm.reading.boundary import Opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+__all__ = ["ROUTES", "Rows"]
+
+_MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
+_SECONDS = 10.0
+_BATCH = 1 << 14
+_AT = "kfm row"  # where a row stands: no column of a registered table has a space in front of this
+_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt,
+    ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+}  # fmt: skip
+_ORDERED = ("string", "int", "uint", "float", "double", "decimal", "date", "timestamp", "bool")
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of rows."""
+
+    dataset_id: str
+    version_id: str
+    generation: int
+    columns: list[str]
+    rows: list[Json]
+    returned: int
+    total: int | None  # of the version; None: a filter was given, nobody counted what fits
+    next: str | None  # the address of the next page
+    evidence: str  # what proves these rows
+
+
+class _Asked(NamedTuple):
+    """Which rows were asked for."""
+
+    columns: list[str]
+    filter: "pc.Expression | None"
+    sort: list[tuple[str, str]]
+    limit: int
+    offset: int
+
+
+@reads(
+    ["/datasets/{dataset_id:str}/rows", "/datasets/{dataset_id:str}/versions/{which:str}/rows"],
+    page="rows",
+)
+def rows(
+    asking: Asking,
+    dataset_id: str,
+    which: str = "latest",
+    form: Literal["json", "csv", "geojson"] = "json",
+    columns: str | None = None,
+    filter: str | None = None,
+    sort: str | None = None,
+    limit: int = 100,
+    token: str | None = None,
+) -> Rows:
+    """Rows of a version. `filter` is CQL2 text, `sort` names columns, each with a minus for the
+    greatest first, `token` is that of the page before.
+    """
+    library("pyarrow", "reads Parquet")
+    import pyarrow.dataset as ds
+
+    opened = asking.data(which_of(dataset_id, which))
+    paths = _tables(opened)
+    table = ds.dataset([str(p) for p in paths], format="parquet", schema=_schema(paths))
+    asked = _asked(table.schema, columns, filter, sort, limit, token)
+    found, more = _page(table, paths, asked)
+    geometry = _geometry(paths)
+    following = _following(asking, dataset_id, opened, asked, more, columns, filter, sort, form)
+    if form == "json":
+        return _as_json(asking, opened, table, asked, found, geometry, following)
+    return _as_text(form, found, geometry, opened, following)  # type: ignore[return-value]
+
+
+def _tables(opened: Opened) -> list[Path]:
+    """The tables of a version, whose bytes are those that were published."""
+    names = [name for name in sorted(opened.files) if name.endswith(".parquet")]
+    if not names:
+        raise BadQuestion("This version holds no table.")
+    for name in names:
+        check_bytes(opened.files[name], opened.digests[name])
+    return [opened.files[name] for name in names]
+
+
+def _schema(paths: Sequence[Path]) -> "pa.Schema":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pa.unify_schemas(
+        [pq.read_schema(path).remove_metadata() for path in paths], promote_options="permissive"
+    )
+
+
+def _geometry(paths: Sequence[Path]) -> str:
+    from kfm.diff.side import Side
+
+    return str(Side({path.name: path for path in paths}).geometry)
+
+
+# ---- what was asked ------------------------------------------------------------------------------
+def _asked(
+    schema: "pa.Schema",
+    columns: str | None,
+    filter: str | None,
+    sort: str | None,
+    limit: int,
+    token: str | None,
+) -> _Asked:
+    if not 1 <= limit <= _MOST:
+        raise BadQuestion(f"limit is {limit}, it is 1 to {_MOST}.", "limit")
+    offset = _offset(token)
+    wanted = columns.split(",") if columns else list(schema.names)
+    order = [_by(schema, each) for each in sort.split(",")] if sort else []
+    for name in wanted:
+        _field(schema, name, "columns")
+    if order and offset + limit > _SORTED:
+        raise BadQuestion(f"Sorted rows are shown up to {_SORTED}. Filter them.", "token")
+    condition = _expression(schema, cql2.parsed(filter)) if filter else None
+    return _Asked(list(dict.fromkeys(wanted)), condition, order, limit, offset)
+
+
+def _offset(token: str | None) -> int:
+    if token is None:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,9}", token) or int(token) > _DEEPEST:
+        raise BadQuestion("This token is none that was given out.", "token")
+    return int(token)
+
+
+def _by(schema: "pa.Schema", text: str) -> tuple[str, str]:
+    name = text.removeprefix("-").removeprefix("+").strip()
+    if not str(_field(schema, name, "sort").type).startswith(_ORDERED):
+        raise BadQuestion("Rows cannot be sorted by this column.", "sort")
+    return name, "descending" if text.startswith("-") else "ascending"
+
+
+def _field(schema: "pa.Schema", name: str, where: str) -> "pa.Field":
+    if schema.get_field_index(name) < 0:
+        raise BadQuestion(f"There is no column {name[:60]!r}.", where)
+    return schema.field(name)
+
+
+def _expression(schema: "pa.Schema", said: cql2.Question) -> "pc.Expression":
+    """A question as Arrow has it: a tree of its own, made of columns and typed values."""
+    import pyarrow.compute as pc
+
+    match said:
+        case cql2.Both(op="not", parts=(part, *_)):
+            return ~_expression(schema, part)
+        case cql2.Both(op=op, parts=parts):
+            join = operator.and_ if op == "and" else operator.or_
+            return functools.reduce(join, [_expression(schema, part) for part in parts])
+        case cql2.Nothing(name=name):
+            return pc.field(_field(schema, name, "filter").name).is_null()
+        case cql2.Compared():
+            return _comparison(schema, said)
+    raise BadQuestion("Rows are not looked up by place; tiles and STAC are.", "filter")
+
+
+def _comparison(schema: "pa.Schema", said: cql2.Compared) -> "pc.Expression":
+    import pyarrow.compute as pc
+
+    field = _field(schema, said.name, "filter")
+    column = pc.field(field.name)
+    if said.op == "like":
+        if not str(field.type).endswith("string") or not isinstance(said.values[0], str):
+            raise BadQuestion(f"{said.name} is no text.", "filter")
+        return pc.match_like(column, said.values[0])
+    values = [_scalar(field, value) for value in said.values]
+    if said.op == "between":
+        return (column >= values[0]) & (column <= values[1])
+    if said.op == "in":
+        return functools.reduce(operator.or_, [column == value for value in values])
+    return _OPS[said.op](column, values[0])
+
+
+def _scalar(field: "pa.Field", value: cql2.Value) -> "pa.Scalar":
+    """A value in the type of its column; what does not fit is refused."""
+    import pyarrow as pa
+
+    try:
+        if isinstance(value, dt.datetime) and pa.types.is_timestamp(field.type):
+            given = value if field.type.tz else value.astimezone(dt.UTC).replace(tzinfo=None)
+            return pa.scalar(given, type=field.type)
+        if isinstance(value, bool) != pa.types.is_boolean(field.type):
+            raise TypeError
+        if isinstance(value, str) != str(field.type).endswith("string"):
+            return pa.scalar(value).cast(field.type) if isinstance(value, dt.date) else _no()
+        if isinstance(value, float) and pa.types.is_integer(field.type):
+            return pa.scalar(value)
+        return pa.scalar(value, type=field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise BadQuestion(
+            f"{field.name} is {field.type}; {value!r:.60} is not.", "filter"
+        ) from error
+
+
+def _no() -> "pa.Scalar":
+    raise TypeError
+
+
+# ---- the page ------------------------------------------------------------------------------------
+def _page(table: "ds.Dataset", paths: Sequence[Path], asked: _Asked) -> tuple["pa.Table", bool]:
+    """The rows of one page, and whether there are more."""
+    import pyarrow as pa
+
+    try:
+        if asked.sort:
+            return _sorted(table, asked)
+        return _in_order(table, paths, asked)
+    except pa.ArrowException as error:
+        raise BadQuestion("These rows cannot be looked up so.", "filter") from error
+
+
+def _batches(table: "ds.Dataset", asked: _Asked, skip: int = 0) -> Iterator["pa.RecordBatch"]:
+    """What fits, in the order of the files, some at a time, as long as there is time."""
+    names = list(dict.fromkeys([*asked.columns, *(name for name, _ in asked.sort)]))
+    until = time.monotonic() + _SECONDS
+    scanner = table.scanner(
+        columns=names, filter=asked.filter, batch_size=_BATCH, batch_readahead=2,
+        fragment_readahead=1, use_threads=False,
+    )  # fmt: skip
+    for batch in scanner.to_batches():
+        if time.monotonic() > until:
+            raise BadQuestion("That takes too long. Filter by less, or take the whole file.")
+        yield batch
+
+
+def _in_order(table: "ds.Dataset", paths: Sequence[Path], asked: _Asked) -> tuple["pa.Table", bool]:
+    import pyarrow as pa
+
+    if asked.filter is None:
+        return _by_number(table, paths, asked)
+    left, found, have = asked.offset, list["pa.RecordBatch"](), 0
+    for batch in _batches(table, asked):
+        if batch.num_rows <= left:
+            left -= batch.num_rows
+            continue
+        found.append(batch.slice(left, asked.limit + 1 - have))
+        have, left = have + found[-1].num_rows, 0
+        if have > asked.limit:
+            break
+    whole = pa.Table.from_batches(found, schema=_shown(table, asked.columns))
+    return whole.slice(0, asked.limit), have > asked.limit
+
+
+def _by_number(
+    table: "ds.Dataset", paths: Sequence[Path], asked: _Asked
+) -> tuple["pa.Table", bool]:
+    """Without a filter a page is found by counting row groups, not rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    left, wanted, found = asked.offset, asked.limit + 1, list["pa.Table"]()
+    for path in paths:
+        file = pq.ParquetFile(path)
+        for number in range(file.num_row_groups):
+            size = file.metadata.row_group(number).num_rows
+            if left >= size:
+                left -= size
+                continue
+            names = [n for n in asked.columns if n in file.schema_arrow.names]
+            for batch in file.iter_batches(_BATCH, row_groups=[number], columns=names):
+                part = batch.slice(left, wanted)
+                left = max(0, left - batch.num_rows)
+                wanted -= part.num_rows
+                if part.num_rows:
+                    found.append(pa.Table.from_batches([part]))
+                if not wanted:
+                    break
+            if not wanted:
+                break
+    schema = _shown(table, asked.columns)
+    parts = [_filled(part, schema) for part in found]
+    whole = pa.concat_tables(parts) if parts else schema.empty_table()
+    return whole.slice(0, asked.limit), not wanted
+
+
+def _filled(part: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+    """A column that only another file has is empty here."""
+    import pyarrow as pa
+
+    columns = [
+        part.column(field.name).cast(field.type)
+        if field.name in part.column_names
+        else pa.nulls(part.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _shown(table: "ds.Dataset", names: Sequence[str]) -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema([table.schema.field(name) for name in names])
+
+
+def _sorted(table: "ds.Dataset", asked: _Asked) -> tuple["pa.Table", bool]:
+    """The first rows by the order that is asked for; no more are held than the page needs. Rows that
+    are equal by it stand as they do in the files.
+    """
+    import pyarrow as pa
+
+    need, best, seen = asked.offset + asked.limit + 1, None, 0
+    order = [*asked.sort, (_AT, "ascending")]
+    for batch in _batches(table, asked):
+        numbers = pa.array(range(seen, seen + batch.num_rows), pa.int64())
+        seen += batch.num_rows
+        part = pa.Table.from_batches([batch.append_column(_AT, numbers)])
+        best = part if best is None else pa.concat_tables([best, part])
+        if best.num_rows > need + 4 * _BATCH:
+            best = best.sort_by(order).slice(0, need).combine_chunks()
+    if best is None:
+        return _shown(table, asked.columns).empty_table(), False
+    found = best.sort_by(order).slice(asked.offset, asked.limit + 1).select(asked.columns)
+    return found.slice(0, asked.limit), found.num_rows > asked.limit
+
+
+# ---- how it is told ------------------------------------------------------------------------------
+def _following(
+    asking: Asking,
+    dataset_id: str,
+    opened: Opened,
+    asked: _Asked,
+    more: bool,
+    *said: str | None,
+) -> str | None:
+    """The address of the next page, which is of this very version."""
+    from urllib.parse import urlencode
+
+    if not more:
+        return None
+    columns, filter, sort, form = said
+    given = {"form": form, "columns": columns, "filter": filter, "sort": sort}
+    given |= {"limit": str(asked.limit), "token": str(asked.offset + asked.limit)}
+    rest = urlencode({name: value for name, value in given.items() if value is not None})
+    return f"{asking.address}/datasets/{dataset_id}/versions/{opened.version_id}/rows?{rest}"
+
+
+def _as_json(
+    asking: Asking,
+    opened: Opened,
+    table: "ds.Dataset",
+    asked: _Asked,
+    found: "pa.Table",
+    geometry: str,
+    following: str | None,
+) -> Rows:
+    return Rows(
+        dataset_id=opened.dataset_id,
+        version_id=opened.version_id,
+        generation=int(opened.generation or 0),
+        columns=asked.columns,
+        rows=_plain(found, geometry),
+        returned=found.num_rows,
+        total=table.count_rows() if asked.filter is None else None,
+        next=following,
+        evidence=f"{asking.address}/evidence/{opened.dataset_id}@{opened.version_id}",
+    )
+
+
+def _plain(found: "pa.Table", geometry: str) -> list[Json]:
+    """Rows as JSON has them; geometries as GeoJSON."""
+    from kfm.diff.cells import values
+
+    columns = {
+        name: _places(found.column(name)) if name == geometry else values(found.column(name))
+        for name in found.column_names
+    }
+    return [{name: each[i] for name, each in columns.items()} for i in range(found.num_rows)]
+
+
+def _places(column: "pa.ChunkedArray") -> list[object]:
+    import shapely
+
+    shapes = shapely.from_wkb(column.to_numpy(), on_invalid="ignore")
+    texts = shapely.to_geojson(shapely.orient_polygons(shapes))
+    return [msgspec.Raw(text.encode()) if text is not None else None for text in texts]
+
+
+def _as_text(
+    form: str, found: "pa.Table", geometry: str, opened: Opened, following: str | None
+) -> Response[bytes]:
+    headers = {"link": f'<{following}>; rel="next"'} if following else {}
+    name = re.sub(r"[^a-z0-9_]", "_", opened.dataset_id)
+    if form == "csv":
+        headers["content-disposition"] = f'attachment; filename="{name}.csv"'
+        return Response(_csv(found, geometry), media_type="text/csv", headers=headers)
+    if geometry not in found.column_names:
+        raise BadQuestion("These rows have no geometry, or it was not asked for.", "form")
+    features = [
+        {"type": "Feature", "geometry": row.pop(geometry), "properties": row}
+        for row in _plain(found, geometry)
+    ]
+    told: Json = {
+        "type": "FeatureCollection",
+        "features": features,
+        "numberReturned": len(features),
+    }
+    if following:
+        told["links"] = [{"rel": "next", "href": following, "type": "application/geo+json"}]
+    return Response(msgspec.json.encode(told), media_type="application/geo+json", headers=headers)
+
+
+def _csv(found: "pa.Table", geometry: str) -> bytes:
+    from kfm.data.formats import csv_line
+    from kfm.diff.cells import shapes, values
+
+    columns = [
+        shapes(found.column(name), float("inf"))[0]
+        if name == geometry
+        else values(found.column(name))
+        for name in found.column_names
+    ]
+    lines = [csv_line(found.column_names), *(csv_line(row) for row in zip(*columns))]
+    return "".join(lines).encode()
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (rows,)

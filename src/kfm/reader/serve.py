@@ -1,0 +1,103 @@
+"""A reader that listens: uvicorn around the application."""
+
+import contextlib
+import importlib.util
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kfm.model import MissingExtra, UsageError
+from kfm.webhook.serve import Address
+from kfm.workspace.folder import Workspace
+
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["Reading", "reading"]
+
+
+class Reading(NamedTuple):
+    """A reader at work."""
+
+    address: Address
+    serve: Callable[[], None]  # until it is told to stop
+    stop: Callable[[], None]
+
+
+@contextlib.contextmanager
+def reading(
+    workspace: Workspace, address: Address, known_as: str = "", *, console: bool = False
+) -> Iterator[Reading]:
+    """A reader whose socket is open. `known_as`: how others address it, behind something else.
+    `console`: it also shows how things are run, to who asks on this machine.
+    """
+    if console and (known_as or not address.here_only):
+        raise UsageError(
+            "The console is for who works at this machine.",
+            expected="--console without --known-as, on 127.0.0.1 or localhost",
+            remedy="Leave --host and --known-as out; a second `kfm serve` can be for others.",
+        )
+    try:
+        import uvicorn  # noqa: F401  # an extra, as what comes next needs one
+
+        from kfm.pages.hang import hang
+        from kfm.reader.app import make_app
+    except ImportError as error:
+        raise MissingExtra(
+            f"The reader is made with Litestar and uvicorn; {error.name} is not installed.",
+            expected="the extra `api`",
+            remedy="pip install 'kfm[api]'",
+        ) from error
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(_socket(address))
+        app = make_app(workspace, hang(console=console), address=known_as)
+        stack.callback(app.close)
+        server = _quiet_server(app)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        at = address._replace(port=opened.getsockname()[1])
+        yield Reading(at, lambda: server.run(sockets=[opened]), stop)
+
+
+def _quiet_server(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
+    """A server that leaves signals and logs to who starts it."""
+    import uvicorn
+
+    class Quiet(uvicorn.Server):
+        """Signals are the command's own."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        app,
+        loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
+        http="httptools" if importlib.util.find_spec("httptools") else "h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+    return Quiet(config)
+
+
+def _socket(address: Address) -> socket.socket:
+    try:
+        return socket.create_server(
+            (address.host, address.port),
+            family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
+            backlog=1024,
+        )
+    except OSError as error:
+        raise UsageError(
+            f"Nobody can listen at {address.url}: {error.strerror or error}.",
+            expected="an address that is free",
+            remedy="Name another one with --host and --port.",
+        ) from error
