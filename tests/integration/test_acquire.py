@@ -3,7 +3,7 @@ whatever comes of it.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import pytest
 
 from kfm.jobs.drive import stop_run
 from kfm.run.look import look
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said
 
 Kfm = Callable[..., Said]
 PAGED = """
@@ -34,12 +34,6 @@ def transform(ctx, rows):
         if not str(row["id"]).startswith("next="):
             yield row
 """
-
-
-@pytest.fixture
-def up() -> Iterator[Upstream]:
-    with Upstream() as server:
-        yield server
 
 
 @pytest.fixture
@@ -105,6 +99,45 @@ def test_a_change_token_saves_the_asking(
     assert [path for path in up.asked if path.endswith(".csv")] == []
     up.files["/stamp"], up.files["/2.csv"] = b"two", b"id,v\nb,3\n"
     assert kfm("run", "asked", "--json").json["runs"][0]["state"] == "COMMITTED"
+
+
+def test_the_steps_of_a_connector_are_those_of_the_plan(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    """acquire gives the inputs, transform and validate run inside execute, publishing is the upsert
+    with its catalogs; lineage and telemetry tell of all of it.
+    """
+    pages(up)
+    connector(
+        PAGED.replace("yield row", 'ctx.log("row.made")\n            yield row')
+        + '\n\ndef validate(ctx, rows):\n    ctx.log("row.seen", rows=len(list(rows)))\n    return []\n'
+    )
+    (made,) = kfm("run", "asked", "--json").json["runs"]
+    folder = ws / "data" / "work" / "asked" / "runs" / made["run_id"]
+    log = [json.loads(x) for x in (folder / "artifacts" / "run.jsonl").read_text().splitlines()]
+    events = list(dict.fromkeys(line["event"] for line in log))
+    wanted = [
+        "source.answered",
+        "connector.page.read",
+        "run.claimed",
+        "connector.row.made",
+        "connector.row.seen",
+        "transform.convert",
+        "version.written",
+        "channel.appended",
+        "telemetry.emitted",
+    ]
+    assert [e for e in events if e in wanted] == wanted
+    wal = [json.loads(line) for line in (folder / "wal.jsonl").read_text().splitlines()]
+    (planned,) = (r for r in wal if r["step_id"] == "plan")
+    plan = json.loads(planned["payload"])["plan"]
+    assert [i["source_id"] for i in plan["inputs"]] == ["page-1", "page-2"]
+    done = [(r["phase"], r["step_id"]) for r in wal if r["status"] == "DONE"]
+    assert [step for step in done if step[1] in {s["id"] for s in plan["steps"]}] == [
+        (s["phase"], s["id"]) for s in plan["steps"]
+    ]
+    assert (folder / "lineage.cypher").is_file() and (folder / "openlineage.json").is_file()
+    assert (ws / "data" / "catalog" / "dcat" / "asked.json").is_file()
 
 
 def test_a_refusal_in_the_middle_keeps_what_came_before_it(

@@ -15,8 +15,7 @@ import pytest
 from kfm.model.errors import StoreUnavailable
 from kfm.samples.upstream import SampleUpstream
 from kfm.store.sqlite import SqliteStore
-from tests.conftest import Said
-from tests.jobs.test_gc import QUAKES, revisions
+from tests.given.verbs import QUAKES, Said, revisions
 
 Kfm = Callable[..., Said]
 

@@ -13,60 +13,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
 from kfm.cli import main
-from kfm.cli.init import make_workspace
+from kfm.cli.init import TEMPLATE
 from kfm.jobs import backfill_batch, backfill_told
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_assembly import assemble
+from kfm.model.dataset import DatasetEntry, Past
 from kfm.model.job import INGEST, Request
-from kfm.workspace.config import change_entry
+from kfm.workspace.config import change_entry, load_dataset
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, caller, tree, until
+from tests.given.levels import ENTRY, ID, ledger, lines, made, plan_of, told
+from tests.given.replay_server import Answer, ReplayServer
+from tests.given.verbs import Said, caller, tree, until
 
-ID = "levels"
-ENTRY = """dataset_id: levels
-title: Levels
-licence: CC0-1.0
-sensitivity: public
-policy_label: public
-source: {kind: http_file, format: csv, url: "file:///inbox/levels.csv", time_column: day}
-schema: [{name: site, type: string, nullable: false}, {name: day, type: date, nullable: false}, {name: level, type: number}]
-business_key: [site, day]
-merge: upsert
-"""
-PLAN = """dataset: levels
-since: 2026-01-01
-until: 2026-01-{until:02}
-partitioning: {{window: 1d}}
-expected_runtime: 1m
-pool: default
-acceptance: {{gates: all}}
-batch: {batch}
-concurrency: 2
-{more}
-"""
 Kfm = Callable[..., Said]
-
-
-def lines(days: int) -> str:
-    return "site,day,level\n" + "".join(
-        f"S{s},2026-01-{d:02},{d}.{s}\n" for d in range(1, days + 1) for s in range(2)
-    )
-
-
-def made(folder: Path, days: int = 4, batch: int = 2, more: str = "") -> Path:
-    make_workspace(folder, sample=False)
-    (folder / "data" / "registry" / f"{ID}.yml").write_text(ENTRY)
-    (folder / "inbox").mkdir()
-    (folder / "inbox" / "levels.csv").write_text(lines(days))
-    plan = folder / "pipelines" / "orchestration" / "backfills" / "history.yml"
-    plan.parent.mkdir(parents=True, exist_ok=True)
-    plan.write_text(PLAN.format(until=days + 1, batch=batch, more=more))
-    return folder
 
 
 @pytest.fixture
@@ -77,21 +43,6 @@ def here(tmp_path: Path) -> Path:
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
     return caller(here, capsys)
-
-
-def ledger(here: Path) -> list[Any]:
-    with open_world(open_workspace(here)) as world:
-        found: list[Any] = world.store.read(lambda tx: tx.runs.recent(ID, 1000))
-    return found
-
-
-def told(here: Path, name: str = "summary.json") -> Any:
-    (path,) = (here / "data" / "work" / ID / "backfills").glob(f"*/{name}")
-    return (
-        json.loads(path.read_text())
-        if name.endswith(".json")
-        else [json.loads(line) for line in path.read_text().splitlines()]
-    )
 
 
 def version(here: Path) -> tuple[str, dict[str, str]]:
@@ -229,6 +180,86 @@ def test_a_plan_says_what_it_takes_and_writes_nothing(here: Path, kfm: Kfm) -> N
     )
 
 
+def state(here: Path, said: str) -> None:
+    """Let the registry entry say this of its past."""
+    entry = here / "data" / "registry" / f"{ID}.yml"
+    entry.write_text(f"{ENTRY}backfill: {said}\n")
+
+
+def strategy(kfm: Kfm) -> tuple[bool, str]:
+    (point,) = (
+        p for p in kfm("done", ID, "--json").json["connector"] if p["point"] == "backfill strategy"
+    )
+    return point["done"], point["evidence"]
+
+
+STATED = "{ranges: [2026-01-01/2026-01-05], window: 2d, expected_runtime: 3m}"
+
+
+def test_a_plan_agrees_with_what_the_registry_states(here: Path, kfm: Kfm) -> None:
+    """Ranges, batching and runtime, or that there is no past; `kfm done` shows which."""
+    assert strategy(kfm) == (False, f"state `backfill` in data/registry/{ID}.yml")
+    state(here, STATED)
+    said = kfm("backfill", "plan", ID, "--json").json
+    assert (said["plan"]["since"], said["plan"]["until"]) == (
+        "2026-01-01T00:00:00Z",
+        "2026-01-05T00:00:00Z",
+    )
+    assert said["plan"]["partitioning"]["window"] == "2d" and said["estimate"]["partitions"] == 2
+    assert said["plan"]["expected_runtime"] == "3m" and said["stated"] == []
+    assert strategy(kfm) == (
+        True,
+        f"kfm backfill plan {ID}: 2026-01-01/2026-01-05, 2 windows of 2d, 3m",
+    )
+    # a plan of its own may go another way through the same past, and it is told
+    told_apart = kfm("backfill", "plan", "history", "--json").json["stated"]
+    assert told_apart == ["windows of 2d", "expected 3m"]
+    assert "the registry says windows of 2d" in kfm("backfill", "plan", "history").out
+    outside = kfm("backfill", "plan", ID, "--since", "2025-12-31", "--until", "2026-01-05")
+    assert outside.code == 2 and "2026-01-01 to 2026-01-05" in outside.err
+    state(here, STATED.replace("01-01/2026-01-05", "01-02/.."))
+    assert kfm("backfill", "start", "history").code == 2
+    assert kfm("backfill", "plan", ID, "--json").code == 0
+    state(here, STATED.replace("01-05]", "01-02, 2026-01-04/2026-01-05]"))
+    assert "2026-01-04 to 2026-01-05" in kfm("backfill", "plan", ID).err, "one of two is not chosen"
+    state(here, "every answer holds all levels")
+    assert strategy(kfm) == (True, "no past: every answer holds all levels")
+    none = kfm("backfill", "plan", "history")
+    assert none.code == 2 and "every answer holds all levels" in none.err
+
+
+def test_what_is_stated_and_cannot_be_done_is_no_strategy(here: Path, kfm: Kfm) -> None:
+    state(here, STATED)
+    entry = here / "data" / "registry" / f"{ID}.yml"
+    entry.write_text(entry.read_text().replace("merge: upsert\n", ""))
+    assert strategy(kfm)[0] is False and "replaced by every run" in strategy(kfm)[1]
+    state(here, STATED)
+    entry.write_text(entry.read_text().replace(", time_column: day", ""))
+    assert strategy(kfm)[0] is False and "time_column" in strategy(kfm)[1]
+
+
+def test_what_is_said_of_the_past_runs_nothing_again(here: Path, kfm: Kfm) -> None:
+    first = kfm("run", ID, "--json").json["runs"][0]
+    state(here, STATED)
+    again = kfm("run", ID, "--json").json["runs"][0]
+    assert (first["state"], again["state"]) == ("COMMITTED", "NOOP")
+
+
+def test_every_shipped_dataset_states_its_past(tmp_path: Path, capsys: Any) -> None:
+    """And every shipped plan agrees with what is stated."""
+    assert main(["init", str(tmp_path / "k"), "--kansas", "--sample"]) == 0
+    kansas, kfm = open_workspace(tmp_path / "k"), caller(tmp_path / "k", capsys)
+    shipped = [load_dataset(tmp_path / "k", name) for name in kansas.registered()]
+    for file in TEMPLATE.glob("*-registry/*.yml"):
+        shipped.append(msgspec.convert(yaml.safe_load(file.read_text()), DatasetEntry))
+    assert len(shipped) == 17 and [e.dataset_id for e in shipped if not e.backfill] == []
+    stated = {e.dataset_id for e in shipped if isinstance(e.backfill, Past)}
+    assert stated == {"ks_aerial_images", "ks_stream_gauges"}
+    for name in stated:
+        assert kfm("backfill", "plan", name).code == 0, name
+        assert kfm("backfill", "plan", f"{name}_history", "--json").json["stated"] == []
+
+
 def test_a_plan_says_when_nothing_limits_its_pool(here: Path, kfm: Kfm) -> None:
     flags = ("backfill", "plan", ID, "--since", "2026-01-01", "--until", "2026-01-05")
     assert (
@@ -262,6 +293,32 @@ def test_a_gate_that_does_not_exist_is_refused(here: Path, kfm: Kfm) -> None:
     plan.write_text(plan.read_text().replace("gates: all", "gates: [licence, vibes]"))
     said = kfm("backfill", "start", "history")
     assert said.code == 2 and "vibes" in said.err
+
+
+def test_a_backfill_has_a_window_leaves_its_audit_and_heeds_a_host_that_is_busy(
+    here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kfm("backfill", "start", ID).code == 2, "no window, no plan"
+    config = here / "kfm.yml"
+    config.write_text(
+        config.read_text().replace("allow_loopback: false", "allow_loopback: true")
+        + "polite: {hosts: {levels.example.org: {}}}\n"
+    )
+    change_entry(here, ID, {"source": {"format": "csv", "url": "https://levels.example.org/levels.csv", "time_column": "day"}})  # fmt: skip
+    busy = Answer(429, headers={"Retry-After": "600"})
+    with ReplayServer(instead=lambda asked: busy) as server:
+        monkeypatch.setenv("KFM_REROUTE", server.where)
+        said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
+        asked = len(server.asked)
+        assert (said["state"], said["counts"]) == ("incomplete", {"FAILED": 4})
+        assert all("429, asked to wait 600 s" in f["reason"] for f in said["failing"])
+        assert asked == 1, "what it asked of the first, the others heed"
+        server.instead = lambda asked: Answer(200, lines(4).encode())
+        (here / "ledger" / "hosts" / "levels.example.org.json").unlink()  # the time has passed
+        assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert told(here)["counts"] == {"COMMITTED": 4} and told(here)["generation"] == 1
+    assert told(here, "plan.json")["expected_runtime"] == "1m" and told(here, "audit.jsonl")
+    assert len(list((here / "receipts").rglob("*.json"))) >= 4, "and a receipt of each run"
 
 
 def test_a_failing_partition_stops_no_other_and_a_resume_does_only_that_one(
@@ -669,7 +726,7 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(
     workspace = open_workspace(ws)
     with open_world(workspace) as world:
         row, _ = backfill.start(
-            world, "history", _plan(ws), targets_of(workspace, ID)[0], "system", put=False
+            world, "history", plan_of(ws), targets_of(workspace, ID)[0], "system", put=False
         )
 
         def targets(name: str, **more: Any) -> Any:
@@ -730,7 +787,7 @@ def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm:
         row, _ = backfill.start(
             world,
             "history",
-            _plan(here),
+            plan_of(here),
             targets_of(open_workspace(here), ID)[0],
             "system",
             put=False,
@@ -747,18 +804,10 @@ def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm:
     assert kfm("backfill", "resume", row.backfill_id, "--inline").code == 0
 
 
-def _plan(here: Path) -> Any:
-    from kfm.model.backfill import plan_from
-    from kfm.workspace.config import parse
-
-    path = here / "pipelines" / "orchestration" / "backfills" / "history.yml"
-    return plan_from(parse(path.read_bytes(), path.name), path.name)
-
-
 def test_a_server_keeps_it_as_a_file_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.services import schema_url, shared_server
+    from tests.given.services import schema_url, shared_server
 
     ws, straight = made(tmp_path / "ws"), made(tmp_path / "straight")
     plain = [

@@ -3,20 +3,20 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from kfm.judge.boundary import data_of
 from kfm.model.errors import Denied
 from kfm.policy.base import sources_of
 from kfm.policy.embedded import Embedded
+from kfm.reading.boundary import data_of
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
-from tests.unit.test_boundary import HANDING_JOBS, HANDS_OUT
+from tests.given.verbs import Said
+from tests.given.ways_out import HANDING_JOBS, HANDS_OUT
 
 Kfm = Callable[..., Said]
 TREES, MARK = "trees", "Zyxomma"
@@ -62,7 +62,11 @@ def test_every_way_out_is_closed_when_the_rules_say_no(
     passage = kfm("search", MARK, "--json").json["hits"][0]["citation"]["address"]
     out = tmp_path / "out"
     ways = {
-        "get": [("get", trees, "-o", str(out)), ("get", f"{trees}@1", "-o", str(out))],
+        "get": [
+            ("get", trees, "-o", str(out)),
+            ("get", f"{trees}@1", "-o", str(out)),
+            ("get", trees, "--format", "csv", "-o", str(out)),
+        ],
         "bundle": [("bundle", trees, "-o", str(out))],
         "diff": [
             ("diff", trees),
@@ -84,6 +88,18 @@ def test_every_way_out_is_closed_when_the_rules_say_no(
         "transform.build_tiles": [
             ("worker", "run-job", "transform.build_tiles", "--dataset", trees)
         ],
+        "history": [("history", trees)],
+        "show": [
+            ("show", trees),
+            ("show", f"{trees}@1", "--sql", "select * from data"),
+            ("show", f"proposal/{number}"),
+        ],
+        "story": [("story", trees), ("story", f"{trees}@1", "--format", "html", "-o", str(out))],
+        "blame": [("blame", trees, "--key", "t1"), ("blame", f"{trees}@1", "--key", "id=t1")],
+        "ask": [("ask", trees, "where from"), ("ask", trees, "why is t1 missing")],
+        "lineage": [("lineage", "show", trees), ("lineage", "export", trees, "--format", "dot")],
+        "github": [],  # tests/integration/test_github_proposals.py: it wants a repository
+        "serve": [],  # tests/integration/test_reader.py: every address, every label
         "notify": [("worker", "run-job", "notify", "--dataset", trees)],
     }
     assert ways.keys() == HANDS_OUT | HANDING_JOBS, "a new way out is tried here too"
@@ -99,9 +115,11 @@ def test_every_way_out_is_closed_when_the_rules_say_no(
     (ws / "policy" / "mine.rego").write_text(NO)
     for args in (args for each in ways.values() for args in each):
         said = kfm(*args)
-        assert said.code == (7 if args[0] == "promote" else 3), args
+        assert said.code == {"promote": 7, "history": 0, "lineage": 2}.get(args[0], 3), args
         assert MARK not in said.out + said.err and not out.exists(), args
     assert "decision" in kfm("get", trees, "-o", str(out)).err
+    told = kfm("history", trees, "--json").json  # when what was official is no secret
+    assert {e["rows"] for e in told["generations"]} == {None} and "Not for you." in told["not_told"]
 
 
 def test_rules_that_give_no_clear_yes_hand_out_nothing(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
@@ -144,9 +162,9 @@ def test_rules_that_give_no_clear_yes_hand_out_nothing(kfm: Kfm, ws: Path, tmp_p
         assert data_of(world, "ks_earthquakes").files
         slow = Embedded({**sources_of(ws / "policy"), "loop.rego": loop.encode()}, seconds=0.2)
         with closing(slow), pytest.raises(Denied, match="in time"):
-            data_of(replace(world, policy=slow), "ks_earthquakes")
+            data_of(msgspec.structs.replace(world, policy=slow), "ks_earthquakes")
         with pytest.raises(Denied):
-            data_of(replace(world, policy=None), "ks_earthquakes")
+            data_of(msgspec.structs.replace(world, policy=None), "ks_earthquakes")
     (ws / "policy").rename(ws / "away")
     assert (
         kfm("get", "ks_earthquakes", "-o", str(tmp_path / "out")).code == 3

@@ -17,7 +17,6 @@ import pytest
 from kfm.channel.chain import Channel
 from kfm.cli import main
 from kfm.evidence.captures import checksums
-from kfm.evidence.references import Ref
 from kfm.keys.approvals import terms_digest
 from kfm.keys.attest import provenance
 from kfm.keys.key_folder import KeyFolder
@@ -30,10 +29,11 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied
 from kfm.model.paths import approvals_path
 from kfm.model.verdict import REQUIRED
+from kfm.reading.references import Ref
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.zones.local import LocalZone
-from tests.conftest import Said
+from tests.given.verbs import Said
 
 NOW = dt.datetime.now(dt.UTC)
 Verify = Callable[..., Said]

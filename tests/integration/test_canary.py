@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from kfm.acts.approve import sign_off
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.evidence.proposal import count, run_of, sign_off
+from kfm.evidence.proposal import count, run_of
 from kfm.model.journal import Planned
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import resumed_target, targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, caller
+from tests.given.verbs import Said, caller
 
 ID = "levels"
 ENTRY = """dataset_id: levels

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.hostile import Stand, answer
+from tests.given.stand import Stand, answer
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_half_the_rows_wait_with_the_numbers_and_the_command(stand: Stand) -> No
     outcome = waits(stand, "feed", "1,000 → 531 rows, −47 %", "--accept-change")
     assert outcome["change"].startswith("1,000 → 531 rows, −47 %, 469 removed")
     looked = stand("review", str(outcome["proposal"])).out
-    assert (
-        "`kfm diff feed proposal/2` shows it" in looked and "`kfm reject 2` does not" in looked
-    ), looked
+    kfm = f"kfm -w {stand.ws}"
+    assert f"`{kfm} diff feed proposal/2` shows it" in looked, looked
+    assert f"`{kfm} reject 2` does not" in looked, looked
     assert "proposal/N" not in looked
     status = stand("status", "feed", "--json").json["datasets"][0]
     assert status["state"] == "proposed"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.conftest import tree
-from tests.integration.hostile import Stand, answer
+from tests.given.stand import Stand, answer
+from tests.given.verbs import tree
 
 VALUE = "k4t-7731-blue"  # kfm: not a secret
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.hostile import Stand, answer
+from tests.given.stand import Stand, answer
 
 ROWS = [f"{i},{i * 7}" for i in range(1000)]
 CSV = "id,value\n" + "\n".join(ROWS) + "\n"

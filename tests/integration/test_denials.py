@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from kfm.cli import COMMANDS
-from kfm.evidence.proposal import run_of, sign_off
+from kfm.acts.approve import sign_off
+from kfm.cli.spec import HEADS
+from kfm.evidence.proposal import run_of
 from kfm.keys.key_folder import KeyFolder
 from kfm.samples.upstream import SampleUpstream
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -100,6 +101,8 @@ def test_a_dataset_that_does_not_say_enough_is_denied(
     assert kfm("status", "--json").json["datasets"][0]["state"] == "denied"
     assert kfm("run", QUAKES).code == 3, "and again, until somebody acts"
     assert code in kfm("explain", "deny", QUAKES).out
+    judged = kfm("gates", QUAKES, "--json")  # what a pipeline of one's own asks
+    assert judged.code == 3 and code in codes(judged)
     receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
     assert receipt["status"] == "failed" and any(
         d["decision"] == "deny" for d in receipt["provenance"]["policy_decisions"]
@@ -451,6 +454,11 @@ def test_a_jump_in_rows_goes_to_a_person(
     assert judged.code == 7 and [
         v["gate"] for v in judged.json["verdicts"] if v["verdict"] == "review"
     ] == ["quality"]
+    (waiting,) = kfm("review", "--json").json["proposals"]
+    assert (waiting["proposal"], waiting["dataset_id"]) == (number, QUAKES)
+    assert len(waiting["asked"]) == 1 and "Rows +" in waiting["asked"][0]
+    assert f"diff {QUAKES} proposal/{number}" in kfm("review", str(number)).out, "the difference"
+    assert "candidate_digest" in kfm("review", str(number), "--json").json["you_sign"]
     logs = [
         p.read_text()
         for p in (ws / "data" / "work" / QUAKES / "runs").glob("*/artifacts/run.jsonl")
@@ -531,7 +539,7 @@ def test_every_remedy_names_a_command_that_exists() -> None:
         for word in re.findall(r"`kfm ([a-z][a-z-]+)", path.read_text())
     }
     assert len(named) > 40
-    assert {(where, word) for where, word in named if word not in COMMANDS} == set()
+    assert {(where, word) for where, word in named if word not in HEADS} == set()
 
 
 def test_a_geometry_that_crosses_itself_denies(kfm: Kfm, ws: Path) -> None:

@@ -5,8 +5,8 @@ may say that it is right.
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
+from kfm.testing import Upstream
+from tests.given.verbs import Said
 
 
 def test_a_login_page_or_a_stub_does_not_replace_a_document(

@@ -20,7 +20,7 @@ from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order, Report
 from kfm.drill.trace import strace_works
 from kfm.workspace.folder import open_workspace
-from tests.conftest import Said, tree
+from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 GAUGES = "ks_stream_gauges"
@@ -121,7 +121,7 @@ def test_a_run_killed_between_any_two_records_resumes_to_the_same_bytes(kfm: Kfm
     assert sorted(ws.parent.iterdir()) == beside
 
 
-@pytest.mark.needs_strace
+@pytest.mark.drill
 @pytest.mark.usefixtures("strace")
 def test_a_run_killed_at_a_system_call_resumes_to_the_same_bytes(drilled: Drill) -> None:
     always, others = drilled.calls()
@@ -133,7 +133,7 @@ def test_a_run_killed_at_a_system_call_resumes_to_the_same_bytes(drilled: Drill)
     assert drilled.report.fired == len(chosen)
 
 
-@pytest.mark.needs_strace
+@pytest.mark.drill
 @pytest.mark.usefixtures("strace")
 def test_a_power_cut_loses_nothing_that_was_promised(drilled: Drill) -> None:
     chosen = some(drilled.cuts(), 10)
@@ -173,6 +173,7 @@ def test_random_output_is_caught_before_anything_is_killed(kfm: Kfm, ws: Path) -
     )
 
 
+@pytest.mark.drill
 def test_a_step_that_is_only_unsafe_when_resumed_is_named(kfm: Kfm, ws: Path) -> None:
     connector(ws, PEEKING)
     kfm("run", GAUGES, "--upstream", "sample")
@@ -288,7 +289,7 @@ def test_the_result_is_plain_json(kfm: Kfm) -> None:
     assert kfm("drill", "--command", "nothing-like-it").code == 2 == kfm("drill").code
 
 
-@pytest.mark.needs_strace
+@pytest.mark.drill
 @pytest.mark.usefixtures("strace")
 def test_an_erasure_killed_at_a_system_call_is_finished(kfm: Kfm) -> None:
     said = kfm("drill", "--command", "withdraw-erase", "--points", "2", "--json")
@@ -296,7 +297,7 @@ def test_an_erasure_killed_at_a_system_call_is_finished(kfm: Kfm) -> None:
     assert said.json["killed"] == said.json["commands"]["withdraw-erase"]["killed"] == 2
 
 
-@pytest.mark.needs_strace
+@pytest.mark.drill
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("name", SCENES)
 def test_a_command_killed_anywhere_is_finished_or_undone(name: str) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.channel.chain import Channel
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.evidence.acts import Act
+from kfm.evidence.owed import Act
 from kfm.evidence.projection import tick
 from kfm.evidence.receipts import pretty
 from kfm.model.errors import Fenced
@@ -29,8 +28,8 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone
-from tests.conftest import Said, caller, tree
-from tests.jobs.test_gc import QUAKES
+from tests.given.processes import Killed, die_at
+from tests.given.verbs import QUAKES, Said, caller, tree
 
 Kfm = Callable[..., Said]
 ORDER = (
@@ -45,37 +44,12 @@ ORDER = (
 )
 
 
-class Killed(BaseException):
-    """What nothing in the product catches."""
-
-
-def die_at(name: str, number: int, patch: pytest.MonkeyPatch) -> None:
-    """End the process, as far as one can from inside, right after ★ or before the n-th call of one
-    of the zone's own.
-    """
-    if name == "star":
-        append = Channel.append
-        patch.setattr(
-            Channel, "append", lambda *args: append(*args) and (_ for _ in ()).throw(Killed)
-        )
-        return
-    real, calls = getattr(LocalZone, name), [0]
-
-    def call(self: LocalZone, *args: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == number:
-            raise Killed
-        return real(self, *args)
-
-    patch.setattr(LocalZone, name, call)
-
-
 # The command in a process of its own, which is gone at that point: nothing is tidied up behind it.
 DIES = """
 import os, signal, sys
 import pytest
 from kfm.cli import main
-from tests.integration.test_erase import Killed, die_at
+from tests.given.processes import Killed, die_at
 Killed.__init__ = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 die_at(sys.argv[1], int(sys.argv[2]), pytest.MonkeyPatch())
 main(sys.argv[3:])
@@ -400,7 +374,7 @@ def test_the_source_that_a_person_brought_is_named_or_goes_with_what_was_made_fr
         "--json",
     )
     said = kfm(*order, "--record", "id=t1")
-    assert said.code == 0 and said.json["inbox"] == {"destroyed": [], "left": brought}, (
+    assert said.code == 0 and said.json["inbox"]["left"] == brought, (
         "the other records may be needed"
     )
     found = kfm("verify", "--json")

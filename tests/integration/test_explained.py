@@ -3,24 +3,18 @@ two generations.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Said, tree
-from tests.integration.upstream import Upstream
+from kfm.testing import Upstream
+from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 PLACES = [(38.5, -98.25), (39.9, -95.1), (37.2, -101.5), (38.9, -100.0), (37.5, -96.0)]
-
-
-@pytest.fixture
-def up() -> Iterator[Upstream]:
-    with Upstream() as upstream:
-        yield upstream
 
 
 def rows(*counts: int, day: str = "") -> bytes:

@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,72 +17,11 @@ from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree, until
+from tests.given.processes import held_connector, start, transforming
+from tests.given.verbs import Said, tree, until
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
-HELD = """
-import os, time
-
-def transform(ctx, rows):
-    for number, row in enumerate(rows):
-        while number == 0 and os.path.exists({hold!r}):
-            time.sleep(0.02)
-        yield row
-"""
-
-
-class Started:
-    """A command in a process of its own, its output in files."""
-
-    def __init__(self, ws: Path, sample: SampleUpstream, *args: str) -> None:
-        env = {**os.environ, "KFM_SAMPLE_UPSTREAM": sample.url, "KFM_FETCH_ATTEMPTS": "2"}
-        command = [sys.executable, "-m", "kfm", "-w", str(ws), *args]
-        self._files = [ws.parent / f"{id(self)}.{name}" for name in ("out", "err")]
-        with self._files[0].open("w") as out, self._files[1].open("w") as err:
-            listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  # a suite in the background is deaf to it
-            self.process = subprocess.Popen(
-                command, env=env, stdout=out, stderr=err, start_new_session=True, preexec_fn=listens
-            )
-        self.pid = self.process.pid
-        _started.append(self)
-
-    def wait(self) -> int:
-        return self.process.wait(120)
-
-    def kill(self) -> None:
-        os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait()
-
-    @property
-    def out(self) -> str:
-        return self._files[0].read_text()
-
-    @property
-    def err(self) -> str:
-        return self._files[1].read_text()
-
-
-start = Started
-_started: list[Started] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    while _started:
-        process = _started.pop()
-        if process.process.poll() is None:
-            process.kill()
-
-
-def held_connector(ws: Path) -> Path:
-    """Code that goes on with its first row when the file that is returned is gone."""
-    folder, hold = ws / "scripts" / "connectors" / QUAKES, ws.parent / "hold"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "connector.py").write_text(HELD.format(hold=str(hold)))
-    hold.touch()
-    return hold
 
 
 def states(ws: Path) -> list[str]:
@@ -100,26 +37,6 @@ def states(ws: Path) -> list[str]:
         db.close()
 
 
-def transforming(ws: Path) -> bool:
-    db = (
-        sqlite3.connect(ws / "ledger" / "idempotency.sqlite")
-        if (ws / "ledger" / "idempotency.sqlite").exists()
-        else None
-    )
-    try:
-        return bool(
-            db
-            and db.execute(
-                "select 1 from journal where step_id = 'transform' and status = 'IN_PROGRESS'"
-            ).fetchone()
-        )
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        if db:
-            db.close()
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_run_is_resumed(
     kfm: Kfm, ws: Path, sample: SampleUpstream, number: signal.Signals, code: int
@@ -129,7 +46,7 @@ def test_an_interrupted_run_is_resumed(
     until(lambda: transforming(ws))
     os.kill(process.pid, number)
     assert process.wait() == code
-    assert "kfm resume" in process.err
+    assert f"kfm -w {ws} resume" in process.err
     assert states(ws) == ["CLAIMED"]
     code = ws / "scripts" / "connectors" / QUAKES / "connector.py"
     # another spec: it starts over, nothing is lost or doubled

@@ -5,7 +5,6 @@ outside changes and nothing outlives it.
 import ctypes
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,14 +20,11 @@ import kfm
 from kfm.connectors.base import InputFile
 from kfm.connectors.child.process import run_transform
 from kfm.connectors.operations import Read
-from tests.conftest import tree
-from tests.integration import hostile_connector
-from tests.integration.hostile import Stand, answer
+from tests.given import hostile_connector
+from tests.given.hostile_place import fill
+from tests.given.stand import Stand, answer
+from tests.given.verbs import tree
 
-RASTER = bytes.fromhex(  # one pixel
-    "49492a000a00000001000800000103000100000001000000010103000100000001000000020103000100000008000000030103000100000001000000"
-    "06010300010000000100000011010400010000000800000016010300010000000100000017010400010000000100000000000000"
-)
 HOSTILE = Path(hostile_connector.__file__)
 can_hold = sys.platform == "linux" and ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1
 pytestmark = [
@@ -51,16 +47,6 @@ class Place(NamedTuple):
     @property
     def scratch(self) -> Path:
         return self.ws / "data" / ".tmp" / "1"
-
-
-def fill(outside: Path) -> None:
-    """What lies outside, as it was."""
-    shutil.rmtree(outside, ignore_errors=True)
-    (outside / "folder").mkdir(parents=True)
-    for name in ("victim", "secret", "folder/victim"):
-        (outside / name).write_text("as it was")
-    (outside / "raster.tif").write_bytes(RASTER)
-    (outside / "secret.geojson").write_text('{"type": "Point", "coordinates": [1, 2]}')
 
 
 def made(root: Path, port: int, package: Path) -> Place:
@@ -189,7 +175,7 @@ import json, os, runpy, sys
 where, names = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 os.chdir(sys.argv[4])
 sys.path.insert(0, sys.argv[5])
-from tests.integration.test_hostile_connectors import fill
+from tests.given.hostile_place import fill
 from pathlib import Path
 known = runpy.run_path(sys.argv[3], {"WHERE": where})
 for name in names:
@@ -227,7 +213,7 @@ def test_without_the_kernels_help_every_attempt_reaches_its_goal(tmp_path: Path)
             [*command, str(place.scratch), str(HOSTILE.parents[2])],
             stdout=out,
             check=True,
-            timeout=120,
+            timeout=300,
         )
     for pid in (victim.pid, *still_running(-1)):
         os.kill(pid, signal.SIGKILL)
@@ -253,7 +239,7 @@ def transform(ctx, rows):
 
 def give_code(stand: Stand, name: str, code: str) -> None:
     folder = stand.ws / "scripts" / "connectors" / name
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "connector.py").write_text(code)
 
 

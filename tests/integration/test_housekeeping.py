@@ -18,17 +18,15 @@ from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.zones.local import LocalZone
-from tests.conftest import Said, tree, until
-from tests.integration.test_backfill import ID as LEVELS
-from tests.integration.test_backfill import ledger, made
-from tests.integration.test_faults import (
+from tests.given.levels import ID as LEVELS
+from tests.given.levels import ledger, made
+from tests.given.processes import (
     Started,
-    _nothing_is_left_running,  # noqa: F401
     held_connector,
     transforming,
 )
-from tests.jobs.test_gc import QUAKES, retain, revisions, versions, worked
-from tests.services import schema_url, shared_server
+from tests.given.services import schema_url, shared_server
+from tests.given.verbs import QUAKES, Said, retain, revisions, tree, until, versions, worked
 
 Kfm = Callable[..., Said]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.target import Target
 from kfm.world.world import World
-from tests.conftest import Said
+from tests.given.verbs import Said
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -108,13 +109,13 @@ def _journal(ws: Path) -> list[dict[str, Any]]:
 def test_without_lineage_nothing_is_committed(
     kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kfm.store.index import IndexView
+    from kfm.store.lineage import LineageView
 
     def refuse(*_: Any, **__: Any) -> None:
         raise StepFailed("the lineage sink is down")
 
     with monkeypatch.context() as patched:
-        patched.setattr(IndexView, "put_lineage", refuse)
+        patched.setattr(LineageView, "put", refuse)
         said = kfm("run", QUAKES, "--json")
     assert said.code == 1 and said.json["runs"][0]["state"] == "FAILED"
     assert not (ws / "data/catalog/channels" / QUAKES).exists()
@@ -127,17 +128,17 @@ def test_a_plan_that_changes_without_a_version_bump_is_refused(
 ) -> None:
     import msgspec
 
-    from kfm.run import update
+    from kfm.run import plan as planning
 
     kfm("run", QUAKES)
     kfm("run", QUAKES, "--force", "--reason", "once more")
-    real = update.make_plan
+    real = planning.make_plan
 
     def other(target: Any, inputs: Any) -> Any:
         plan = real(target, inputs)
         return msgspec.structs.replace(plan, steps=plan.steps[:-1])
 
-    monkeypatch.setattr(update, "make_plan", other)
+    monkeypatch.setattr(planning, "make_plan", other)
     said = kfm("run", QUAKES, "--force", "--reason", "with another plan", "--json")
     assert (
         said.code == 1
@@ -150,12 +151,33 @@ def test_changed_content_is_a_new_version_with_its_own_lineage(
     kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
     kfm("run", QUAKES)
+    raw = ws / "data/raw" / QUAKES
+    first = {p.name: set(p.read_text().splitlines()) for p in raw.iterdir() if p.is_file()}
     sample.control(QUAKES, revision=1)
     kfm("run", QUAKES)
-    assert len([p for p in (ws / "data/processed" / QUAKES).iterdir() if p.is_dir()]) == 2
+    for name, lines in first.items():  # both indexes go on: what was captured first is still listed
+        assert lines < set((raw / name).read_text().splitlines()), name
+    versions = {p.name for p in (ws / "data/processed" / QUAKES).iterdir() if p.is_dir()}
+    captures = {p.name for p in (raw / "captures").iterdir()}
+    assert len(versions) == len(captures) == 2
+    assert captures <= set(re.findall(r"capture_id: (\S+)", (raw / "manifest.yml").read_text()))
     db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
-    kinds = [r[0] for r in db.execute("select kind from lineage_edge order by kind")]
-    assert kinds == ["GENERATED", "GENERATED", "SUPERSEDES", "USED_IN", "USED_IN"]
+    edges = list(
+        db.execute(
+            "select s.name, kind, t.name from lineage_edge join lineage_node as s on s.id = source"
+            " join lineage_node as t on t.id = target order by kind"
+        )
+    )
+    made = {target: source for source, kind, target in edges if kind == "GENERATED"}
+    both = {target for target in made if target.startswith("version:")}
+    assert both == {f"version:{QUAKES}@{v}" for v in versions}
+    assert len({made[target] for target in both}) == 2, "two runs"
+    ((newer, older),) = [(s, t) for s, kind, t in edges if kind == "SUPERSEDES"]
+    assert {newer, older} == both and sum(kind == "USED_IN" for _, kind, _ in edges) == 2
+    told = "".join(p.read_text() for p in (ws / "data/work").rglob("lineage.cypher"))
+    hashes = re.findall(r'\(n:DatasetVersion \{key: "(\S+)"\}\) WHERE .* n.hash = "(\S+)"', told)
+    assert {key for key, _ in hashes} == {f"{QUAKES}@{v}" for v in versions}
+    assert len({digest for _, digest in hashes}) == 2, "the hash of the first stays with it"
     rows = kfm("ledger", QUAKES, "--json").json["rows"]
     assert all(
         r["latency_ms"] is not None
@@ -169,8 +191,16 @@ def test_changed_content_is_a_new_version_with_its_own_lineage(
 def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) -> None:
     run_id = kfm("run", QUAKES, "--json").json["runs"][0]["run_id"]
     before = (kfm("explain", run_id, "--json").json, kfm("wal", run_id, "--json").json)
-    phases = [r["phase"] for r in before[1]["records"]]
-    assert set(phases) == {"PLAN", "EXECUTE", "UPSERT", "LINEAGE"}
+    assert {(r["phase"], r["step_id"]) for r in before[1]["records"]} == {
+        ("PLAN", "plan"),
+        ("EXECUTE", "capture"),
+        ("EXECUTE", "transform"),
+        ("PLAN", "pin"),
+        ("EXECUTE", "assemble"),
+        ("UPSERT", "version"),
+        ("LINEAGE", "lineage"),
+        ("LINEAGE", "channel"),
+    }
     db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
     db.execute("delete from journal")
     db.commit()
@@ -291,7 +321,7 @@ def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
 def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     kfm: Kfm, world: World, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfm.run.work.finish", lambda world, run_id: None)
+    monkeypatch.setattr("kfm.evidence.receipts.finish", lambda world, run_id: None)
     _refuse_once(world, monkeypatch, "pin", "DONE")
     assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "FAILED"
     with sqlite3.connect(ws / "ledger/idempotency.sqlite") as db:

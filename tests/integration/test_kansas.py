@@ -19,7 +19,7 @@ from kfm.cli.init import make_workspace
 from kfm.samples.kansas import answer
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.config import load_dataset, load_workspace, registered
-from tests.conftest import Said, caller, for_recordings
+from tests.given.verbs import Said, caller, for_recordings
 
 KANSAS = Path(__file__).parents[2] / "kansas"
 NAMES = registered(KANSAS)
@@ -269,7 +269,7 @@ def test_invented_and_real_data_never_share_a_workspace(
     kansas: Path, call: Callable[..., Said], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = call("run", "ks_counties", "--upstream", "live")
-    assert refused.code == 2 and "kfm init DIR --kansas" in refused.err
+    assert refused.code == 2 and "kfm init DIR --kansas`" in refused.err
     real = tmp_path / "real"
     assert main(["init", str(real), "--kansas"]) == 0
     refused = caller(real, capsys)("run", "ks_counties", "--upstream", "sample")
@@ -319,6 +319,21 @@ def test_every_connector_keeps_its_contract_on_its_synthetic_fixtures(
         for p in (kansas / "scripts" / "connectors").iterdir()
         if not p.name.startswith(("_", "R"))
     } == set(NAMES)
+
+
+def test_every_connector_has_tests_of_its_own_that_run_every_time(
+    kansas: Path, request: pytest.FixtureRequest
+) -> None:
+    assert "kansas/scripts/connectors" in request.config.getini("testpaths")
+    for name in NAMES:
+        tests = f"scripts/connectors/{name}/tests"
+        assert (KANSAS / tests / f"test_{name}.py").is_file()
+        assert {p.name for p in (kansas / tests).iterdir()} == {
+            f"test_{name}.py",
+            "test_connector.py",
+        }
+        text = (kansas / "scripts" / "connectors" / name / "ingest.py").read_text()
+        assert text.startswith(f'"""KFM Connector Runner: {name}/ingest')
 
 
 def test_fixtures_are_what_the_sample_upstream_makes() -> None:

@@ -32,7 +32,7 @@ from kfm.model.errors import Denied, UsageError
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, need_tool, tree
+from tests.given.verbs import Said, need_tool, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -420,7 +420,7 @@ def test_the_doctor_says_when_the_root_key_lies_beside_the_builders_until_it_is_
     said = kfm("doctor", "--json")
     (beside,) = said.json["advice"]
     assert (said.code, said.json["findings"], beside["code"]) == (0, [], "root.beside")
-    assert "root export" in beside["remedy"] and (ws / beside["where"]).is_file()
+    assert "keys export-root" in beside["remedy"] and (ws / beside["where"]).is_file()
     assert "root.beside" in kfm("doctor").out and "nothing to mend" in kfm("doctor").out
     safe = tmp_path / "safe.key"
     assert (
@@ -509,13 +509,16 @@ def test_a_witness_signs_what_is_new_and_names_rewritten_history(
     kfm("keys", "new", "--name", "Archive", "--role", "witness")
     folder = str(tmp_path / "w")
     assert kfm("witness", "check", folder).code == 3, "nothing there is no proof"
-    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json == {"signed": 1}
+    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json["signed"] == 1
     sample.control(QUAKES, revision=1)
     kfm("run", QUAKES)
-    assert kfm(
-        "witness", "sign", "--key", "Archive", "--channel", QUAKES, "-o", folder, "--json"
-    ).json == {"signed": 1}
-    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json == {"signed": 0}
+    assert (
+        kfm(
+            "witness", "sign", "--key", "Archive", "--channel", QUAKES, "-o", folder, "--json"
+        ).json["signed"]
+        == 1
+    )
+    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json["signed"] == 0
     assert kfm("witness", "check", folder, "--json").json == {"agreed": 2, "problems": []}
     assert kfm("verify", "--witness", folder).code == 0
     file = ws / f"data/catalog/channels/{QUAKES}/00000002.json"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kfm.fetch.http import HttpFetcher
-from tests.integration.hostile import Stand, answer
+from tests.given.stand import Stand, answer
 
 ROWS = [{"id": i, "name": f"n{i}"} for i in range(20)]
 JSON = json.dumps(ROWS).encode()

@@ -23,7 +23,7 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 from kfm.zones.local import LocalZone
-from tests.conftest import Said
+from tests.given.verbs import Said
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
+from kfm.testing import Upstream
+from tests.given.verbs import Said
 
 
 def test_a_new_column_is_named_when_its_version_becomes_official(

@@ -23,11 +23,11 @@ import pytest
 import kfm.jobs.drive
 import kfm.jobs.promote_here
 from kfm.cli import main
+from kfm.testing import Upstream
 from kfm.upkeep.sealing import seal_dataset
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said
 
 Kfm = Callable[..., Said]
 RELEASE = "release: {h3_resolution: 4, show: [period], min_records: 3}"
@@ -161,12 +161,6 @@ class Site:
         folder = self.ws / "scripts" / "connectors" / name
         folder.mkdir(parents=True)
         (folder / "connector.py").write_text(code)
-
-
-@pytest.fixture
-def up() -> Iterator[Upstream]:
-    with Upstream() as upstream:
-        yield upstream
 
 
 @pytest.fixture

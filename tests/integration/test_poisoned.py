@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.hostile import Stand, answer
-from tests.unit.kinds.test_poison import AT, FEEDS, Record
+from tests.given.feeds import AT, FEEDS, Record
+from tests.given.stand import Stand, answer
 
 
 @pytest.fixture

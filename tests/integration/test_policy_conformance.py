@@ -25,6 +25,7 @@ def suite(*more: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.needs_shared
+@pytest.mark.drill
 def test_we_pass_what_the_bare_engine_passes() -> None:
     if not CHECK.exists():
         pytest.skip("not run: the shared conformance suites are not beside this repository")

@@ -25,7 +25,7 @@ from kfm.policy import subset
 from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.policy.embedded import Embedded, rego_eval
 from kfm.policy.opa import OpaBinary, OpaServer
-from tests.conftest import until
+from tests.given.verbs import until
 
 Make = Callable[..., Any]
 OPEN = (

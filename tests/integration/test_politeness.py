@@ -13,8 +13,8 @@ import pytest
 
 from kfm import __version__
 from kfm.model import masking
-from tests.conftest import Said, for_recordings
-from tests.replay_server import Answer, Asked, ReplayServer
+from tests.given.replay_server import Answer, Asked, ReplayServer
+from tests.given.verbs import Said, for_recordings
 
 Kfm = Callable[..., Said]
 HOST = "data.agency.example"

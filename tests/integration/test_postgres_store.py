@@ -23,13 +23,13 @@ import pytest
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.evidence.journal import check_chain
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
-from kfm.store.heartbeat import Heartbeat
 from kfm.workspace.folder import open_workspace
-from tests.conftest import Said, tree
-from tests.services import Server, private_server, schema_url, shared_server
-from tests.unit.test_store import journal, row
+from tests.given.ledger import journal, row
+from tests.given.services import Server, private_server, schema_url, shared_server
+from tests.given.verbs import Said, tree
 
 DATASET = "ks_earthquakes"
 
@@ -104,7 +104,7 @@ def test_a_dry_run_leaves_the_server_and_the_workspace_as_they_were(
             lambda tx: (
                 tx.runs.recent(),
                 tx.looks.noops(),
-                tx.index.lineage(),
+                tx.lineage.page(),
                 tx.leases.held(),
                 tx.jobs.listing(),
             )
@@ -188,7 +188,7 @@ def test_a_schema_belongs_to_the_first_workspace_that_opens_it(
         said = "".join(capsys.readouterr())
         assert (
             "belongs to another workspace" in said
-            and "kfm backup --restore" in said
+            and "backup restore" in said
             and "search_path" in said
         )
     assert (
@@ -564,6 +564,8 @@ def test_a_connection_that_nobody_knows_yet_is_closed_when_its_first_question_fa
     def stop(*_: Any) -> None:
         raise SystemExit(143)
 
+    gc.collect()
+    recwarn.clear()  # of what other tests left behind
     monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     store = opened(through(line, url))
     store.abandon()  # it keeps no connection: whatever asks gets a new one

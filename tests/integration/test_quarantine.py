@@ -11,18 +11,18 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.acts.rollback import rollback
 from kfm.cli import main
-from kfm.evidence.quarantine import Desk
 from kfm.jobs.drive import run_target
 from kfm.jobs.stepping import drive
 from kfm.model.ledger import LedgerRow
-from kfm.run.rollback import rollback
+from kfm.quarantine.desk import Desk
 from kfm.run.update import update
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 TREES = "trees"

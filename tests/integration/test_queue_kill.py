@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import queue_kill
 
-from tests import services
+from tests.given import services
 
 SMALL = queue_kill.Plan(jobs=150, job_ms=4, lease_s=2.0, cut_s=4.0, again_s=0.5)
 
@@ -24,8 +24,8 @@ SMALL = queue_kill.Plan(jobs=150, job_ms=4, lease_s=2.0, cut_s=4.0, again_s=0.5)
         ("sqlite", "kill", 2),
         ("sqlite", "freeze", 1),
         ("postgres", "kill", 2),
-        ("postgres", "restart", 1),
-        ("postgres", "cut", 1),
+        pytest.param("postgres", "restart", 1, marks=pytest.mark.drill),
+        pytest.param("postgres", "cut", 1, marks=pytest.mark.drill),
     ],
 )
 def test_no_job_is_lost_and_no_effect_doubled(store: str, scenario: str, rounds: int) -> None:

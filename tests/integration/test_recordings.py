@@ -40,11 +40,11 @@ from shapely.geometry import shape
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.fetch.offline import Recordings
-from kfm.judge.release import candidate_of, open_table
+from kfm.release.by_rule import candidate_of, open_table
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import SHARED, Said, for_recordings, tree
-from tests.replay_server import Answer, Asked, ReplayServer
+from tests.given.replay_server import Answer, Asked, ReplayServer
+from tests.given.verbs import SHARED, Said, for_recordings, tree
 
 pytestmark = [
     pytest.mark.needs_shared,
@@ -589,6 +589,7 @@ REPLAYED = [
 
 
 @pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.drill
 def test_replay_without_http_gives_the_same_version(
     ran: Ran, replayed: dict[str, str], name: str
 ) -> None:

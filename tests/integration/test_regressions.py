@@ -11,19 +11,18 @@ from typing import Any
 
 import pytest
 
+from kfm.acts.withdraw import withdraw
 from kfm.run.update import update
-from kfm.run.withdraw import withdraw
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree, until
-from tests.integration.test_faults import (
+from tests.given.processes import (
     Started,
-    _nothing_is_left_running,  # noqa: F401
     held_connector,
     transforming,
 )
+from tests.given.verbs import Said, tree, until
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -214,7 +213,7 @@ def test_resume_keeps_the_spec_of_an_updater_run_or_refuses(
             pass
         world.store.abandon()
     outcome = kfm("resume", "--json").json["runs"][0]
-    assert outcome["state"] == "COMMITTED"
+    assert outcome["state"] == "COMMITTED", outcome
     assert kfm("ledger", QUAKES, "--json").json["rows"][0]["pipeline_version"] == "7.0.0"
 
 
@@ -430,7 +429,7 @@ def test_errors_are_json_when_json_was_asked_for(
 def test_a_temp_folder_is_never_swept_while_it_is_made(tmp_path: Path) -> None:
     import multiprocessing
 
-    from tests.integration.sweeping import sweep_and_create
+    from tests.given.sweeping import sweep_and_create
 
     context = multiprocessing.get_context("spawn")
     workers = [

@@ -17,8 +17,8 @@ from kfm.store.sqlite import carry_over
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_store, open_world
-from tests.conftest import Said, caller
-from tests.integration.test_backfill import ID, made, told
+from tests.given.levels import ID, made, told
+from tests.given.verbs import Said, caller
 
 Kfm = Callable[..., Said]
 TABLES = (
@@ -41,7 +41,7 @@ def here(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A workspace, its store in a file or on a server."""
     ws = made(tmp_path / "ws")
     if request.param == "server":
-        from tests.services import schema_url, shared_server
+        from tests.given.services import schema_url, shared_server
 
         plain = [
             line

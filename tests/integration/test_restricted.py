@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,48 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.evidence.folder_check import Verified
-from kfm.evidence.grants import Grant, write_grant
-from kfm.run.leak import Shown, compare
+from kfm.grants.grant import Grant, write_grant
+from kfm.release.leak import Shown, compare
+from kfm.testing import Upstream
 from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree
-from tests.integration.upstream import Upstream
+from tests.given.sites import RELEASE, SITES, body, register, sites
+from tests.given.verbs import Said, each, tree
 
 Kfm = Callable[..., Said]
-SITES = "ks_sites"
-RELEASE = "release: {h3_resolution: 5, show: [period], min_records: 5}"
-
-
-def sites(count: int = 500, seed: int = 1) -> list[dict[str, Any]]:
-    """Synthetic archaeological sites, close together in thirty places; no real site."""
-    chance = random.Random(seed)
-    centres = [(chance.uniform(37.2, 39.8), chance.uniform(-101.5, -95)) for _ in range(30)]
-    found = []
-    for n in range(count):
-        lat, lon = centres[n % 30]
-        place = [
-            round(lon + chance.uniform(-0.03, 0.03), 6),
-            round(lat + chance.uniform(-0.03, 0.03), 6),
-        ]
-        about = {
-            "site_no": f"14XX{n:04d}",
-            "name": f"Hidden Mound {n * 7919 % 10007}",
-            "period": chance.choice(["Archaic", "Woodland", "Late Ceramic"]),
-        }
-        found.append(
-            {
-                "type": "Feature",
-                "id": about["site_no"],
-                "geometry": {"type": "Point", "coordinates": place},
-                "properties": about,
-            }
-        )
-    return found
-
-
-def body(features: list[dict[str, Any]]) -> bytes:
-    return json.dumps({"type": "FeatureCollection", "features": features}).encode()
 
 
 def moved(features: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
@@ -72,36 +41,6 @@ def moved(features: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
                 break
         found.append({**feature, "geometry": {"type": "Point", "coordinates": to}})
     return found
-
-
-@pytest.fixture
-def up() -> Iterator[Upstream]:
-    with Upstream() as upstream:
-        yield upstream
-
-
-def register(
-    ws: Path,
-    up: Upstream,
-    name: str = SITES,
-    more: str = RELEASE,
-    sensitivity: str = "sensitive-location",
-) -> None:
-    (ws / "data" / "registry" / f"{name}.yml").write_text(
-        f"dataset_id: {name}\ntitle: Synthetic sites\ncare_label: Generalised only\nlicence: CC-BY-4.0\nsensitivity: {sensitivity}\npolicy_label: {sensitivity}\n"
-        f"source: {{url: '{up.url}/{name}.geojson', format: geojson}}\nbusiness_key: [site_no]\ncadence: daily\n{more}\n"
-    )
-
-
-@pytest.fixture
-def released(kfm: Kfm, ws: Path, up: Upstream) -> bytes:
-    """500 sites, official by cell; returns the capture's plain bytes."""
-    raw = body(sites())
-    up.files[f"/{SITES}.geojson"] = raw
-    up.headers[f"/{SITES}.geojson"] = {"ETag": f'"{hashlib.md5(raw).hexdigest()}"'}
-    register(ws, up)
-    assert kfm("run", SITES).code == 0
-    return raw
 
 
 def version_of(kfm: Kfm, name: str = SITES) -> str | None:
@@ -163,6 +102,19 @@ def test_sites_are_official_by_cell_only(kfm: Kfm, ws: Path, released: bytes) ->
         "provenance"
     ]["transforms"]
     assert receipt["inputs"][0]["checksum"].startswith("hmac-sha256:")
+    lineage, event = (
+        next((ws / "data" / "work" / SITES / "runs").rglob(n)).read_text()
+        for n in ("lineage.cypher", "openlineage.json")
+    )
+    assert 'n.care_label = "Generalised only"' in lineage and "n.h3_resolution = 5" in lineage
+    assert 'n.obligations = ["generalise"]' in lineage
+    made = json.loads(event)["outputs"][0]
+    tags = {t["key"]: t["value"] for t in made["facets"]["tags"]["tags"]}
+    assert tags["care_label"] == "Generalised only" and tags["sensitivity"] == "sensitive-location"
+    for told in (lineage, event, prov):
+        cells = {c for c in re.findall(r"\b8[0-9a-f]{14}\b", told) if h3.is_valid_cell(c)}
+        assert {h3.get_resolution(c) for c in cells} <= {5}
+        assert not re.search(r"(?<![:\d])\d{2}\.\d{3,}", told), "no place but a cell"
 
 
 def added(
@@ -293,7 +245,7 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("leak", PLANTED)
+@pytest.mark.parametrize("leak", each(PLANTED, "row order", "bbox"))
 def test_a_planted_leak_is_caught_by_name(kfm: Kfm, ws: Path, up: Upstream, leak: str) -> None:
     code, where, shown = PLANTED[leak]
     up.files[f"/{SITES}.geojson"] = body(sites(60))
@@ -419,7 +371,7 @@ def test_private_bytes_lie_sealed(kfm: Kfm, ws: Path, released: bytes) -> None:
     assert kfm("rebuild", str(receipt)).code == 0
 
 
-@pytest.mark.parametrize("harm", ["flip", "cut", "key"])
+@pytest.mark.parametrize("harm", each(["flip", "cut", "key"], "flip"))
 def test_damaged_seals_are_noticed(kfm: Kfm, ws: Path, released: bytes, harm: str) -> None:
     (sealed,) = (ws / "data" / "raw").rglob("*.sealed")
     if harm == "key":

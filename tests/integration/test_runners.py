@@ -19,15 +19,15 @@ import pytest
 
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
+from kfm.cli.schemas import documents
 from kfm.jobs.stepping import Stopped, drive
 from kfm.model.errors import UsageError
-from kfm.model.schemas import documents
 from kfm.run.promote import promote
 from kfm.runners.stages import FLAGS, STAGES, batches, flags_table, main, parser_of
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree
+from tests.given.verbs import Said, tree
 
 ID = "ks_levels"
 CSV = "site,day,level\n" + "".join(f"S{d % 3},2026-01-{d:02},{d}.5\n" for d in range(1, 31))
@@ -377,6 +377,25 @@ def test_a_stage_that_is_done_keeps_its_receipt(here: Path, stage: Runner) -> No
         again = stage(name, "--run_id", "once")
         assert again.code == 0 and receipt(here, again) == first, name
     assert tree(here / "data" / "work" / ID / "runs" / "once") == before
+
+
+def test_every_stage_twice_with_one_run_id_changes_nothing(here: Path, stage: Runner) -> None:
+    """Right after it was done, while the run is open, and when all is over: not a byte of data,
+    receipts or log, nor a row.
+    """
+
+    def everything() -> tuple[dict[str, str], Any]:
+        with open_world(open_workspace(here)) as world:
+            rows = world.store.read(lambda tx: tx.runs.recent(ID))
+        return tree(here, without=("ledger/", "data/.tmp")), rows
+
+    for name in ("ingest", "transform", "validate", "promote"):
+        assert stage(name, "--run_id", "once").code == 0
+        before = everything()
+        again = stage(name, "--run_id", "once")
+        assert again.code == 0 and everything() == before, name
+    for name in ("ingest", "transform", "validate", "promote"):
+        assert stage(name, "--run_id", "once").code == 0 and everything() == before, name
 
 
 def test_a_stage_of_a_retired_dataset_asks_nobody(here: Path, stage: Runner) -> None:

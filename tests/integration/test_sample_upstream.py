@@ -619,7 +619,7 @@ def test_the_command_prints_one_line_and_ends_on_a_signal(ending: signal.Signals
         reply = read(connection, described["datasets"][0]["path"], {}, "GET", None)
         connection.close()
         process.send_signal(ending)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
     assert reply.body == sample_upstream.body("ks_weather_stations")
     assert [sorted(d) for d in described["datasets"]] == [["dataset", "format", "path", "url"]] * 3

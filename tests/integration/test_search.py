@@ -14,12 +14,12 @@ import pytest
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.extras.search.base import find, question
-from kfm.model.search import Found, Hit
+from kfm.upkeep.found import Found, Hit
 from kfm.upkeep.search import search
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import SHARED, Said, for_recordings
-from tests.jobs.test_embeddings import TEXTS, index, library, publish, without_vectors  # noqa: F401
+from tests.given.papers import TEXTS, index, library, publish
+from tests.given.verbs import SHARED, Said, for_recordings
 
 PAIRS = json.loads((Path(__file__).parents[1] / "search_pairs.json").read_text())
 HOSTILE = [
@@ -218,7 +218,7 @@ def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_buil
 
 def test_words_alone_still_find_where_there_are_no_vectors(
     shelf: Path,
-    without_vectors: None,  # noqa: F811
+    without_vectors: None,
 ) -> None:
     found = ask(shelf, "ferryman's boat")
     assert (found.ranking, found.hits[0].citation.document_id) == ("words", "letter")

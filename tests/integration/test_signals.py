@@ -21,8 +21,8 @@ from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said
-from tests.jobs.conftest import Workers, workers  # noqa: F401 - a fixture
+from tests.given.verbs import Said
+from tests.given.workers import Workers
 
 Kfm = Callable[..., Said]
 QUAKES, ID = "ks_earthquakes", "levels"
@@ -65,7 +65,7 @@ def lifecycle(ws: Path, job_id: str) -> list[Any]:
     return [line["value"] for line in signals(ws, "run.lifecycle", job_id=job_id)]
 
 
-def test_every_ending_has_its_lifecycle(workers: Workers) -> None:  # noqa: F811
+def test_every_ending_has_its_lifecycle(workers: Workers) -> None:
     good, bad = workers.put("good"), workers.put("bad", end="deny")
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
     long = workers.put("long", hold=True)
@@ -165,7 +165,7 @@ def narrow(ws: Path) -> None:
         config.write("\npools: {narrow: {slots: 1}}\n")
 
 
-def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F811
+def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:
     narrow(workers.ws)
 
     def put(tx: Any) -> list[str]:  # all at the same moment
@@ -192,11 +192,11 @@ def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F
     waits = [line["value"] for line in signals(workers.ws, "pool.wait_ms", pool="narrow")]
     assert len(waits) == 3 and waits == sorted(set(waits)), "each waited for the one before it"
     assert len(signals(workers.ws, "pool.wait_ms", job_id=free)) == 1
-    assert 'kfm_pool_wait_ms_total{pool="narrow"}' in workers.kfm("worker", "metrics").stdout
+    assert 'kfm_pool_wait_seconds_total{pool="narrow"}' in workers.kfm("worker", "metrics").stdout
 
 
 def test_a_dataset_declares_freshness_pool_and_partitions_and_its_pool_is_honoured_under_load(
-    workers: Workers,  # noqa: F811
+    workers: Workers,
 ) -> None:
     ws = workers.ws
     narrow(ws)

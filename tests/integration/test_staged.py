@@ -11,14 +11,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
+from kfm.acts.rollback import rollback
+from kfm.acts.withdraw import withdraw_whole
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.connectors.base import ConnectorFailed, InputFile
@@ -31,16 +33,14 @@ from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
-from kfm.run.rollback import rollback
 from kfm.run.update import update
-from kfm.run.withdraw import withdraw_whole
 from kfm.store.runs import ledger_sum
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.outcome import Outcome
+from kfm.world.outcome import Outcome, PartsGone
 from kfm.world.target import Target
-from kfm.world.world import PartsGone, World
+from kfm.world.world import World
 
 START = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
 ENTRY = """dataset_id: {name}
@@ -161,7 +161,7 @@ def targets(
     folder: Path, name: str = "obs", windows: tuple[str, ...] = ("",), staged: str = ""
 ) -> list[Target]:
     found = [t for w in windows for t in targets_of(open_workspace(folder), name, win=w)]
-    return [replace(t, staged=staged) for t in found]
+    return [msgspec.structs.replace(t, staged=staged) for t in found]
 
 
 def no_wait() -> None:
@@ -333,12 +333,12 @@ def test_the_evidence_of_an_assembled_version_names_every_input_once(
             stage(world, target)
         outcome = assembled(world, target)
         row = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
-        lineage = world.store.read(lambda tx: tx.index.lineage("obs"))
+        lineage = world.store.read(lambda tx: tx.lineage.page("obs"))
     prov = json.loads((folder / f"data/work/obs/proposals/{outcome.run_id}/prov.json").read_text())
     assert sum("/input/" in name for name in prov["entity"]) == 4
     receipt = json.loads(next((folder / "receipts").rglob(f"{outcome.run_id}.json")).read_text())
     assert len({i["checksum"] for i in receipt["inputs"]}) == 4
-    assert len(json.loads(lineage[0]["record"])["inputs"]) == 4
+    assert len(json.loads(lineage[0][1])["inputs"]) == 4
     assert (row.rows_read, row.rows_written) == (192, 192)
     report = json.loads(
         (folder / f"data/work/obs/runs/{outcome.run_id}/validation_report.json").read_text()
@@ -403,9 +403,14 @@ def test_what_a_later_run_of_an_overlapping_window_made_official_is_not_overwrit
             if name == "obs"
             else targets(folder, name, staged="bf")[1]
         )
-        staged = [stage(world, t).run_id for t in (replace(part, win=DAYS[0]), other)]
+        staged = [
+            stage(world, t).run_id for t in (msgspec.structs.replace(part, win=DAYS[0]), other)
+        ]
         up.changed = {("one", 3): 99.0}
-        assert run_target(world, replace(part, staged="", win=win)).state == "COMMITTED"
+        assert (
+            run_target(world, msgspec.structs.replace(part, staged="", win=win)).state
+            == "COMMITTED"
+        )
         found = assembled(world, part, tuple(staged))
         assert isinstance(found, PartsGone) and found.state == "NOOP"
         rows = world.store.read(lambda tx: [tx.runs.get(run_id) for run_id in staged])
@@ -443,8 +448,8 @@ def test_what_was_rolled_back_or_withdrawn_is_not_assembled(
     folder = workspace_at(tmp_path / "ws", up)
     with opened(folder) as world:
         parts = {t.partition: t for t in targets(folder, "tiles", staged="bf")}
-        run_target(world, replace(parts["two"], staged=""))
-        run_target(world, replace(parts["one"], staged=""))
+        run_target(world, msgspec.structs.replace(parts["two"], staged=""))
+        run_target(world, msgspec.structs.replace(parts["one"], staged=""))
         if how == "rollback":
             rollback(world, "tiles", None, "test")
             found = stage(world, parts["one"])

@@ -18,12 +18,12 @@ from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.stepping import drive
 from kfm.model.errors import Denied
 from kfm.run.update import update
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
-from tests.conftest import Said, caller
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said, caller
 
 ID = "levels"
 ENTRY = """dataset_id: levels

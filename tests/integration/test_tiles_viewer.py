@@ -8,19 +8,17 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from kfm.testing import Upstream
 from tests.brought import PACKAGES, Browser, browser, npm_package
-from tests.conftest import Said, had
-from tests.integration.test_restricted import body
-from tests.integration.upstream import Upstream
-from tests.jobs.test_tiles import COUNTIES, QUAKES, counties, made, make, tiles
+from tests.given.sites import body
+from tests.given.tiles import COUNTIES, counties, made, make, tiles
+from tests.given.verbs import QUAKES, Said, had
 
 TYPES = {
     ".html": "text/html",
@@ -156,12 +154,6 @@ class Viewer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-@pytest.fixture
-def up() -> Iterator[Upstream]:
-    with Upstream() as upstream:
-        yield upstream
 
 
 def test_maplibre_draws_the_counties_and_the_sample_points(

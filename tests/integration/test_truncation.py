@@ -1,8 +1,8 @@
 """Every format and every shipped kind, cut at any byte, however it is sent: none of it becomes
 official unless the format calls it whole.
 
-A whole and honest answer is published first. Then the same answer is cut at a random byte (the seed
-is in the name of the case) and sent in one of six ways. What may happen: it is refused and kept, it
+A whole and honest answer is published first. Then the same answer is cut at a random byte (drawn
+by the name of the case) and sent in one of six ways. What may happen: it is refused and kept, it
 failed on the way, a person is asked, or nothing changes. Where kfm takes it, an independent look at
 the bytes must find a whole file within the guard on change.
 """
@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,11 +27,10 @@ import pytest
 import rasterio
 
 from kfm.samples.kansas import answer as sample
-from tests.conftest import tree
-from tests.integration.hostile import Stand
+from tests.given.stand import Stand
+from tests.given.verbs import each, tree
 
 ROWS = 200
-SEEDS = int(os.environ.get("KFM_SEEDS", "1"))  # cuts of each source in each way
 Body = Callable[[str, bytes], bytes]  # (target, what was sent along) -> the whole and honest body
 
 
@@ -377,14 +375,9 @@ EVERY_RUN = {  # and all others in the drill
 
 def every() -> Iterator[Any]:
     """Each source cut in each way."""
-    for source, way, seed in product(SOURCES, WAYS, range(SEEDS)):
-        marks = [] if EVERY_RUN.get(source) == way and not seed else [pytest.mark.drill]
-        yield pytest.param(source, way, seed, id=f"{source}, {way}, {seed}", marks=marks)
-
-
-def some(*names: str) -> list[Any]:
-    """Sources of lines, those that are named in every run."""
-    return [pytest.param(s, marks=[] if s in names else [pytest.mark.drill]) for s in BY_LINE]
+    for source, way in product(SOURCES, WAYS):
+        marks = [] if EVERY_RUN.get(source) == way else [pytest.mark.drill]
+        yield pytest.param(source, way, id=f"{source}, {way}", marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -454,12 +447,12 @@ def look(
     return int(outcome["exit_code"])
 
 
-@pytest.mark.parametrize(("source", "way", "seed"), list(every()))
+@pytest.mark.parametrize(("source", "way"), list(every()))
 def test_an_answer_cut_anywhere_is_never_taken_for_the_whole(
-    sites: Callable[[str], tuple[Stand, Site]], source: str, way: str, seed: int
+    sites: Callable[[str], tuple[Stand, Site]], source: str, way: str
 ) -> None:
     stand, site = sites(source)
-    draw = random.Random(f"{source}/{way}/{seed}")
+    draw = random.Random(f"{source}/{way}")
     which = draw.choice(sorted(site.asked))
     whole = site.asked[which]
     at = draw.randrange(1, len(whole))
@@ -481,7 +474,7 @@ def test_an_answer_cut_anywhere_is_never_taken_for_the_whole(
         )
 
 
-@pytest.mark.parametrize("source", some("csv", "ghcnd"))
+@pytest.mark.parametrize("source", each(BY_LINE, "csv", "ghcnd"))
 def test_an_answer_cut_between_two_records_waits_for_a_person(
     sites: Callable[[str], tuple[Stand, Site]], source: str
 ) -> None:
@@ -499,7 +492,7 @@ def test_an_answer_cut_between_two_records_waits_for_a_person(
     assert look(stand, site, which, sent_with(whole[:at], at), whole[:at], True, why) in (1, 7)
 
 
-@pytest.mark.parametrize("source", some("delimited", "nwis"))
+@pytest.mark.parametrize("source", each(BY_LINE, "delimited", "nwis"))
 def test_an_answer_cut_inside_its_last_record_is_refused(
     sites: Callable[[str], tuple[Stand, Site]], source: str
 ) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
-from tests.conftest import Said
-from tests.integration.upstream import Upstream
+from tests.given.verbs import Said
 
 
 def trees(*odd: str, rows: int = 200, plot: str = "{n}") -> bytes:

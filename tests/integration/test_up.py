@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import schema_url, shared_server
+from tests.given.services import schema_url, shared_server
 
 
 def run(ws: Path, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "kfm", *args, "-w", str(ws)]
     return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **env}, timeout=120
+        command, capture_output=True, text=True, env={**os.environ, **env}, timeout=300
     )
 
 

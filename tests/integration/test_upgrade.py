@@ -9,7 +9,7 @@ import pytest
 
 from kfm.workspace.config import load_dataset
 from tests.brought import untar
-from tests.conftest import Said, caller
+from tests.given.verbs import Said, caller
 
 Kfm = Callable[..., Said]
 OLDER = Path(__file__).parents[1] / "fixtures" / "older_workspace.tar.xz"
@@ -39,11 +39,10 @@ def test_an_older_workspace_is_brought_along(
     assert refused.code == 2 and "kfm upgrade" in refused.out + refused.err
     assert len(plain(older)) == 3
     would = kfm("upgrade", "--dry-run", "--json").json
-    assert {s["kind"] for s in would["steps"]} == {"show", "sealed", "root"} and len(
-        plain(older)
-    ) == 3
+    steps = {"show", "sealed", "root", "lineage"}
+    assert {s["kind"] for s in would["steps"]} == steps and len(plain(older)) == 3
     done = kfm("upgrade", "--json")
-    assert done.code == 0 and {s["kind"] for s in done.json["steps"]} == {"show", "sealed", "root"}
+    assert done.code == 0 and {s["kind"] for s in done.json["steps"]} == steps
     release = load_dataset(older, "sites").release
     assert release is not None and (release.show, release.withhold) == (
         ("period",),

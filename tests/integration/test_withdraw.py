@@ -15,11 +15,11 @@ from kfm.evidence.projection import ABOUT_PROCESSED
 from kfm.keys.trust import statement, unwrap
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
+from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
-from tests.conftest import Said, tree
-from tests.integration.test_erase import Killed, die_at
-from tests.integration.upstream import Upstream
+from tests.given.processes import Killed, die_at
+from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 ELDER = ("--key", "T. Elder")

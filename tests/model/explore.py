@@ -24,9 +24,11 @@ from typing import Any
 
 import msgspec
 
+from kfm.acts.rollback import rollback
+from kfm.acts.withdraw import lift, withdraw, withdraw_whole
 from kfm.connectors.base import Books, TransformResult
-from kfm.evidence.acts import erasing
 from kfm.evidence.journal import check_chain
+from kfm.evidence.owed import erasing
 from kfm.evidence.projection import tick
 from kfm.fetch.base import Fetched
 from kfm.keys.key_folder import KeyFolder
@@ -38,9 +40,7 @@ from kfm.model.staged import Pins
 from kfm.model.verdict import Gate, Reason, Verdict
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
-from kfm.run.rollback import rollback
 from kfm.run.update import update
-from kfm.run.withdraw import lift, withdraw, withdraw_whole
 from kfm.store.sqlite import SqliteStore
 from kfm.upkeep.erase import destroy_left, finish_erasure
 from kfm.upkeep.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
@@ -348,16 +348,25 @@ class Files:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
 
 
+class Lines(Files):
+    """The same in lines of JSON."""
+
+    def open(self, file: Path, clock: FakeClock) -> Any:
+        from kfm.extras.jsonl.store import JsonlStore
+
+        return JsonlStore(file, clock)
+
+
 class Schemas(Files):
     """The same on a PostgreSQL server: one schema for each epoch."""
 
     def __init__(self) -> None:
-        from tests.services import shared_server
+        from tests.given.services import shared_server
 
         self._server, self._made = shared_server(), dict[str, str]()
 
     def _url(self, file: Path) -> str:
-        from tests.services import schema_url
+        from tests.given.services import schema_url
 
         if str(file) not in self._made:
             self._made[str(file)] = schema_url(self._server)
@@ -611,7 +620,7 @@ class Explorer:
             8,
             f"generation {number} by a run that is {row and row.state}",
         )
-        lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
+        lineage = {r for r, _ in self.eye.store.read(lambda tx: tx.lineage.page(DATASET))}
         outbox = {
             (r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.outbox.waiting())
         }
@@ -710,7 +719,7 @@ class Explorer:
                     7,
                     f"external effect of generation {number} never happens",
                 )
-        lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
+        lineage = {r for r, _ in self.eye.store.read(lambda tx: tx.lineage.page(DATASET))}
         told = {g["run_id"] for g in generations[erased:] if g["kind"] == "promote"}
         need(told <= lineage, 11, "a generation has no lineage rows")
         shown = json.loads((self.folder / f"data/catalog/dcat/{DATASET}.json").read_bytes())[
@@ -1116,13 +1125,12 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument(
-        "--postgres", action="store_true", help="the store on a server instead of in files"
-    )
+    stores = {"sqlite": Files, "jsonl": Lines, "postgres": Schemas}
+    parser.add_argument("--store", choices=list(stores), default="sqlite")
     args = parser.parse_args()
     for name in args.scenario or SCENARIOS:
         for seed in range(args.first, args.first + args.seeds):
-            found = run(name, seed, Schemas if args.postgres else Files)
+            found = run(name, seed, stores[args.store])
             if found is not None:
                 print(f"{name}, seed {seed}: invariant {found[0]}: {found[1]}")
                 for number, label in enumerate(found[2], 1):

@@ -128,9 +128,9 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "erasure, crashes",
         [
             (
-                "evidence/acts.py",
-                "    world.data.create(act.path, pretty(act))\n    return act",
-                "    return act",
+                "acts/intend.py",
+                "    world.data.create(act.path, pretty(act))\n    if predicate",
+                "    if predicate",
             )
         ],
     ),

@@ -4,26 +4,14 @@ there because something breaks without it.
 
 import pytest
 
+from tests.given.verbs import each
 from tests.model.checker import SCENARIOS, WITNESS, explore
 from tests.model.protocol import FIXES, MUTATIONS, Model
 
-QUICK = {name for name in SCENARIOS if name.startswith("staged")} | {
-    "a-b-a, faults",
-    "rollback, a-b-c",
-    "force, rollback",
-    "erasure",
-    "erasure, rollback",
-    "a commit fails",
-    "put aside",
-    "put aside, rollback",
-}
 
-
-def _scenarios() -> list[object]:
-    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.drill) for n in SCENARIOS]
-
-
-@pytest.mark.parametrize("scenario", _scenarios())
+@pytest.mark.parametrize(
+    "scenario", each(SCENARIOS, "a-b-a, faults", "erasure", "erasure, rollback")
+)
 def test_every_invariant_holds_in_every_reachable_state(scenario: str) -> None:
     found = explore(Model(set(FIXES), SCENARIOS[scenario]))
     assert found["bad"] is None, f"{found['bad']}\n" + "\n".join(found["trace"])

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kfm.zones.scratch_places import aside, sweep_aside
+from kfm.zones.temps import remove_folder
 
 NOBODY = 65534
 
@@ -48,3 +51,31 @@ def test_what_cannot_be_looked_into_stops_nobody(shared: Path) -> None:
         os.seteuid(we)
         theirs.chmod(0o700)
     assert (theirs / "lock").exists()
+
+
+def test_a_folder_goes_with_all_that_is_in_it_and_nothing_behind_a_link(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    for folders in ((), ("deep", "deeper")):
+        folder = tmp_path / "ours"
+        folder.joinpath(*folders).mkdir(parents=True)
+        (folder / "file").touch()
+        (folder / "link").symlink_to(kept)
+        remove_folder(folder)
+        assert not folder.exists()
+    (tmp_path / "ours").symlink_to(kept)
+    remove_folder(tmp_path / "ours")
+    remove_folder(tmp_path / "gone")
+    assert (kept / "file").exists()
+
+
+def test_what_is_left_is_found_in_a_process_that_has_made_none(shared: Path) -> None:
+    left = shared / "kfm-aside-x-left"
+    left.mkdir()
+    (left / "lock").touch()
+    code = "import sys\nfrom kfm.zones.scratch_places import sweep_aside\nsweep_aside()\nassert 'tempfile' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "TMPDIR": str(shared)}
+    )
+    assert not left.exists()

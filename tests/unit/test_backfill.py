@@ -12,8 +12,9 @@ import pytest
 
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.jobs.backfill_batch import _Slow
+from kfm.jobs.backfill_plan import backfill_id, cut, grid_of, plan_from, read_plan, resolved
 from kfm.jobs.backfill_spans import next_span
-from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
+from kfm.model.backfill import BackfillRow, PartRow
 from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import UsageError
@@ -271,7 +272,7 @@ def test_failed_partitions_come_first_after_a_resume_then_those_nobody_had(store
     def spans(tx: Any) -> list[Any]:
         found, at = [], row
         while True:
-            span, at = next_span(tx, at, at.read_plan())
+            span, at = next_span(tx, at, read_plan(at))
             if span is None:
                 return found
             found.append(span)

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.brought import CHROMIUM, GO, PACKAGES, TOOLS, NotHad, Npm, brought, npm_package
+from tests.brought import CHROMIUM, GO, PACKAGES, SCHEMAS, TOOLS, NotHad, Npm, brought, npm_package
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,10 +84,19 @@ def test_a_package_that_is_not_what_was_pinned_is_refused(
 def test_every_pin_has_a_digest() -> None:
     for package in (CHROMIUM, *PACKAGES.values()):
         assert len(base64.b64decode(package.integrity.removeprefix("sha512-"))) == 64
-    pinned, sums = (GO / "go.mod").read_text(), (GO / "go.sum").read_text()
-    for module in TOOLS.values():
-        (version,) = re.findall(rf"^\t{re.escape(module)} (v\S+)$", pinned, re.M)
-        assert f"{module} {version} h1:" in sums
+    for folder, tools in TOOLS.items():
+        pinned, sums = ((GO / folder / name).read_text() for name in ("go.mod", "go.sum"))
+        modules = {re.sub("/cmd/.*", "", package) for package in tools.values()}
+        if f"module {next(iter(modules))}\n" in pinned:  # a program of ours: what it names
+            modules = set(re.findall(r"^(?:\t|require )(\S+) v\S+$", pinned, re.M))
+        assert modules
+        for module in modules:
+            (version,) = re.findall(
+                rf"^(?:\t|require ){re.escape(module)} (v\S+)(?: // indirect)?$", pinned, re.M
+            )
+            assert f"{module} {version} h1:" in sums
+    for files in SCHEMAS.values():
+        assert len(base64.b64decode(files.sum.removeprefix("h1:"))) == 32
 
 
 def pins(lock: str) -> dict[str, set[str]]:

@@ -9,7 +9,6 @@ import uuid
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 import rfc8785
 from hypothesis import given, settings
@@ -163,7 +162,7 @@ class Struct(msgspec.Struct):
         ([uuid.UUID(int=1)], "$[0]", "type UUID"),
         ([b"bytes"], "$[0]", "type bytes"),
         ([{1, 2}], "$[0]", "type set"),
-        ([orjson.Fragment(b"nonsense")], "$[0]", "type"),
+        ([msgspec.Raw(b"nonsense")], "$[0]", "type"),
         ({"first": [float("inf")], "second": 2**60}, "$.first[0]", "infinity"),
     ],
 )
@@ -256,6 +255,6 @@ def test_a_whole_float_beyond_the_integers_is_written_but_not_read_back() -> Non
 
 
 def test_importing_stays_cheap() -> None:
-    probe = "import sys, kfm.canonical; print([m for m in ('rfc8785', 'yaml', 'msgspec', 'cryptography') if m in sys.modules])"
+    probe = "import sys, kfm.canonical; print([m for m in ('rfc8785', 'yaml', 'orjson', 'cryptography') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_catalog import CASES, PLAIN, RUN, V1, V2, V3, folders_of, records_of, run_of
+from tests.given.catalogs import CASES, PLAIN, RUN, V1, V2, V3, folders_of, records_of, run_of
 
 from kfm.catalog.base import Described
 from kfm.catalog.check import check_records

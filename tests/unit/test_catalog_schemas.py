@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from test_catalog import CASES, MADE, RUN, folders_of, records_of
-from tests.conftest import SHARED
+from tests.given.catalogs import CASES, MADE, RUN, folders_of, records_of
+from tests.given.verbs import SHARED
 
 from kfm.catalog.dcat import dcat, version_dcat
 from kfm.catalog.stac import version_stac

@@ -43,8 +43,9 @@ def test_yaml_and_json_say_the_same(ws: Path) -> None:
     register(ws, json.dumps(GOOD), "toy.json")
     from_json = load_dataset(ws, "toy")
     (ws / "data" / "registry" / "toy.json").unlink()
-    register(ws, json.dumps(GOOD))  # JSON is YAML
-    assert load_dataset(ws, "toy") == from_json
+    for text in (json.dumps(GOOD), yaml.safe_dump(GOOD)):  # JSON is YAML
+        register(ws, text)
+        assert load_dataset(ws, "toy") == from_json
 
 
 def test_an_entry_is_looked_through_again_only_when_it_says_something_else(

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.given.verbs import each
 
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
+from kfm.connectors.child.process import kept_warm
 from kfm.model.errors import UsageError
-from kfm.testing import RULES, check_connector, write_golden
+from kfm.testing import RULES, check_connector, try_connector, write_golden
 from kfm.workspace.config import change_entry
 
 ID = "ks_wells"
@@ -60,11 +62,24 @@ def write(name: str, text: str) -> Callable[[Path], None]:
 
 
 def hook(body: str, name: str = "transform") -> Callable[[Path], None]:
-    """A connector.py whose one function is `body`."""
+    """A connector.py whose one function is `body`, with the columns it had."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    return write(
-        "connector.py", f"import os, pathlib, random, time\n\ndef {name}(ctx, rows=None):\n{lines}"
-    )
+    code = f"import os, pathlib, random, time\n\ndef {name}(ctx, rows=None):\n{lines}"
+
+    def change(folder: Path) -> None:
+        before = (folder / "connector.py").read_text()
+        stated = before[before.index("src = source(") : before.index("\n)\n") + 3]
+        (folder / "connector.py").write_text(
+            f"{code}\nfrom kfm.connect import column, source\n{stated}"
+        )
+
+    return change
+
+
+def discovers(found: str) -> Callable[[Path], None]:
+    """The connector, which also says what its source can."""
+    code = f"from kfm.model.connector import Capabilities\n\n@src.discover\ndef can(ctx):\n    return {found}\n"
+    return edit("connector.py", "@src.transform", f"{code}\n@src.transform")
 
 
 def rename(old: str, new: str) -> Callable[[Path], None]:
@@ -80,8 +95,8 @@ BROKEN = {
     "thin: it is long": ("thin", lambda folder: edit("ingest.py", "import sys\n", "import sys\n" + "x = 1\n" * 60)(folder)),
     "help: it takes other flags": ("help", edit("backfill.py", 'main("backfill"', 'main("ingest"')),
     "mapping: it is no mapping": ("mapping", write("mapping.yml", "columns: [\n")),
-    "discover: an ability nobody has": ("discover", edit("connector.py", "abilities=()", 'abilities=("paged",)')),
-    "runs: discover returns something else": ("runs", edit("connector.py", "return Capabilities(", "return dict(")),
+    "discover: an ability nobody has": ("discover", discovers('Capabilities(endpoints=("x",), formats=("csv",), abilities=("paged",))')),
+    "runs: discover returns something else": ("runs", discovers("{}")),
     "runs: it raises": ("runs", hook("raise KeyError('x')")),
     "runs: its own check refuses the fixture": ("runs", hook("return ['too deep']", "validate")),
     "same: rows in an order of chance": ("same", hook("rows = list(rows)\nrandom.shuffle(rows)\nfor r in rows:\n    yield {**r, 'depth': random.random()}")),
@@ -102,7 +117,10 @@ def test_a_new_connector_keeps_every_rule(ws: Path) -> None:
     assert check_connector(ws, ID) == []
 
 
-@pytest.mark.parametrize("case", BROKEN)
+QUICK = ("files:", "header:", "thin:", "help:", "mapping:")  # nothing is run to see them
+
+
+@pytest.mark.parametrize("case", each(BROKEN, *(c for c in BROKEN if c.startswith(QUICK))))
 def test_every_rule_can_be_broken(ws: Path, case: str) -> None:
     rule, breaking = BROKEN[case]
     # told also of a connector whose code cannot be tried, and sooner
@@ -135,6 +153,14 @@ def test_what_code_may_not_do_is_said_in_words(ws: Path) -> None:
         and "raise" not in found.what
     )
     assert "connector.py, line 4" in found.remedy and "below" not in found.remedy
+
+
+def test_an_ability_nobody_has_and_rows_nobody_accepted_are_found(ws: Path) -> None:
+    folder = ws / "scripts" / "connectors" / ID
+    discovers('Capabilities(endpoints=("x",), formats=("csv",), abilities=("paged",))')(folder)
+    edit("connector.py", "        yield {name: ", "        yield {'depth': 0.0} | {name: ")(folder)
+    edit("connector.py", "in row.items()}", "in row.items() if name != 'depth'}")(folder)
+    assert {f.rule for f in check_connector(ws, ID)} == {"discover", "golden"}
 
 
 def test_every_rule_has_a_case() -> None:
@@ -179,6 +205,8 @@ def test_an_acquire_is_tried_on_its_recorded_answers_and_after_a_failure(ws: Pat
         json.dumps({f"https://example.org/{n}": "wells.csv" for n in "12"})
     )
     code = "def acquire(ask):\n    for n in '12':\n        ask.get(f'https://example.org/{n}', f'page-{n}')\n"
+    before = (folder / "connector.py").read_text()
+    code += f"{before[before.index('from kfm.connect') : before.index('@src.')]}"
     (folder / "connector.py").write_text(code)
     write_golden(ws, ID)
     assert check_connector(ws, ID) == []
@@ -186,6 +214,36 @@ def test_an_acquire_is_tried_on_its_recorded_answers_and_after_a_failure(ws: Pat
         "import random\n" + code.replace("f'page-{n}'", "f'page-{n}-{random.random()}'")
     )
     assert [f.rule for f in check_connector(ws, ID)] == ["acquire"]
+
+
+def test_a_trial_shows_rows_before_and_after_prints_and_the_authors_lines(
+    ws: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ws / "scripts" / "connectors" / ID
+    body = (
+        "print('begun')\nfor r in rows:\n    if r['id'] == '1':\n        ctx.refuse(r, 'the first')\n"
+        "    elif r['id'] == '2':\n        ctx.set_aside(r, 'odd')\n"
+        "    else:\n        yield {**r, 'depth': r['depth'] * 2}"
+    )
+    with kept_warm(private=False, coded=True):
+        hook(body)(folder)
+        found = try_connector(ws, ID, 3)
+        assert [r["depth"] for r in found.before] == [1.5, 2.5, 3.5]
+        assert [r["depth"] for r in found.after] == [7.0, 9.0, 11.0]
+        assert [(x.reason, x.row["id"]) for x in found.left] == [("the first", "1"), ("odd", "2")]
+        assert found.columns == ("id", "at", "depth", "lat", "lon")
+        assert (found.printed, found.problem) == ("begun\n", "")
+        assert found.counts is not None
+        assert (found.counts["written"], found.counts["quarantined"]) == (18, 1)
+        hook(body + "\n        r['nothing']")(folder)
+        assert cli(["-w", str(ws), "connector", "try", ID, "--rows", "2"]) == 1
+        said = capsys.readouterr().out
+        assert "KeyError: 'nothing'" in said and "begun" in said
+        assert "connector.py, line 12, in transform: r['nothing']" in said
+        assert "feed.py" not in said
+        shutil.rmtree(folder / "fixtures")
+        with pytest.raises(UsageError, match="nothing to try"):
+            try_connector(ws, ID)
 
 
 def test_the_command_says_what_is_wrong_and_exits_1(

@@ -3,6 +3,7 @@ never was.
 """
 
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -309,3 +310,24 @@ def test_two_signals_at_any_line_of_one_who_waits_leave_a_committer_that_goes_on
     first.join(60)
     assert not first.is_alive()
     assert not committer._queue
+
+
+@pytest.mark.parametrize(("thread", "said"), [(False, "last\n"), (True, "back\nlast\n")])
+def test_a_command_ends_as_python_ends_without_taking_apart_what_it_loaded(
+    thread: bool, said: str
+) -> None:
+    """What is registered for the end runs, and a thread that is at work is waited for."""
+    code = f"""
+import atexit, sys, threading
+from kfm.cli import main
+atexit.register(print, "last")
+if {thread}:
+    threading.Timer(0.3, lambda: None).start()
+sys.argv = ["kfm", "nothing_of_the_kind"]
+code = main()
+print("back")
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, said)
+    assert "nothing_of_the_kind" in done.stderr

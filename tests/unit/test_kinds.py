@@ -16,7 +16,7 @@ import kfm
 from kfm.cli.init import make_workspace
 from kfm.connectors.loading import module_of
 from kfm.model.errors import UsageError
-from kfm.model.kinds import GROUP, KINDS, kind_of, known_kinds
+from kfm.model.kinds import GROUP, KINDS, guessed, kind_of, known_kinds
 from kfm.workspace.config import new_entry
 
 ROOT = Path(__file__).parents[2]
@@ -147,3 +147,26 @@ def test_a_kind_of_an_installed_package_is_read_in_the_child_and_its_version_cou
         "Metadata-Version: 2.1\nName: gauges\nVersion: 1.1\n"
     )
     assert run("run", "heights")["rows_read"] == 2  # the bytes are the same, who reads them is not
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("wells.csv", ("http_file", "csv", "")),
+        ("https://x.example/a.b/wells.CSV.gz?page=1.xml", ("http_file", "csv", "gzip")),
+        ("wells.geojson.zst", ("http_file", "geojson", "zstd")),
+        ("wells.xml.zip", ("xml", "xml", "zip")),
+        ("wells.xlsx", ("spreadsheet", "xlsx", "")),
+        ("wells.gpkg", ("geopackage", "gpkg", "")),
+        ("wells.geoparquet", ("parquet", "parquet", "")),
+        ("wells.zip", None),
+        ("wells", None),
+        ("", None),
+        ("https://x.example/wells.csv/", None),
+    ],
+)
+def test_a_file_is_guessed_by_how_its_name_ends(
+    name: str, expected: tuple[str, ...] | None
+) -> None:
+    assert guessed(name) == expected
+    assert guessed("wells.gz", "json") == ("http_file", "json", "gzip")

@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
+from tests.given.verbs import each
 
 from kfm.connectors.base import ConnectorFailed, InputFile, TransformResult
 from kfm.connectors.child.process import run_inline, run_transform
 from kfm.connectors.operations import Merge, TransformJob, code_of
 from kfm.model.dataset import Aggregate, DatasetEntry, Release, Source
 from kfm.model.ids import digest
-from kfm.run.leak import look_for_leaks, search_job
+from kfm.release.leak import look_for_leaks, search_job
 from kfm.world.target import Target
 from kfm.zones.local import LocalZone
 
@@ -489,8 +490,14 @@ HINTS = {
 }
 
 
-@pytest.mark.parametrize("hint", HINTS)
-@pytest.mark.parametrize("upsert", [False, True], ids=["whole", "upsert"])
+@pytest.mark.parametrize("hint", each(HINTS, "one", "all"))
+@pytest.mark.parametrize(
+    "upsert",
+    [
+        pytest.param(False, id="whole"),
+        pytest.param(True, id="upsert", marks=pytest.mark.drill),
+    ],
+)
 def test_a_leaking_connector_is_caught(
     bench: Bench, tmp_path: Path, hint: str, upsert: bool
 ) -> None:
@@ -536,7 +543,7 @@ def base_of(folder: Path, **more: Any) -> Path:
     )
 
 
-@pytest.mark.parametrize("win", ["", "2020-02-01T00:00:00Z/2020-03-01T00:00:00Z"])
+@pytest.mark.parametrize("win", each(["", "2020-02-01T00:00:00Z/2020-03-01T00:00:00Z"], "none"))
 def test_hidden_keys_that_meet_official_rows_are_no_leak(
     bench: Bench, tmp_path: Path, win: str
 ) -> None:

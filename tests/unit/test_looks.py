@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from kfm.channel.chain import EMPTY
-from kfm.judge.gates.mandatory import labels
-from kfm.judge.release import release_mark, release_marks, shown_last
+from kfm.gates.mandatory import labels
 from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.ledger import Generation
 from kfm.model.looks import looks_of, looks_of_values
 from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
+from kfm.release.by_rule import release_mark, release_marks, shown_last
 from kfm.store.base import Tx
 from kfm.store.sqlite import SqliteStore
 
@@ -56,7 +56,7 @@ def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
         entry=entry, expected={}, found={}, schema=(), books=GONE, private=True, obligations=()
     )
     (no,) = labels(evidence).reasons
-    assert no.code == "labels.look" and "--show name --despite name" in no.remedy
+    assert no.code == "labels.look" and "name --despite name" in no.remedy
     permitted = Evidence(
         entry=entry,
         expected={},

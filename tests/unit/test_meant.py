@@ -7,9 +7,9 @@ import pytest
 from kfm.connectors.base import Refused
 from kfm.connectors.kind import options_of
 from kfm.extras.agencies.nwis import Options
+from kfm.jobs.backfill_plan import plan_from
 from kfm.jobs.base import parameters_of
 from kfm.jobs.ingest import JOB
-from kfm.model.backfill import plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace.config import new_entry
 
@@ -24,7 +24,7 @@ ENTRY: dict[str, Any] = {
     ("wrong", "said"),
     [
         ({"source": {"url": "https://example.org/t", "format": "cvs"}}, "It may be csv, geojson, json. Did you mean `csv`?"),
-        ({"source": {"url": "https://example.org/t", "kind": "delimted"}}, "usgs_quakes. Did you mean `delimited`?"),
+        ({"source": {"url": "https://example.org/t", "kind": "delimted"}}, "usgs_quakes, xml. Did you mean `delimited`?"),
         ({"sensitivity": "Publc"}, "It may be aggregate-only, public, restricted, sensitive-location. Did you mean `public`?"),
         ({"merge": "xyz"}, "It may be partition, replace, upsert."),
         ({"schema": [{"name": "a", "type": "strng"}]}, "It may be boolean, date, geometry, integer, json, number, string, timestamp. Did you mean `string`?"),

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.test_rooms import SRC, imports
+from tests.given.house import SRC, imports
 
 from kfm.jobs import JOB_MODULES, place_of
+from kfm.jobs.backfill_plan import grid_of, plan_from
 from kfm.jobs.base import job_type
 from kfm.jobs.schedule.cadence import Timetable
-from kfm.model.backfill import grid_of, plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.secrets import scan

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm.evidence.packs import pack, unpacked
+from kfm.evidence.run_files import unpacked
 from kfm.model.ids import digest
+from kfm.upkeep.pack import pack
 from kfm.zones.local import LocalZone
 
 LINES = [{"run_id": "a", "text": "1"}, {"run_id": "b", "text": "2"}]

@@ -15,6 +15,7 @@ FOLDERS = (
     "work/",
     "processed/",
     "catalog/",
+    "published/",
     "registry/",
     "receipts/",
     "releases/",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kfm.evidence.proofs import missing_proofs
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.verdict import REQUIRED
+from kfm.upkeep.proofs import missing_proofs
 
 ROOT = RootAt(fingerprint="sha256:1", version=1, digest="sha256:1")
 ASKED = {"decision_id": "d", "policy_digest": "sha256:" + "0" * 64, "engine": "embedded"}

@@ -1,5 +1,6 @@
 """A store in a file that is made anew: it takes the place of the old one, whole or not at all."""
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import pytest
 
 from kfm.model.clock import SystemClock
 from kfm.store.base import Rebuild
-from kfm.store.rebuilding import rebuilding
 from kfm.store.sqlite import SqliteStore
+from kfm.workspace.rebuilding import rebuilding
 
 CLOCK = SystemClock()
 
@@ -68,4 +69,28 @@ def test_of_an_old_one_that_cannot_be_read_nothing_is_known(
         assert (new.old_epoch, new.old_root) == (0, None)
         new.store.transaction(lambda tx: tx.index.put_meta("epoch", "1"))
         assert not new.finish(lambda tx: None)
-    assert meta(path, "epoch") == "1"
+    assert meta(path, "epoch") == "1" and (tmp_path / "aside").exists() == (there is not None)
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_one_that_is_killed_before_it_takes_the_place_leaves_the_old_one_there(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_use: bool
+) -> None:
+    replace = os.replace
+
+    def dies(old: Path, new: Path) -> None:
+        if new == path:
+            raise KeyboardInterrupt
+        replace(old, new)
+
+    with closing(SqliteStore(path, CLOCK)) as other:
+        other.transaction(lambda tx: tx.index.put_meta("said", "last"))
+        if not in_use:
+            other.close()
+        monkeypatch.setattr("kfm.workspace.rebuilding.os.replace", dies)
+        with rebuilding(path, CLOCK, tmp_path / "aside") as new:
+            new.store.transaction(lambda tx: tx.index.put_meta("epoch", "4"))
+            with pytest.raises(KeyboardInterrupt):
+                new.finish(lambda tx: None)
+        monkeypatch.undo()
+    assert (meta(path, "epoch"), meta(path, "said")) == ("3", "last")

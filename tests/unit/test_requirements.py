@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import COLLECTED, SHARED
+import yaml
+from tests.given.verbs import COLLECTED, SHARED
 
 ROOT = Path(__file__).parents[2]
 COUNTS = {"U": 62, "D": 55, "O": 51, "W": 44, "C": 62, "X": 30, "S": 24}
@@ -80,3 +81,15 @@ def test_every_named_test_runs_every_time(request: pytest.FixtureRequest) -> Non
     assert done.returncode == 0, done.stdout[-2000:]
     collected = {line.split("[")[0] for line in done.stdout.splitlines() if "::" in line}
     assert not named - collected
+
+
+def test_what_is_met_has_a_change_that_would_be_noticed_or_waits_for_one() -> None:
+    """`make mutants` shows that each is noticed; here, that each still has its one place."""
+    listed = yaml.safe_load((ROOT / "tests" / "mutants.yml").read_text())
+    come, met = listed.pop("to come", []), {name for name, state, *_ in ROWS if state == "met"}
+    assert {*listed, *come} == met and not {*listed} & {*come}
+    for name, change in listed.items():
+        path = ROOT / change["file"]
+        assert path.is_file(), f"{name}: `tools/mutants.py --where` finds what moved"
+        assert path.read_text().count(change["before"]) == 1, f"{name}: {change['before']}"
+        assert change["before"] != change["after"], name

@@ -20,8 +20,8 @@ from kfm.jobs.schedule.due import BATCH, decide, settled, visited
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import UsageError
-from kfm.model.freshness import delta_minutes
 from kfm.model.schedule import CADENCES, Schedule, VisitRow, trigger_of
+from kfm.upkeep.freshness import delta_minutes
 from kfm.workspace import config
 
 CHICAGO = ZoneInfo("America/Chicago")

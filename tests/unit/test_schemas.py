@@ -1,7 +1,6 @@
-"""The schemas and the command reference are what the code would make now."""
+"""The schemas and the pages of commands and keys are what the code would make now."""
 
-import ast
-import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,11 +9,9 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from kfm.cli import COMMANDS
-from kfm.cli.call import parser_of
-from kfm.cli.flags import FILE, help_parser
-from kfm.cli.reference import flags, reference
-from kfm.model.schemas import documents
+from kfm.cli.reference import reference
+from kfm.cli.schemas import documents
+from kfm.runners.stages import flags_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,72 +28,34 @@ def test_no_schema_file_is_left_over() -> None:
     assert found == set(documents())
 
 
-def test_the_command_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_no_command_flag_or_key_changes_without_its_page() -> None:
+    """Every command with its flags, every runner's, every key of every file that people write."""
     assert (ROOT / "docs" / "commands.md").read_text() == reference(), "run `make schemas`"
+    runners = ROOT / "src/kfm/template/scripts/connectors/README.md"
+    assert flags_table() in runners.read_text()
+    spec = importlib.util.spec_from_file_location("draw_fields", ROOT / "tools" / "draw_fields.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    page = (ROOT / "docs" / "fields.md").read_text()
+    assert page == tool.page(), "run `make schemas`"
+    for name, document in documents().items():
+        for record, shape in document["$defs"].items() if name.startswith("config/") else ():
+            for key in shape.get("properties", ()):
+                assert f"| `{key}` |" in page, f"{record}: {key}"
 
 
-def test_what_help_prints_is_current() -> None:
-    assert Path(FILE).read_text() == flags(), "run `make schemas`"
-
-
-@pytest.mark.parametrize("columns", ["50", "80", "140"])
-def test_help_is_what_the_parser_of_a_command_would_print(
-    columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    for name, (module, _) in COMMANDS.items():
-        told = help_parser(name)
-        parser = parser_of(name, importlib.import_module(f"kfm.cli.{module}"))
-        assert told.format_help() == parser.format_help()
-
-
-def test_help_loads_neither_the_command_nor_the_engine() -> None:
-    asked = (
-        "from kfm.cli import main\ntry:\n    main(['run', '--help'])\nexcept SystemExit:\n    pass"
-    )
-    told = "import sys; print(sorted(m for m in sys.modules if m.startswith(('kfm', 'msgspec'))))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{asked}\n{told}"], capture_output=True, text=True, check=True
-    )
-    assert "usage: kfm run" in done.stdout
-    assert ast.literal_eval(done.stdout.splitlines()[-1]) == [
-        "kfm",
-        "kfm.cli",
-        "kfm.cli.commands",
-        "kfm.cli.flags",
-    ]
-
-
-def test_a_command_is_loaded_without_what_it_can_do_without() -> None:
-    code = (
-        "import sys; from kfm.cli import main; main(['run', 'x', '-w', 'nowhere']);"
-        "assert 'kfm.jobs.drive' in sys.modules;"
-        "unneeded = {'typing_extensions', 'yaml', 'cryptography', 'pyarrow', 'httpx', 'ssl'};"
-        "print(sorted(unneeded & set(sys.modules))); import typing_extensions"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_that_names_its_flags(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from kfm.cli import main
-
-    with pytest.raises(SystemExit) as end:
-        main([name, "--help"])
-    assert end.value.code == 0
-    said = capsys.readouterr().out
-    assert "--json" in said and "-w" in said
-
-
-def test_both_spellings_of_a_flag_are_the_same() -> None:
-    from kfm.cli import run
-    from kfm.cli.call import parser_of
-
-    parser = parser_of("run", run)
-    assert (
-        parser.parse(["d", "--dry_run"]).dry_run is parser.parse(["d", "--dry-run"]).dry_run is True
-    )
+def test_types_of_telemetry_are_made_from_its_schemas() -> None:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "telemetry_types.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (ROOT / "types" / "telemetry.ts").read_text() == made
+    for file in ("reliability/updaters-v1", "energy-v2", "carbon-v2", "pipelines-updater-v1"):
+        schema = json.loads((ROOT / "schemas" / "telemetry" / f"{file}.json").read_text())
+        jsonschema_rs.meta.validate(schema)
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        for key in schema["$defs"][name]["required"]:
+            assert f"readonly {key}:" in made.partition(f"interface {name} {{")[2], key

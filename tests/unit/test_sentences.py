@@ -3,6 +3,7 @@ people's own words decide nothing.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,21 @@ def test_a_finding_says_beside_its_sentence_what_befell_the_file(tmp_path: Path)
         found = Verified()
         check(tmp_path, found)
         assert (found.kinds, len(found.problems)) == (["missing", "damaged", "extra"], 3)
+
+
+EMPTY = re.compile(r"\b(Correct|Fix) (it|them|that|this|the \w+)\b")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC))
+)
+def test_a_remedy_says_what_to_do_and_where(path: Path) -> None:
+    """ "Correct it." leaves the reader where the error did."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.keyword) and node.arg == "remedy":
+            said = "".join(
+                part.value
+                for part in ast.walk(node.value)
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
+            assert not EMPTY.search(said), f"{path.name}:{node.value.lineno}: {said}"

@@ -46,7 +46,7 @@ def test_each_step_is_told_with_its_size(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = [line.strip() for line in done.stdout.splitlines()]
     assert said[:3] == [
-        "set-up for everything: requirements.lock into venv",
+        "set-up for everything: installing requirements.lock into venv, once",
         "fetched large_thing-26.0.1, 55 MB",
         "kept by pip kept-2.0, 12 MB",
     ]
@@ -79,3 +79,4 @@ def test_the_demo_installs_its_own_lock_and_the_tests_bring_the_rest() -> None:
         "demo"
     ) and "elsewhere requirements.lock" not in recipe("demo")
     assert "elsewhere requirements.lock" in recipe("test") and "-m tests.brought" in recipe("test")
+    assert all("--timeout" in recipe(name) for name in ("test", "drill")), "who hangs is named"

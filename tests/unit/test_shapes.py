@@ -13,7 +13,7 @@ from kfm.cli.keys import Listed as Key
 from kfm.cli.review import Waiting
 from kfm.cli.schedule import Failing, Listed
 from kfm.cli.scheduler import Problem
-from kfm.evidence.status import DatasetStatus
+from kfm.reading.status import DatasetStatus
 from kfm.upkeep.doctor import Advice, Finding
 from kfm.workspace.backup import Restored
 

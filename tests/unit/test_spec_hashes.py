@@ -45,3 +45,10 @@ def test_a_key_that_is_stated_is_part_of_the_spec(key: str) -> None:
         hashes(msgspec.structs.replace(entry, **{key: STATED[key]}))["spec_hash"]
         != VECTORS[0]["hashes"]["spec_hash"]
     )
+
+
+def test_what_the_files_are_packed_in_is_part_of_the_spec() -> None:
+    entry = msgspec.convert(VECTORS[0]["entry"], DatasetEntry)
+    source = msgspec.structs.replace(entry.source, packed="gzip")
+    stated = msgspec.structs.replace(entry, source=source)
+    assert hashes(stated)["spec_hash"] != VECTORS[0]["hashes"]["spec_hash"]

@@ -8,6 +8,8 @@ import multiprocessing
 import select
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +17,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.services import schema_url, shared_server
+from tests.given.ledger import journal, row
+from tests.given.services import schema_url, shared_server
 
 from kfm.evidence.journal import Journal, check_chain, record_hash
+from kfm.extras.jsonl.lines import Header, write_lines
+from kfm.extras.jsonl.store import JsonlStore, Replica
 from kfm.extras.postgres.dialect import migration, to_postgres
 from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.model.job import Request, Trace
 from kfm.model.journal import Captured
-from kfm.model.ledger import LedgerRow, WalRecord
+from kfm.model.ledger import EventRow, NoopRow, WalRecord
 from kfm.store.committer import Ticket
+from kfm.store.events import Claim
 from kfm.store.sqlite import SqliteStore
+from kfm.zones.local import LocalZone
 
 MIGRATIONS = sorted((Path(__file__).parents[2] / "src/kfm/store/migrations").glob("*.sql"))
 
@@ -41,27 +49,6 @@ class Clock(SystemClock):
         return dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def row(run_id: str = "r1", state: str = "CLAIMED", **more: Any) -> LedgerRow:
-    plain = dict.fromkeys(
-        ("wal_id", "dataset_id", "partition", "win", "key", "timestamp", "source_metadata", "pipeline_version", "updater_id",
-         "updater_version", "spec_hash", "transform_hash", "input_hash", "toolchain_digest", "trigger_type"), "x"
-    )  # fmt: skip
-    return LedgerRow(
-        **(
-            plain
-            | {
-                "run_id": run_id,
-                "state": state,
-                "attempt": 0,
-                "forced": 0,
-                "base_version": None,
-                "base_generation": 0,
-            }
-            | more
-        )
-    )
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -73,7 +60,7 @@ class Place:
     def __init__(self, kind: str, folder: Path, clock: Clock) -> None:
         self.kind, self.clock = kind, clock
         self.where: Path | str = (
-            folder / "ledger" / "s.sqlite" if kind == "sqlite" else schema_url(shared_server())
+            schema_url(shared_server()) if kind == "postgres" else folder / "ledger" / f"s.{kind}"
         )
 
     def open(self) -> Any:
@@ -81,7 +68,9 @@ class Place:
 
     def sql(self, statement: str) -> None:
         """Another program's hand in the tables."""
-        if isinstance(self.where, Path):
+        if self.kind == "jsonl":
+            by_hand(Path(self.where), statement)
+        elif isinstance(self.where, Path):
             with contextlib.closing(sqlite3.connect(self.where)) as db:
                 db.execute(statement)
                 db.commit()
@@ -92,13 +81,24 @@ class Place:
                 server.execute(statement)
 
     def pass_time(self, seconds: int) -> None:
-        if self.kind == "sqlite":
+        if self.kind != "postgres":
             self.clock.ns += seconds * 10**9
         else:  # the server's clock cannot be turned; that every lease ends earlier is the same
             self.sql(f"update lease set expires_ns = expires_ns - {seconds * 10**9}")
 
 
+def by_hand(path: Path, statement: str) -> None:
+    """A line whose sums are right, whatever it says."""
+    with contextlib.closing(Replica(path)) as found:
+        found.tables.follow()
+        found.db.execute("begin")
+        found.db.execute(statement)
+        found.lines.append(found.tables.changed(), True)
+
+
 def open_at(where: Path | str, clock: Any) -> Any:
+    if isinstance(where, Path) and where.suffix == ".jsonl":
+        return JsonlStore(where, clock)
     if isinstance(where, Path):
         return SqliteStore(where, clock)
     from kfm.extras.postgres.store import PostgresStore
@@ -106,7 +106,7 @@ def open_at(where: Path | str, clock: Any) -> Any:
     return PostgresStore(where, clock)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "jsonl", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Place]:
     found = Place(request.param, tmp_path, clock)
     yield found
@@ -146,7 +146,7 @@ def test_of_two_racing_runs_exactly_one_gets_the_lease(store: Any, other: Any, n
     assert sorted(a is None for a in answers) == [False, True]
 
 
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite", "jsonl"], indirect=True)
 def test_the_lease_of_a_dead_holder_is_free_at_once(store: Any, other: Any) -> None:
     first = other.transaction(lambda tx: tx.leases.take("d", "dead", 1000))
     other.abandon()  # its locks are gone, its row is not
@@ -183,7 +183,7 @@ def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(
     assert other.read(lambda tx: tx.leases.is_free("d"))
 
 
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite", "jsonl"], indirect=True)
 def test_a_lease_of_another_boot_is_free(
     store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +274,41 @@ def test_a_transition_names_the_state_it_leaves(store: Any) -> None:
         store.transaction(lambda tx: tx.runs.move("r1", "CLAIMED", state="COMMITTED"))
 
 
+def test_runs_and_looks_are_counted_by_dataset_and_day(store: Any) -> None:
+    """What was denied or is proposed counts as that, whenever it is looked at again."""
+
+    def put(tx: Any) -> None:
+        for number, (day, state) in enumerate(
+            (("01", "COMMITTED"), ("02", "FAILED"), ("02", "FAILED"))
+        ):
+            made = row(run_id=f"r{number}")
+            tx.runs.insert(
+                msgspec.structs.replace(made, state=state, timestamp=f"2026-01-{day}T01:00:00Z")
+            )
+        for number, code in enumerate(("unchanged", "unchanged", "denied")):
+            tx.looks.put_noop(
+                NoopRow(
+                    run_id=f"s{number}",
+                    dataset_id="d",
+                    partition="",
+                    win="",
+                    key="",
+                    reason="",
+                    names="",
+                    timestamp="2026-01-03T01:00:00Z",
+                    code=code,
+                )
+            )
+
+    store.transaction(put)
+    found = store.read(lambda tx: tx.runs.days("r1"))
+    assert sorted((d.day[8:], d.state, d.runs, d.run_id) for d in found) == [
+        ("02", "FAILED", 2, "r2"),
+        ("03", "NOOP", 2, "s1"),
+        ("03", "REJECTED", 1, "s2"),
+    ]
+
+
 @pytest.mark.parametrize("column", ["state", "key", "rows_read", "version_id"])
 def test_a_flipped_value_in_a_ledger_row_is_noticed(store: Any, place: Place, column: str) -> None:
     store.transaction(lambda tx: tx.runs.insert(row(version_id="v1")))
@@ -320,17 +355,6 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> N
         store.transaction(transact)
     assert store.locks.held() == []
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
-
-
-def journal(store: Any, name: str) -> Journal:
-    """A journal under a lease of its own."""
-    token = store.transaction(
-        lambda tx: (
-            tx.leases.take(f"lease/{name}", "me", 600)
-            or tx.leases.take(f"lease/{name}/again", "me", 600)
-        )
-    )
-    return Journal(store, store.clock, row(name, wal_id=name), tokens=(token,))
 
 
 def _append_many(where: Path | str, name: str, count: int) -> None:
@@ -387,6 +411,77 @@ def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
         with pytest.raises(IntegrityError):
             store.transaction(lambda tx: tx.journals.append([other]))
     assert store.read(lambda tx: tx.journals.get("w")) == [first]
+
+
+@pytest.mark.parametrize("place", ["sqlite", "jsonl"], indirect=True)
+def test_a_journal_opens_whole_wherever_its_writer_was_killed(place: Place) -> None:
+    """A record is there or it is not; what was told to be there is. The drill does it 200 times
+    with whole runs.
+    """
+    code = "import sys; from tests.unit.test_store import _append_told; _append_told(sys.argv[1])"
+    for kept in (1, 7, 2):
+        told = 0
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(place.where)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        ) as child:
+            assert child.stdout is not None
+            while told < kept:
+                told = int(child.stdout.readline())
+            child.kill()
+        store = place.open()
+        records = store.read(lambda tx: tx.journals.get("told"))
+        check_chain(records)
+        assert len(records) >= told
+        # delivered once more, it changes nothing
+        store.transaction(lambda tx: tx.journals.append(records[-2:]))
+        assert store.read(lambda tx: tx.journals.get("told")) == records
+        store.transaction(lambda tx: tx.journals.drop("told"))
+        store.abandon()
+
+
+def _append_told(where: str) -> None:
+    store = open_at(Path(where), SystemClock())
+    wal = journal(store, "told")
+    for number in range(1, 100_000):
+        wal.intend("EXECUTE", f"s{number}")
+        print(number, flush=True)
+
+
+def _fifty_effects(where: Path | str) -> None:
+    store = open_at(where, SystemClock())
+    for _ in range(50):
+        store.transaction(lambda tx: tx.effects.put("an output key", "job", "sha256:0"))
+    store.close()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_fifty_upserts_from_eight_processes_make_one_object_and_one_row(
+    place: Place, tmp_path: Path
+) -> None:
+    """No lease is held: what is written is keyed, and that suffices."""
+    place.open().close()
+    zone = LocalZone(tmp_path / "zone")
+    context = multiprocessing.get_context("fork")
+
+    def work() -> None:
+        own = LocalZone(tmp_path / "zone")
+        for _ in range(50):
+            own.create_all({"same/object": b"the same content"})
+        _fifty_effects(place.where)
+
+    workers = [context.Process(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert list(zone.names("same")) == ["same/object"]
+    with contextlib.closing(sqlite3.connect(place.where)) as db:
+        assert db.execute("select count(*), min(digest) from effect").fetchall() == [
+            (1, "sha256:0")
+        ]
 
 
 def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> None:
@@ -568,11 +663,14 @@ def test_a_table_is_the_same_on_a_server() -> None:
 
 def test_a_newer_format_is_refused(place: Place) -> None:
     place.open().abandon()
-    place.sql(
-        "pragma user_version = 99"
-        if place.kind == "sqlite"
-        else "update store_format set version = 99"
-    )
+    if place.kind == "jsonl":
+        write_lines(Path(place.where), Header(format=99), [])
+    else:
+        place.sql(
+            "pragma user_version = 99"
+            if place.kind == "sqlite"
+            else "update store_format set version = 99"
+        )
     with pytest.raises(UsageError, match="99"):
         place.open()
 
@@ -589,6 +687,7 @@ def _break(tx: Any) -> None:
     raise KeyError
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
 def test_only_what_a_power_cut_may_take_back_does_not_wait_for_the_disk(store: Any) -> None:
     assert store.transaction(_waits_for_the_disk)
     assert not store.transaction(_waits_for_the_disk, durable=False)
@@ -673,3 +772,105 @@ def test_a_disk_that_cannot_be_read_now_is_no_damage(tmp_path: Path, clock: Cloc
         with pytest.raises(StepFailed, match="disk I/O error"):
             ask(refused)
     store.abandon()
+
+
+# ---- events --------------------------------------------------------------------------------------
+def told(event_id: str, **changes: Any) -> EventRow:
+    row = EventRow(
+        event_id=event_id,
+        source_id="s",
+        received_at="2026-01-01T00:00:00Z",
+        received_ms=1_767_225_600_000,
+        key_id="env:KEY",
+        body_digest="sha256:00",
+        event='{"metadata":{"x":"\\u0000 \'\\"%?:now_ms"}}',
+        started="[]",
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+def test_the_first_delivery_of_a_name_is_new_and_every_other_a_replay(
+    store: Any, other: Any
+) -> None:
+    claims = [Claim("s", "body:b", "e2", 60_000), Claim("s", "body:a", "e1", 60_000)]
+    assert store.transaction(lambda tx: tx.events.claim(claims)) == {"e1", "e2"}
+    again = [Claim("s", "body:a", "e3", 60_000), Claim("t", "body:a", "e4", 60_000)]
+    assert other.transaction(lambda tx: tx.events.claim(again)) == {"e4"}, "one of another source"
+    asked = [("s", "body:a"), ("s", "body:b"), ("s", "body:c"), ("t", "body:a")]
+    assert store.read(lambda tx: tx.events.known(asked)) == {
+        ("s", "body:a"): "e1",
+        ("s", "body:b"): "e2",
+        ("t", "body:a"): "e4",
+    }
+
+
+def test_a_replay_is_known_for_as_long_as_was_said(store: Any) -> None:
+    store.transaction(lambda tx: tx.events.claim([Claim("s", "n", "e1", -1)]))
+    assert store.read(lambda tx: tx.events.known([("s", "n")])) == {}
+    assert store.transaction(lambda tx: tx.events.claim([Claim("s", "n", "e2", 60_000)])) == {"e2"}
+    store.transaction(lambda tx: tx.events.claim([Claim("s", "m", "e3", -1)]))
+    store.transaction(lambda tx: tx.events.forget(0))
+    assert store.read(lambda tx: tx.events.known([("s", "n"), ("s", "m")])) == {("s", "n"): "e2"}
+
+
+def test_a_claim_that_is_taken_back_is_nobodys(store: Any) -> None:
+    def fails(tx: Any) -> None:
+        tx.events.claim([Claim("s", "n", "e1", 60_000)])
+        tx.events.put([told("e1")])
+        raise StepFailed("no")
+
+    with pytest.raises(StepFailed):
+        store.transaction(fails)
+    assert store.transaction(lambda tx: tx.events.claim([Claim("s", "n", "e2", 60_000)])) == {"e2"}
+    assert store.read(lambda tx: tx.events.count()) == 0
+
+
+def test_of_two_who_hear_the_same_at_once_one_is_first(store: Any, other: Any) -> None:
+    gate, answers = threading.Barrier(2), list[set[str]]()
+
+    def hear(one: Any, name: str, order: int) -> None:
+        claims = [Claim("s", f"n{n}", f"{name}{n}", 60_000) for n in range(20)][::order]
+        gate.wait()
+        answers.append(one.transaction(lambda tx: tx.events.claim(claims)))
+
+    threads = [threading.Thread(target=hear, args=a) for a in ((store, "a", 1), (other, "b", -1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(int(e[1:]) for found in answers for e in found) == list(range(20))
+
+
+def test_events_are_kept_as_they_were_told_newest_first(store: Any) -> None:
+    rows = [told(f"e{n}", key_id=f"k{n % 2}", received_ms=n, note="ü") for n in range(5)]
+    store.transaction(lambda tx: tx.events.put(rows[:3]))
+    store.transaction(lambda tx: tx.events.put([*rows[3:], told("f0", source_id="t")]))
+
+    def look(tx: Any) -> None:
+        assert tx.events.listing("s") == rows[::-1]
+        assert [row.event_id for row in tx.events.listing(limit=2)] == ["f0", "e4"]
+        assert tx.events.like("e3") == [rows[3]] and len(tx.events.like("e")) == 2
+        assert tx.events.keys("s")["k0"] == (3, rows[0].received_at) and tx.events.count() == 6
+
+    store.read(look)
+    store.transaction(lambda tx: tx.events.restarted("e3", '[["d","j",1]]'))
+    assert store.read(lambda tx: tx.events.like("e3"))[0].started == '[["d","j",1]]'
+    assert store.transaction(lambda tx: tx.events.forget(3, limit=2)) == 2
+    assert store.transaction(lambda tx: tx.events.forget(3)) == 1
+    assert [row.event_id for row in store.read(lambda tx: tx.events.listing("s"))] == ["e4", "e3"]
+
+
+def test_a_job_that_runs_again_for_a_cause_of_its_own_carries_it(store: Any) -> None:
+    trace = Trace(correlation_id="c2", traceparent="00-aa")
+
+    def ask(tx: Any) -> Any:
+        job = tx.jobs.submit(Request(job_type="notify", dataset_id="d"))
+        tx.jobs.start(job)
+        tx.jobs.submit(Request(job_type="notify", dataset_id="d"))
+        before = msgspec.json.decode(tx.jobs.of(job.job_id).envelope)["trace"]
+        tx.jobs.submit(Request(job_type="notify", dataset_id="d", trace=trace))
+        return before, tx.jobs.of(job.job_id)
+
+    before, job = store.transaction(ask)
+    assert job.again == 1 and before["correlation_id"] not in ("", "c2")
+    assert msgspec.json.decode(job.envelope)["trace"] == msgspec.to_builtins(trace)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kfm.gates.mandatory import GATES
 from kfm.judge.candidate import policy_question
-from kfm.judge.gates.mandatory import GATES
 from kfm.model.candidate import Candidate
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.transform import Books

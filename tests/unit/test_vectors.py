@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
+from kfm.cli.run import tell
+from kfm.cli.updater import main as updater
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError
+from kfm.workspace.plain_yaml import plain_yaml
+from kfm.world.outcome import Outcome
 
-FILE = Path(__file__).resolve().parents[2] / "vectors" / "identities.json"
+FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+FILE = FOLDER / "identities.json"
 VECTORS: dict[str, list[dict[str, Any]]] = canonical.loads(FILE.read_bytes())
 
 
@@ -78,5 +83,58 @@ def test_different_runs_have_different_keys() -> None:
     assert len({row["expect"] for row in VECTORS["run_key"]}) == len(distinct)
 
 
-def test_the_file_is_plain_ascii() -> None:
-    assert FILE.read_bytes().isascii()
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda file: file.name)
+def test_a_file_of_vectors_is_plain_ascii_and_strict(file: Path) -> None:
+    assert file.read_bytes().isascii()
+    canonical.loads(file.read_bytes())
+
+
+def test_every_request_has_one_verdict_and_a_name_of_its_own() -> None:
+    cases = canonical.loads((FOLDER / "webhooks.json").read_bytes())["verify"]
+    assert len({case["id"] for case in cases}) == len(cases)
+    for case in cases:
+        assert len({"accept", "refuse"} & case.keys()) == 1, case["id"]
+        assert len({"body", "body_base64"} & case.keys()) == 1, case["id"]
+    codes = {case["refuse"]["code"] for case in cases if "refuse" in case}
+    table = (FOLDER / "README.md").read_text()
+    assert all(f"`{code}`" in table or f"`.{code.partition('.')[2]}`" in table for code in codes)
+
+
+UPDATER = canonical.loads((FOLDER / "updater.json").read_bytes())
+
+
+@pytest.mark.parametrize("row", UPDATER["help"], ids=lambda row: " ".join(row["words"]))
+def test_help_is_that_of_the_vectors(
+    row: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert updater(row["words"]) == 0
+    assert capsys.readouterr().out == row["out"]
+
+
+@pytest.mark.parametrize("row", UPDATER["refused"])
+def test_what_is_refused_is_told_as_the_vectors_have_it(
+    row: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "config" in row:
+        (tmp_path / "config.json").write_text(row["config"])
+    assert updater(row["words"]) == row["code"]
+    assert capsys.readouterr().err == row["err"]
+
+
+@pytest.mark.parametrize("row", UPDATER["rendered"])
+def test_a_state_is_rendered_as_the_vectors_have_it(
+    row: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Outcome(**row["outcome"])
+    tell(found, row["seconds"], found.dry_run)
+    assert capsys.readouterr().out == row["line"] + "\n"
+
+
+@pytest.mark.parametrize("row", UPDATER["yaml"], ids=lambda row: row["text"][:20])
+def test_plain_yaml_is_read_as_the_vectors_have_it(row: dict[str, Any]) -> None:
+    assert plain_yaml(row["text"].encode()) == row.get("value")

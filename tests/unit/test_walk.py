@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from tests.model.explore import DATASET, PARTS, Explorer, Files
 
+from kfm.acts.rollback import rollback
 from kfm.model.errors import Fenced, StepFailed
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.look import Captured
 from kfm.run.noop import is_noop
 from kfm.run.promote import promote
-from kfm.run.rollback import rollback
 from kfm.run.update import update
 from kfm.run.work import Reached, Steps
 from kfm.world.outcome import Outcome

@@ -2,13 +2,16 @@
 
 import datetime as dt
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.model.explore import ENTRY
 
 from kfm.evidence.run_files import started_at
+from kfm.jobs.backfill_plan import grid_of, plan_from
 from kfm.model.errors import UsageError
+from kfm.model.labels import obligations
 from kfm.model.plan import Plan, SourceRef, Step, export, load, order, plan_hash
 from kfm.model.window import bounds, seconds, window
 from kfm.run.plan import make_plan
@@ -61,6 +64,35 @@ def test_a_plan_survives_export_in_every_form(form: str) -> None:
     assert plan_hash(load(export(plan, form), form)) == plan_hash(plan)
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://example.org/x.csv?a=1",
+        "s3://bucket/key/x.parquet",
+        "lakefs://repository/main/x.parquet",
+        "kfm://dataset/trees@v0123456789abcdef0123456789abcdef",
+        "file:///inbox/x.csv",
+        "stac:sentinel-2/S2A_14SNJ_20260101",
+    ],
+)
+def test_an_input_is_an_address_a_digest_and_perhaps_a_part(uri: str) -> None:
+    """Whatever kind of address it is, it is told as it was given."""
+    ref = SourceRef(uri=uri, content_hash="sha256:" + "a" * 64, partition="2026-01-01")
+    plain = msgspec.to_builtins(ref)
+    assert (plain["uri"], plain["content_hash"], plain["partition"]) == (
+        uri,
+        "sha256:" + "a" * 64,
+        "2026-01-01",
+    )
+    assert msgspec.convert(plain, SourceRef) == ref
+    assert SourceRef(uri=uri, content_hash="").partition is None, "a part is not needed"
+    for name in ("uri", "content_hash"):
+        with pytest.raises(msgspec.ValidationError, match=name):
+            msgspec.convert({k: v for k, v in plain.items() if k != name}, SourceRef)
+    (step,) = make_plan(target(), (ref,)).inputs
+    assert step == ref, "and a plan is pinned by it"
+
+
 def test_a_circle_in_a_plan_is_refused() -> None:
     steps = (
         Step(id="a", phase="EXECUTE", effect="none", needs=("b",)),
@@ -95,6 +127,26 @@ def test_a_relative_window_becomes_bounds() -> None:
         window("2026-11-01T00:00:00-06:00/2026-11-02", NOW)
         == "2026-11-01T06:00:00Z/2026-11-02T00:00:00Z"
     )
+    plan = specify(msgspec.structs.replace(target(), win=window("7d", NOW)), "sha256:0")
+    assert plan.win.startswith("2026-11-06") and "7d" not in str(plan.spec), "bounds alone are kept"
+
+
+def test_a_backfill_has_bounds_of_its_own() -> None:
+    """What is relative means another past every day; nothing of it can be repeated."""
+    given = {
+        "dataset": "trees",
+        "since": "7d",
+        "until": "2026-11-02",
+        "partitioning": {"window": "1d"},
+        "expected_runtime": "1h",
+        "pool": "default",
+        "acceptance": {"gates": "all"},
+    }
+    with pytest.raises(UsageError, match="7d"):
+        grid_of(plan_from(given, "p.yml"))
+    assert grid_of(plan_from(given | {"since": "2026-11-01"}, "p.yml"))
+    with pytest.raises(UsageError, match="7d"):
+        bounds("7d", "2026-11-02")
 
 
 @pytest.mark.parametrize(
@@ -145,17 +197,53 @@ def test_a_run_id_holds_its_moment() -> None:
     assert len(set(ids)) == 50
 
 
-def test_registry_prose_changes_the_spec_and_not_the_transform() -> None:
-    import msgspec
-
+def test_an_updater_keeps_its_name_whatever_its_code_is_called() -> None:
     one = target()
-    from dataclasses import replace
+    assert one.updater_id == f"http_file.{ENTRY.dataset_id}"
+    for other in (
+        msgspec.structs.replace(one, connector="/somewhere/else.py", connector_digest="sha256:1"),
+        msgspec.structs.replace(
+            one, partition="p1", win="2026-11-01T00:00:00Z/2026-11-02T00:00:00Z"
+        ),
+        msgspec.structs.replace(
+            one, entry=msgspec.structs.replace(ENTRY, pipeline_version="9.0.0", title="Other")
+        ),
+    ):
+        assert specify(other, "sha256:1").updater_id == one.updater_id
 
+
+def test_registry_prose_changes_the_spec_and_not_the_transform() -> None:
+    one = target()
     prose = specify(
-        replace(one, entry=msgspec.structs.replace(ENTRY, title="Other words")), "sha256:0"
+        msgspec.structs.replace(one, entry=msgspec.structs.replace(ENTRY, title="Other words")),
+        "sha256:0",
     )
     assert prose.spec_hash != one.spec_hash and prose.transform_hash == one.transform_hash
-    code = specify(replace(one, connector_digest="sha256:1"), "sha256:0")
+    code = specify(msgspec.structs.replace(one, connector_digest="sha256:1"), "sha256:0")
     assert code.transform_hash != one.transform_hash
     policy = specify(one, "sha256:other")
     assert policy.spec_hash != one.spec_hash and policy.transform_hash == one.transform_hash
+
+
+def test_of_three_labels_the_strictest_decides() -> None:
+    """Sensitivity, policy label and the community's statement are three fields; each alone can ask
+    for more, none takes back what another asks for.
+    """
+    plain = {"sensitivity": "public", "policy_label": "public", "care_label": "Open"}
+    assert set(plain) <= set(ENTRY.__struct_fields__)
+
+    def asked(**labels: str) -> set[str]:
+        return set(obligations([msgspec.structs.replace(ENTRY, **plain | labels)]))
+
+    assert asked() == set()
+    everything = {"aggregate", "generalise", "grant"}
+    for field in plain:
+        assert asked(**{field: "restricted"}) == everything, field
+    assert asked(sensitivity="aggregate-only", policy_label="sensitive-location") == {
+        "aggregate",
+        "generalise",
+    }
+    assert asked(sensitivity="aggregate-only", care_label="Restricted / By Request") == {
+        "aggregate",
+        "grant",
+    }

@@ -5,6 +5,8 @@ was.
 import errno
 import multiprocessing
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from kfm.evidence.captures import checksums
 from kfm.evidence.folder_check import Verified, verify_folder, verify_in_zone
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
 from kfm.model.ids import digest
+from kfm.runners.mapped import MappedZone
+from kfm.workspace.overlay import OverlayZone
 from kfm.zones.base import Zone, hash_file
+from kfm.zones.links import Links
 from kfm.zones.local import CHUNK, LocalZone
-from kfm.zones.mapped import MappedZone
-from kfm.zones.overlay import OverlayZone
 
 
 @pytest.fixture
@@ -55,6 +58,56 @@ def test_a_file_of_the_zone_is_shared(zone: LocalZone) -> None:
     zone.create("a", b"x" * 1000)
     zone.create_all({"b": zone.local("a")})
     assert os.path.samefile(zone.local("a"), zone.local("b"))
+
+
+def test_a_name_leads_to_one_folder_or_another_and_never_to_none_in_between(
+    zone: LocalZone,
+) -> None:
+    links, folders = Links(zone), ["processed/t/v1", "processed/t/v2"]
+    for folder in folders:
+        zone.create(f"{folder}/rows", folder.encode())
+    links.point("published/t/latest", folders[0])
+    place, done, seen = zone.root / "published" / "t" / "latest" / "rows", [], set()
+
+    def read() -> None:
+        while not done:
+            seen.add(place.read_bytes().decode())
+
+    reader = threading.Thread(target=lambda: errors.extend(_raised(read)))
+    errors: list[BaseException] = []
+    reader.start()
+    for n in range(200):
+        links.point("published/t/latest", folders[n % 2])
+    done.append(True)
+    reader.join()
+    assert errors == [] and seen <= set(folders)
+    assert links.leads("published/t/latest", folders[1])
+    assert not links.leads("published/t/latest", folders[0])
+    assert list(zone.names("published")) == [], "a link is nobody's file"
+
+
+def _raised(act: Callable[[], None]) -> list[BaseException]:
+    try:
+        act()
+    except BaseException as error:
+        return [error]
+    return []
+
+
+def test_what_stands_where_a_name_should_lead_goes(zone: LocalZone) -> None:
+    """A copy of a workspace may have followed the link."""
+    links = Links(zone)
+    zone.create("processed/t/v1/rows", b"1")
+    zone.create("published/t/latest/rows", b"a copy")
+    assert not links.leads("published/t/latest", None)
+    links.point("published/t/latest", "processed/t/v1")
+    assert links.leads("published/t/latest", "processed/t/v1")
+    links.clear("published/t/latest")
+    links.clear("published/t/latest")
+    assert links.leads("published/t/latest", None) and zone.exists("processed/t/v1/rows")
+    zone.create("published/t/latest/rows", b"a copy")
+    links.clear("published/t/latest")
+    assert links.leads("published/t/latest", None)
 
 
 @pytest.mark.parametrize(

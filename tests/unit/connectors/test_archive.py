@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import SHARED, tree
+from tests.given.verbs import SHARED, tree
 
 from kfm.connectors.base import Refused
 from kfm.connectors.read import archive

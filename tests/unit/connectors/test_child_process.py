@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, toolchain
+from kfm.connectors.child import guard
 from kfm.connectors.child.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.connectors.operations import Read
 from kfm.model.errors import MissingExtra
@@ -506,3 +509,22 @@ def test_only_a_request_that_failed_ends_a_child_as_unfetched(with_code, raised,
     with pytest.raises(ConnectorFailed) as caught:
         with_code(f"from kfm.connectors.kind import NotFetched\nraise {raised}")
     assert "NotFetched: gone" in caught.value.happened and caught.value.unfetched is unfetched
+
+
+def test_a_database_is_opened_only_to_be_read_as_it_is(tmp_path: Path) -> None:
+    given = tmp_path / "data" / "in put.gpkg"
+    hook = guard._hook(str(tmp_path / "scratch"), None)
+    hook("sqlite3.connect", (f"file:{quote(str(given))}?mode=ro&immutable=1",))
+    for other in (
+        ":memory:", "a.db", str(given), f"file:{given}", f"file:{given}?mode=rw&immutable=1", f"file:{given}?mode=ro&immutable=1&cache=shared",
+        "file:a.db?mode=ro&immutable=1",
+    ):  # fmt: skip
+        with pytest.raises(PermissionError):
+            hook("sqlite3.connect", (other,))
+    with pytest.raises(PermissionError):
+        hook("sqlite3.load_extension", (None, "x.so"))
+    reads = guard.Reads(str(tmp_path), str(tmp_path / "scratch"), (str(given),))
+    seeing = guard._hook(str(tmp_path / "scratch"), reads)
+    seeing("sqlite3.connect", (f"file:{quote(str(given))}?mode=ro&immutable=1",))
+    with pytest.raises(PermissionError):
+        seeing("sqlite3.connect", (f"file:{tmp_path}/ledger.sqlite?mode=ro&immutable=1",))

@@ -2,12 +2,11 @@
 refused by name.
 """
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from kfm.connectors.child.code import check_module, hooks_in, hooks_of
+from kfm.connectors.child.code import hooks_of, read_code, run_code
 from kfm.model.errors import UsageError
 
 T = "def transform(ctx, rows):\n    yield from rows\n"
@@ -92,11 +91,8 @@ def test_what_is_no_hook_is_refused_in_words(code: str, said: str) -> None:
     [("globals()['transform'] = print\n", "cannot be seen in its text"), ("if not True:\n    def validate(ctx, rows): pass\n", "is not there when it runs"),
      ("from math import pi as validate\n", "no function but float")],
 )  # fmt: skip
-def test_a_hook_that_comes_or_goes_as_the_code_runs_is_an_error(
-    tmp_path: Path, code: str, said: str
-) -> None:
-    (tmp_path / "connector.py").write_text(code)
+def test_a_hook_that_comes_or_goes_as_the_code_runs_is_an_error(code: str, said: str) -> None:
     module = ModuleType("m")
     exec(code, module.__dict__)
     with pytest.raises(TypeError, match=said):
-        check_module(module, hooks_in(tmp_path / "connector.py"))
+        run_code(module, read_code(code.encode(), "connector.py"))

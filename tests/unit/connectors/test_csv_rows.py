@@ -174,7 +174,7 @@ def test_a_missing_column_is_null_with_a_warning_or_a_refusal(made, refused):
         (b"\n\n", "empty"),
         (b"<!doctype html><p>sorry", "html"),
         (b"  \n<html><body>", "html"),
-        (b"<?xml version='1.0'?>", "html"),
+        (b"<?xml version='1.0'?>", "format"),
         (b'{"error": "rate limit"}', "format"),
         (b"PK\x03\x04....", "format"),
         (b"\x1f\x8b\x08...", "format"),

@@ -5,7 +5,7 @@ a type stays what it was.
 import json
 
 import pytest
-from tests.unit.connectors.conftest import columns
+from tests.given.tables import columns
 
 from kfm.connectors.table.infer import Census, settle
 

@@ -2,14 +2,17 @@
 tell them.
 """
 
-import argparse
 import csv
 import io
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from kfm.cli.connector import _drawn
+from kfm.workspace.config import new_entry
+from kfm.workspace.new_connector import Asked, draw
+from kfm.workspace.stated import with_stated
 
 ROWS = [
     {"site_no": f"{n:05d}", "plot": n, "zip": str(66000 + n), "height": n + 0.5, "mixed": n, "day": f"2024-01-{n % 28 + 1:02d}",
@@ -46,16 +49,12 @@ def text_of(form):
 def test_what_a_new_connector_states_is_what_a_run_infers(made, tmp_path, form, key):
     file = tmp_path / f"wells.{form}"
     file.write_text(text_of(form))
-    args = argparse.Namespace(
-        file=file, url="", kind=None, format=None, title="", licence="", sensitivity="public", policy_label="", key=list(key),
-        time_column=None, encoding=None,
-    )  # fmt: skip
-    _, entry = _drawn("wells", args)
-    inferred = made(form, file.read_text(), business_key=tuple(entry["business_key"])).types
+    files, drawn = msgspec.structs.astuple(draw("wells", Asked(file=file, key=tuple(key))))
+    code = files[Path("scripts", "connectors", "wells", "connector.py")]
+    entry = with_stated(new_entry(drawn), code)
+    inferred = made(form, file.read_text(), business_key=entry.business_key).types
     assert (
-        {c["name"]: c["type"] for c in entry["schema"]} == inferred
-        if form == "csv"
-        else "schema" not in entry
+        {c.name: c.type for c in entry.schema} == inferred if form == "csv" else not entry.schema
     ), "or leaves it to the run"
     assert (inferred["mixed"], inferred["height"], inferred["day"], inferred["site_no"]) == (
         "integer",
@@ -63,4 +62,5 @@ def test_what_a_new_connector_states_is_what_a_run_infers(made, tmp_path, form, 
         "date",
         "string",
     )
-    assert entry["business_key"] == key or (form == "csv" and entry["business_key"] == ["site_no"])
+    stated = [*entry.business_key]
+    assert stated == key or (form == "csv" and stated == ["site_no"])

@@ -23,7 +23,7 @@ COMMON = {"dataset_id": "d", "artifact": "d.parquet"}
 
 
 def test_every_operation_can_be_asked_for_and_is_known_by_its_kind() -> None:
-    operations = set(Operation.__subclasses__())
+    operations = {*Operation.__subclasses__(), *Read.__subclasses__()}
     assert operations == set(get_args(TransformJob))
     assert len({o.__struct_config__.tag for o in operations}) == len(operations)
 

@@ -14,8 +14,8 @@ from msgspec import UNSET
 
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.table import writer
+from kfm.connectors.table.limits import wrong_limits
 from kfm.model.dataset import Column
-from kfm.model.limits import wrong_limits
 from kfm.run import part
 from kfm.world.target import Target
 

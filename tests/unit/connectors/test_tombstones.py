@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
 from kfm.connectors.child.process import run_inline

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.conftest import until
+from tests.given.verbs import until
 
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.http import HttpFetcher

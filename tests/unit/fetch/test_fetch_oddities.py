@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm.model.media_types import type_oddity
+from kfm.fetch.media_types import type_oddity
 
 BODY = b"0123456789" * 10
 OTHER = b"ABCDEFGHIJ" * 10

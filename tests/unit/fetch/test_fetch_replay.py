@@ -4,8 +4,8 @@ import hashlib
 import json
 
 import pytest
-from tests.conftest import SHARED
-from tests.replay_server import ReplayServer
+from tests.given.replay_server import ReplayServer
+from tests.given.verbs import SHARED
 
 from kfm.fetch.base import FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher

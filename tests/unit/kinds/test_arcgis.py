@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 from pyproj import Transformer
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused
 from kfm.connectors.child.process import run_inline

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import shapely
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile
 from kfm.connectors.child.process import run_inline
@@ -253,6 +253,32 @@ def test_times_without_a_zone_need_one_and_become_utc(tmp_path: Path) -> None:
     assert [r["t"].hour for r in rows] == [17, 18, 10]
     assert result.books.quarantined == 2  # an hour that came twice, and one that never was
     assert refused(tmp_path, text, mapping | {"time_zone": "Kansas"}).code == "mapping"
+
+
+def test_another_encoding_another_system_and_local_time_come_out_canonical_twice(
+    tmp_path: Path,
+) -> None:
+    """UTF-8, longitude and latitude of WGS 84, UTC; and the same bytes for the same input."""
+    text = "name;e;n;t\nDoña Añaza;984250;1000000;2024-07-01 12:00\n".encode("cp1252")
+    mapping = {
+        "columns": [column("name", "name"), column("t", "t", "timestamp")],
+        "delimiter": ";",
+        "encoding": "cp1252",
+        "time_zone": "America/Chicago",
+        "crs": 3435,
+        "x": "e",
+        "y": "n",
+        "geometry": "point",
+    }
+    made = []
+    for number in "12":
+        (tmp_path / number).mkdir()
+        _, (row,) = table(tmp_path / number, text, mapping)
+        made.append((tmp_path / number / "d.parquet").read_bytes())
+    assert row["name"] == "Doña Añaza" and "Doña Añaza".encode() in made[0]
+    assert row["t"] == dt.datetime(2024, 7, 1, 17, tzinfo=dt.UTC)
+    assert row["longitude"] == pytest.approx(-(88 + 20 / 60), abs=1e-9)
+    assert made[0] == made[1]
 
 
 def test_an_unknown_column_is_refused_kept_or_dropped_as_stated(tmp_path: Path) -> None:

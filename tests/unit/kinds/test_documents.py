@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.child.process import run_inline
@@ -227,7 +227,7 @@ def test_a_web_page_is_read_where_the_registry_says_so(tmp_path):
         ),
         pytest.param(PAGE + b" " * (8 << 20), "document.size", id="too long"),
         pytest.param(
-            b"<?xml version='1.0'?><rss>" + b"word " * 100, "html", id="XML that is no page"
+            b"<?xml version='1.0'?><rss>" + b"word " * 100, "format", id="XML that is no page"
         ),
     ],
 )

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.child.process import run_inline

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 from msgspec import UNSET
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.child.process import run_inline

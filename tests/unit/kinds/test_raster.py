@@ -21,7 +21,7 @@ import shapely
 from rasterio import Affine
 from rasterio.enums import ColorInterp
 from rasterio.warp import transform_bounds
-from tests.conftest import SHARED, tree
+from tests.given.verbs import SHARED, tree
 
 from kfm.connectors.base import CaptureRefused, InputFile
 from kfm.connectors.child.process import run_inline, run_transform
@@ -487,6 +487,7 @@ def test_a_tiff_whose_directories_go_in_a_circle_is_refused(tmp_path: Path) -> N
     not Path("/proc/self/status").exists(),
     reason="not run: this system does not say how much memory was used at most",
 )
+@pytest.mark.drill
 def test_memory_does_not_grow_with_the_image(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     # 100 MB that cannot be compressed

@@ -16,7 +16,7 @@ import pyogrio.raw
 import pytest
 import shapely
 from pyproj import CRS
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile
 from kfm.connectors.child.process import run_inline

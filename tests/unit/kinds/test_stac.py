@@ -6,7 +6,7 @@ from typing import Any
 
 import pystac
 import pytest
-from tests.conftest import SHARED
+from tests.given.verbs import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused
 from kfm.connectors.child.process import run_inline

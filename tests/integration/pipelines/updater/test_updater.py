@@ -1,5 +1,7 @@
 """`python -m updater run`: configuration in, artifacts and ledger out; dry runs leave nothing."""
 
+import datetime as dt
+import hashlib
 import json
 import os
 import sqlite3
@@ -7,56 +9,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
-from tests.conftest import Said, tree
+from tests.given.updater import ARTIFACTS, ROOT, TEMPLATES, write
+from tests.given.verbs import Said, tree
 
-from kfm.cli.updater import main
+from kfm.model import SystemClock
+from kfm.model.ids import digest
 from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.pack import pack_noops
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
-ROOT = Path(__file__).parents[4]
-TEMPLATES = ROOT / "src/kfm/template/src/pipelines/updater/config_templates"
-ARTIFACTS = ("run.jsonl", "event_log.jsonl", "idempotency.json", "publisher_trace.jsonl")
 Kfm = Callable[..., Said]
-
-
-def write(folder: Path, sample: SampleUpstream, **more: Any) -> Path:
-    plain = {
-        "workspace": "ws",
-        "dataset_id": "ks_earthquakes",
-        "pipeline_version": "2.0.0",
-        "sources": [
-            {
-                "source_id": "quakes",
-                "source_url": "https://quakes.sample.kfm.example/earthquakes.geojson?since={since}&until={until}",
-                "format": "geojson",
-            }
-        ],
-    }
-    file = folder / "config.json"
-    file.write_text(json.dumps(plain | more))
-    return file
-
-
-@pytest.fixture
-def updater(
-    ws: Path,
-    sample: SampleUpstream,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., Said]:
-    monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
-    monkeypatch.setenv("KFM_FETCH_ATTEMPTS", "2")
-
-    def call(file: Path, *args: str) -> Said:
-        capsys.readouterr()
-        code = main(["run", "--config", str(file), "--json", *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
 
 
 @pytest.mark.parametrize("name", ["config.example.yml", "sources.example.json"])
@@ -82,27 +49,27 @@ def test_the_shipped_examples_run_dry_from_a_clean_install(name: str, tmp_path: 
 def test_an_update_leaves_its_artifacts_and_a_ledger_row(
     updater: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
-    outcome = updater(write(ws.parent, sample)).json
+    outcome = updater(write(ws.parent)).json
     assert outcome["state"] == "COMMITTED"
     folder = ws / "data/work/ks_earthquakes/runs" / outcome["run_id"] / "artifacts"
     assert sorted(p.name for p in folder.iterdir()) == sorted(ARTIFACTS)
     state = json.loads((folder / "idempotency.json").read_text())
-    from kfm.model.ids import run_key
-
-    assert state["key"] == run_key(
-        state["source_url"], state["etag"], state["window"], state["pipeline_version"]
-    )
+    told = [state[name] for name in ("source_url", "etag", "window", "pipeline_version")]
+    assert not [value for value in told if "|" in value or "\\" in value]
+    assert state["key"] == hashlib.sha256("|".join(told).encode()).hexdigest()
     db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
     row = db.execute(
-        "select run_id, dataset_id, key, timestamp, source_metadata, pipeline_version from ledger"
+        "select run_id, dataset_id, key, timestamp, source_metadata, pipeline_version, state from ledger"
     ).fetchone()
     assert row[0] == outcome["run_id"] and row[2] == state["key"] and row[5] == "2.0.0" and all(row)
+    assert row[6] == state["state"] == "COMMITTED"
 
 
 def test_yaml_and_json_give_the_same_key(updater: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    first = updater(write(ws.parent, sample)).json
+    first = updater(write(ws.parent)).json
     yaml = ws.parent / "config.yml"
-    yaml.write_text((ws.parent / "config.json").read_text())
+    yaml.write_bytes(msgspec.yaml.encode(json.loads((ws.parent / "config.json").read_text())))
+    assert not yaml.read_text().startswith("{")
     second = updater(yaml).json
     assert second["state"] == "NOOP"
     keys = [
@@ -120,7 +87,7 @@ def test_yaml_and_json_give_the_same_key(updater: Kfm, ws: Path, sample: SampleU
 def test_every_kind_of_run_leaves_four_valid_artifacts(
     updater: Kfm, ws: Path, sample: SampleUpstream, kind: str
 ) -> None:
-    file = write(ws.parent, sample)
+    file = write(ws.parent)
     if kind == "NOOP":
         updater(file)
     if kind == "FAILED":
@@ -153,12 +120,66 @@ def test_every_kind_of_run_leaves_four_valid_artifacts(
     assert {e["event_id"] for e in events} == emitted, "the event and its trace are joined by id"
 
 
+class Tomorrow(SystemClock):
+    def now(self) -> dt.datetime:
+        return super().now() + dt.timedelta(days=1)
+
+
+def told(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_artifacts_leads_to_those_of_the_newest_run(
+    updater: Kfm, kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    """Whatever became of it; a dry run shows nothing, and what is gone is made anew from the
+    runs.
+    """
+    view, file = ws / "artifacts", write(ws.parent)
+    runs = ws / "data/work/ks_earthquakes/runs"
+
+    def shows(run_id: str) -> bool:
+        return sorted(told(view)) == sorted(ARTIFACTS) and told(view) == told(
+            runs / run_id / "artifacts"
+        )
+
+    first = updater(file).json["run_id"]
+    assert shows(first)
+    again = updater(file).json
+    assert again["state"] == "NOOP" and shows(again["run_id"]) and again["run_id"] != first
+    assert updater(file, "--dry-run").code == 0 and shows(again["run_id"])
+    sample.control("ks_earthquakes", mode="lying")
+    failed = updater(file, "--force").json
+    assert failed["state"] == "FAILED" and shows(failed["run_id"])
+    view.unlink()
+    assert kfm("doctor", "--fix").code == 0 and shows(failed["run_id"])
+    assert kfm("verify").code == 0
+    view.unlink()
+    view.mkdir()
+    (view / "mine").touch()
+    sample.control("ks_earthquakes", mode="ok")
+    assert updater(file, "--force").code == 0 and [*told(view)] == ["mine"], "it is not ours"
+
+
+def test_what_artifacts_leads_to_is_not_packed_away(
+    updater: Kfm, kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    file, runs = write(ws.parent), ws / "data/work/ks_earthquakes/runs"
+    made = [updater(file).json for _ in range(3)]
+    assert [one["state"] for one in made] == ["COMMITTED", "NOOP", "NOOP"]
+    with open_world(open_workspace(ws), clock=Tomorrow()) as world:
+        assert pack_noops(world, "ks_earthquakes") == 1
+    kept = {path.name for path in runs.iterdir()}
+    assert kept == {made[0]["run_id"], made[2]["run_id"]}
+    assert sorted(told(ws / "artifacts")) == sorted(ARTIFACTS)
+
+
 def test_verbose_adds_readable_lines_and_changes_no_event(
     updater: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
-    quiet = updater(write(ws.parent, sample))
+    quiet = updater(write(ws.parent))
     sample.control("ks_earthquakes", revision=1)
-    loud = updater(write(ws.parent, sample), "--verbose")
+    loud = updater(write(ws.parent), "--verbose")
     assert "run.claimed" in loud.err and "run.claimed" not in quiet.err
 
     def events(said: Said) -> list[str]:
@@ -175,10 +196,23 @@ def test_verbose_adds_readable_lines_and_changes_no_event(
 def test_a_window_enters_the_key_and_the_request(
     updater: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
-    updater(write(ws.parent, sample))
-    outcome = updater(write(ws.parent, sample), "--window", "3650d").json
-    since, until = outcome["window"].split("/")
-    assert since[:10] in sample.requests[-1][1] and until[:10] in sample.requests[-1][1]
+    whole = updater(write(ws.parent)).json
+    days = (dt.datetime.now(dt.UTC) - dt.datetime(2025, 3, 15, tzinfo=dt.UTC)).days
+    outcome = updater(write(ws.parent), "--window", f"{days}d").json
+    since, until = (dt.datetime.fromisoformat(moment) for moment in outcome["window"].split("/"))
+    assert until - since == dt.timedelta(days=days)
+    assert all(part[:10] in sample.requests[-1][1] for part in outcome["window"].split("/"))
+    assert 0 < outcome["rows_read"] < whole["rows_read"], "what came before is not fetched"
+    keys = [
+        json.loads(
+            (
+                ws / "data/work/ks_earthquakes/runs" / r["run_id"] / "artifacts/idempotency.json"
+            ).read_text()
+        )
+        for r in (whole, outcome)
+    ]
+    assert [k["window"] for k in keys] == ["", outcome["window"]]
+    assert keys[0]["key"] != keys[1]["key"]
 
 
 def test_several_sources_are_one_input(updater: Kfm, ws: Path, sample: SampleUpstream) -> None:
@@ -202,7 +236,7 @@ def test_a_dry_run_mutates_no_protected_place(
     updater: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
     before = tree(ws)
-    outcome = updater(write(ws.parent, sample), "--dry-run").json
+    outcome = updater(write(ws.parent), "--dry-run").json
     own = f"data/work/ks_earthquakes/runs/{outcome['run_id']}/"
     made = {k: v for k, v in tree(ws).items() if k not in before}
     assert made
@@ -231,7 +265,11 @@ def test_an_invalid_configuration_is_named(updater: Kfm, ws: Path, text: str, co
 def test_artifacts_hold_no_person_path_or_token(
     updater: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They stand in the configuration, in the address that every artifact names, and in what code
+    says.
+    """
     monkeypatch.setenv("SECRET_FOR_TEST", "s3cr3t-token-value")
+    monkeypatch.setenv("HOME", str(ws.parent))
     registry = ws / "data/registry/ks_earthquakes.yml"
     registry.write_text(
         registry.read_text()
@@ -241,15 +279,19 @@ def test_artifacts_hold_no_person_path_or_token(
             "  time_column: time\n  headers: {Authorization: 'env:SECRET_FOR_TEST'}\n",
         )
     )
-    outcome = updater(write(ws.parent, sample)).json
+    config = write(ws.parent)
+    asked = f"contact=jane.doe@example.org&from={ws.parent}/x&to={ws}/y"
+    config.write_text(config.read_text().replace("&until={until}", "&until={until}&" + asked))
+    outcome = updater(config).json
+    assert asked in sample.requests[-1][1]
     sample.control("ks_earthquakes", mode="lying")
-    failed = updater(write(ws.parent, sample)).json
+    failed = updater(config).json
+    assert (outcome["state"], failed["state"]) == ("COMMITTED", "FAILED")
+    private = (str(ws), str(ws.parent), "s3cr3t-token-value", "jane.doe@")
     for run_id in (outcome["run_id"], failed["run_id"]):
         for file in (ws / "data/work/ks_earthquakes/runs" / run_id / "artifacts").iterdir():
-            text = file.read_text()
-            assert (
-                str(ws) not in text and "s3cr3t-token-value" not in text and "jane.doe@" not in text
-            ), file.name
+            assert not [word for word in private if word in file.read_text()], file.name
+        assert "<e-mail>" in file.with_name("idempotency.json").read_text(), "it was there to say"
 
 
 def test_a_publisher_that_cannot_write_is_a_recorded_failure(
@@ -263,7 +305,7 @@ def test_a_publisher_that_cannot_write_is_a_recorded_failure(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalPublisher, "write_file", refuse)
-        said = updater(write(ws.parent, sample))
+        said = updater(write(ws.parent))
     assert said.code == 1 and said.json["state"] == "FAILED"
     log = (
         ws / "data/work/ks_earthquakes/runs" / said.json["run_id"] / "artifacts/run.jsonl"
@@ -295,7 +337,7 @@ def test_two_datasets_run_side_by_side(ws: Path, sample: SampleUpstream) -> None
 def test_receipts_and_records_satisfy_their_schemas(
     updater: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
-    outcome = updater(write(ws.parent, sample)).json
+    outcome = updater(write(ws.parent)).json
     folder = ws / "data/work/ks_earthquakes/runs" / outcome["run_id"]
     files = {
         "receipt": next((ws / "receipts").rglob("*.json")),
@@ -311,8 +353,16 @@ def test_receipts_and_records_satisfy_their_schemas(
     assert {"python", "kfm", "pyarrow", "worker_image"} <= set(
         receipt["provenance"]["tool_versions"]
     )
+    sealed = receipt["provenance"]["files"]  # one record, told in two places that name each other
+    for name, file in files.items():
+        if name != "receipt":
+            assert sealed[file.name] == digest(file.read_bytes()), name
+            assert json.loads(file.read_text())["run_id"] == receipt["run_id"]
     record = json.loads(files["run-record"].read_text())
-    assert "git_sha" in record or record.get("git_sha") is None
+    assert (receipt["run_key"], receipt["spec_hash"]) == (record["run_key"], record["spec_hash"])
+    assert receipt["output_keys"] == json.loads(files["run-manifest"].read_text())["output_keys"]
+    three = {receipt["run_key"], receipt["spec_hash"], *receipt["output_keys"]}
+    assert len(three) == 3 and all(three), "each question has an answer of its own"
     wal = jsonschema_rs.validator_for(
         json.loads((ROOT / "schemas/model/wal-record.json").read_text())
     )

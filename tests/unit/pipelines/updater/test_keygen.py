@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 TEMPLATE = Path(__file__).parents[4] / "src/kfm/template/src/pipelines/updater"
@@ -46,3 +48,13 @@ def test_every_documented_file_is_there_and_loads() -> None:
         "publisher/github_actions",
     ):
         assert load(name).__all__, name  # type: ignore[attr-defined]
+    # `updater` is the command, `runner` the module behind it: either name does the same
+    command, runner = (
+        [sys.executable, "-m", "updater"],
+        [sys.executable, str(TEMPLATE / "runner.py")],
+    )
+    said = [
+        subprocess.run([*words, "run", "--help"], capture_output=True, text=True, check=True).stdout
+        for words in (command, runner)
+    ]
+    assert said[0] == said[1] and "--config" in said[0]

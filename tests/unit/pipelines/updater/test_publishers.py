@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kfm.model.ids import digest
+from kfm.world.publisher.base import Publisher
 from kfm.world.publisher.github_actions import GithubActionsPublisher
 from kfm.world.publisher.local import LocalPublisher
 from kfm.world.publisher.noop import NoopPublisher
@@ -28,9 +29,20 @@ def writers(zone: LocalZone, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["local", "github"])
+@pytest.mark.parametrize("name", ["local", "github", "trace"])
 def test_a_real_publisher_writes(zone: LocalZone, tmp_path: Path, name: str) -> None:
-    publisher = writers(zone, tmp_path)[name]
+    """Five methods; those that there are to be are those there are."""
+    told: list[dict[str, Any]] = []
+    real = writers(zone, tmp_path)
+    publisher = real.get(name) or TracePublisher(real["local"], told.append, {})
+    calls = {n for n in vars(Publisher) if not n.startswith("_")}
+    assert calls == {
+        "write_file",
+        "emit_event",
+        "update_metadata",
+        "publish_release",
+        "noop_guard",
+    }
     assert publisher.write_file("a/x", b"one") == digest(b"one")
     assert zone.read("a/x") == b"one"
     publisher.update_metadata("p", b"1")
@@ -43,6 +55,13 @@ def test_a_real_publisher_writes(zone: LocalZone, tmp_path: Path, name: str) -> 
     publisher.emit_event("updater.run", {"run_id": "r"})
     with pytest.raises(AssertionError):
         publisher.noop_guard()
+    assert json.loads(zone.read("releases/d/00000001.json"))["assets"] == {"x": "sha256:0"}
+    if name == "local":
+        assert publisher.events == [("updater.run", {"run_id": "r"})]
+    if name == "github":
+        assert "updater_run<<kfm_" in (tmp_path / "outputs").read_text()
+    if name == "trace":
+        assert {line["call"] for line in told} == calls
 
 
 def test_github_outputs_go_to_the_outputs_file(zone: LocalZone, tmp_path: Path) -> None:

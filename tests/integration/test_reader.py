@@ -1,0 +1,341 @@
+"""What is published is read over HTTP, as far as each may: decided anew for every request."""
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from kfm.cli.init import make_workspace
+from kfm.model import JobLine
+from kfm.reader.app import Reader
+from kfm.reader.hung import Hung, Shown
+from kfm.reader.log import RequestLine
+from kfm.testing import Upstream
+from tests.given.reading import called, entry, reader
+
+CSV = b"id,kind,y,x\n" + b"".join(b"t%d,oak,38.%d,-98.1\n" % (n, n) for n in range(9))
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A workspace with one public dataset, and one that was never run."""
+    ws = tmp_path_factory.mktemp("reader") / "ws"
+    make_workspace(ws, sample=False, allow_loopback=True)
+    with Upstream() as up:
+        up.files["/trees.csv"] = CSV
+        entry(ws, "trees", up.url)
+        entry(ws, "shrubs", up.url)
+        called(ws, "run", "trees")
+        yield ws
+
+
+@pytest.fixture
+def client(trees: Path) -> "Iterator[TestClient[Reader]]":
+    with reader(trees) as found:
+        yield found
+
+
+def lines(ws: Path, name: str) -> list[dict[str, object]]:
+    file = next((ws / "ledger" / "logs").glob(f"{name}-*.jsonl"))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_only_what_is_published_is_listed(client: "TestClient[Reader]") -> None:
+    assert [d["dataset_id"] for d in client.get("/datasets").json()["datasets"]] == ["trees"]
+    assert client.get("/datasets/trees").json()["rows"] == 9
+    never_run, unknown = client.get("/datasets/shrubs"), client.get("/datasets/bushes")
+    assert (never_run.status_code, never_run.content) == (404, unknown.content)
+
+
+def test_a_label_that_was_tightened_acts_on_the_next_read(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    entry_of = trees / "data" / "registry" / "trees.yml"
+    before, tag = entry_of.read_text(), client.get("/datasets/trees").headers["etag"]
+    known = {"if-none-match": tag}
+    assert client.get("/datasets/trees", headers=known).status_code == 304
+    entry_of.write_text(before.replace("sensitivity: public", "sensitivity: restricted"))
+    try:
+        refused = client.get("/datasets/trees", headers=known)
+        assert refused.status_code == 451 and "rows" not in refused.json()
+        assert client.get("/datasets").json() == {"datasets": []}
+    finally:
+        entry_of.write_text(before)
+    assert client.get("/datasets/trees", headers=known).status_code == 304
+
+
+def test_rules_that_were_changed_act_on_the_next_read(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    mine = trees / "policy" / "mine.rego"
+    no = '{"code": "mine.no", "message": "Not for you.", "remedy": "Ask."}'
+    assert client.get("/datasets/trees").status_code == 200
+    mine.write_text(f"package kfm.serve\n\ndeny contains {no} if true\n")
+    try:
+        assert client.get("/datasets/trees").status_code == 451
+    finally:
+        mine.unlink()
+    assert client.get("/datasets/trees").status_code == 200
+
+
+def test_an_answer_names_its_decision_and_the_log_has_it(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    answer = client.get("/datasets/trees")
+    logged = lines(trees, "decisions")[-1]
+    assert answer.headers["kfm-decision"] in logged["decision_ids"]  # type: ignore[operator]
+    assert logged["job_id"] == answer.headers["kfm-request"] and logged["answer"] == 200
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+def test_a_request_is_logged_with_the_fields_of_a_job(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    client.get("/datasets/trees", headers={"traceparent": trace})
+    line = lines(trees, "reader")[-1]
+    assert set(JobLine.__struct_fields__) <= set(RequestLine.__struct_fields__)
+    told = {"job_type": "GET /datasets/{dataset_id}", "dataset_ids": ["trees"], "answer": 200}
+    told |= {"service": "reader", "status": "succeeded", "policy_label": "public"}
+    assert told.items() <= line.items() and line["correlation_id"] == trace[3:35]
+
+
+def test_a_page_hangs_on_an_address_and_its_twin_stays_json(trees: Path) -> None:
+    def page(shown: Shown) -> str:
+        return f"<!doctype html><title>{shown.found.title}</title>"  # type: ignore[attr-defined]
+
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with reader(trees, Hung(pages={"dataset": page})) as client:
+        shown = client.get("/datasets/trees", headers=browser)
+        assert shown.text == "<!doctype html><title>Trees of trees</title>"
+        assert "script-src 'self'" in shown.headers["content-security-policy"]
+        assert client.get("/datasets/trees.json", headers=browser).json()["rows"] == 9
+        assert client.get("/datasets/trees", headers={"accept": "*/*"}).json()["rows"] == 9
+        assert client.get("/datasets", headers=browser).json()["datasets"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/datasets/..%2fregistry", "/%2e%2e/kfm.yml", "/datasets/trees%00", "/a\\b", "/" + "a" * 9000],
+)
+def test_an_address_that_leads_elsewhere_is_refused(
+    client: "TestClient[Reader]", path: str
+) -> None:
+    assert client.get(path).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("token", ["Bearer kfm_nobody", "Basic eDp5", "Bearer", "Bearer \xe9"])
+def test_a_token_that_stands_for_nobody_is_refused(
+    client: "TestClient[Reader]", token: str
+) -> None:
+    answer = client.get("/datasets", headers={"authorization": token.encode("latin-1")})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_written(client: "TestClient[Reader]", method: str) -> None:
+    assert client.request(method, "/datasets/trees").status_code == 405
+
+
+def test_a_head_has_the_headers_of_a_get_and_no_body(client: "TestClient[Reader]") -> None:
+    head, whole = client.head("/datasets/trees"), client.get("/datasets/trees")
+    assert head.content == b"" and head.headers["etag"] == whole.headers["etag"]
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+# ---- versions, files, rows -----------------------------------------------------------------------
+def test_a_version_leads_to_everything_that_proves_it(client: "TestClient[Reader]") -> None:
+    made = client.get("/datasets/trees/versions").json()["generations"]
+    assert [(g["generation"], g["kind"], g["official"]) for g in made] == [(1, "promote", True)]
+    version = client.get(f"/datasets/trees/versions/{made[0]['version_id']}").json()
+    proofs = {p["name"]: p for p in version["proofs"]}
+    assert proofs.keys() >= {"generation", "attestation", "checksums", "prov", "receipt", "dcat"}
+    assert proofs["generation"]["keyids"] and proofs["attestation"]["keyids"]
+    for each in (*version["proofs"], *version["files"]):
+        raw = client.get(each["address"]).content
+        assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == each["digest"], each["address"]
+
+
+def test_a_part_of_a_file_is_had_after_the_decision(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    path = "/datasets/trees/versions/latest/files/trees.parquet"
+    whole = client.get(path)
+    tag = whole.headers["etag"]
+    part = client.get(path, headers={"range": "bytes=4-9"})
+    assert (part.status_code, part.content) == (206, whole.content[4:10])
+    assert part.headers["content-range"] == f"bytes 4-9/{len(whole.content)}"
+    assert client.get(path, headers={"range": "bytes=-3"}).content == whole.content[-3:]
+    assert client.get(path, headers={"range": "bytes=0-0", "if-range": tag}).status_code == 206
+    assert client.get(path, headers={"range": "bytes=0-0", "if-range": '"x"'}).status_code == 200
+    assert client.get(path, headers={"range": "bytes=999999-"}).status_code == 416
+    assert client.get(path, headers={"if-none-match": tag}).status_code == 304
+    assert client.get(path, headers={"if-match": '"x"'}).status_code == 412
+    head = client.head(path)
+    assert head.content == b"" and head.headers["content-length"] == str(len(whole.content))
+    mine = trees / "policy" / "mine.rego"
+    mine.write_text(
+        "package kfm.serve\n\n"
+        'deny contains {"code": "mine.no", "message": "No.", "remedy": "Ask."} if true\n'
+    )
+    try:
+        for asked in ({"range": "bytes=0-0"}, {"if-none-match": tag}, {}):
+            assert client.get(path, headers=asked).status_code == 451, asked
+    finally:
+        mine.unlink()
+
+
+def test_bytes_that_are_damaged_are_not_handed_out(
+    trees: Path, client: "TestClient[Reader]"
+) -> None:
+    path = "/datasets/trees/versions/latest/files/trees.parquet"
+    file = next((trees / "data" / "processed" / "trees").glob("*/trees.parquet"))
+    before = file.read_bytes()
+    assert client.get(path).status_code == 200
+    file.chmod(0o644)
+    file.write_bytes(before[:-20] + bytes([before[-20] ^ 1]) + before[-19:])
+    try:
+        for each in (path, "/datasets/trees/rows"):
+            answer = client.get(each)
+            assert (answer.status_code, answer.json()["error"]) == (503, "damaged")
+    finally:
+        file.write_bytes(before)
+    assert client.get(path).content == before
+
+
+def test_rows_are_filtered_sorted_and_paged(client: "TestClient[Reader]") -> None:
+    asked = {"filter": "y >= 38.3 and not id = 't4'", "sort": "-y", "columns": "id,y", "limit": "2"}
+    found, page = [], client.get("/datasets/trees/rows", params=asked).json()
+    while True:
+        found += [row["id"] for row in page["rows"]]
+        if page["next"] is None:
+            break
+        page = client.get(page["next"]).json()
+    assert found == ["t8", "t7", "t6", "t5", "t3"]
+    page = client.get("/datasets/trees/rows", params={"limit": "4", "token": "6"}).json()
+    assert [row["id"] for row in page["rows"]] == ["t6", "t7", "t8"] and page["total"] == 9
+    table = client.get("/datasets/trees/rows", params={"form": "csv", "limit": "1"}).text
+    assert table.splitlines()[:2] == ['"id","kind","y","x"', '"t0","oak",38.0,-98.1']
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"filter": "1=1"},
+        {"filter": "id = 't1'; drop table x"},
+        {"filter": "id = 't1' or 1=1 --"},
+        {"filter": "nothing = 1"},
+        {"filter": "y = 'a'"},
+        {"filter": "(" * 5000},
+        {"filter": "not " * 500 + "id = 'a'"},
+        {"filter": "id in ()"},
+        {"filter": "s_intersects(geometry, bbox(1,2,3,4))"},
+        {"sort": "nothing"},
+        {"columns": "id,../../etc"},
+        {"limit": "0"},
+        {"limit": "1000000"},
+        {"limit": "x"},
+        {"token": "-1"},
+        {"token": "999999999999999999999"},
+        {"form": "xlsx"},
+        {"form": "geojson"},
+    ],
+)
+def test_a_hostile_question_is_refused_and_not_a_fault(
+    client: "TestClient[Reader]", asked: dict[str, str]
+) -> None:
+    assert client.get("/datasets/trees/rows", params=asked).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("host", "a"), ("host", "b")],
+        [("host", "a b/../c")],
+        [("range", "bytes=0-1"), ("range", "bytes=2-3")],
+        [("authorization", "Bearer a"), ("authorization", "Bearer b")],
+    ],
+)
+def test_a_header_that_two_could_read_two_ways_is_refused(
+    client: "TestClient[Reader]", headers: list[tuple[str, str]]
+) -> None:
+    assert answered(client.app, headers) == 400
+
+
+def answered(app: Reader, headers: list[tuple[str, str]]) -> int:
+    """What is answered to a request whose headers are sent as they are."""
+    scope = {
+        "type": "http", "method": "GET", "path": "/datasets", "raw_path": b"/datasets",
+        "query_string": b"", "scheme": "http", "server": ("a", 80), "http_version": "1.1",
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    return int(sent[0]["status"])
+
+
+def test_links_do_not_believe_what_a_proxy_would_say(client: "TestClient[Reader]") -> None:
+    forged = {"x-forwarded-host": "evil.example", "x-forwarded-proto": "https"}
+    text = client.get("/datasets/trees", headers=forged).text
+    assert "evil.example" not in text and "http://testserver.local/datasets/trees" in text
+
+
+def test_a_question_that_is_too_large_is_refused(client: "TestClient[Reader]") -> None:
+    huge = b'{"ids": ["' + b"a" * (2 << 20) + b'"]}'
+    answer = client.post("/stac/search", content=huge, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    for body in (b"{", b"[]", b'{"bbox": "x"}', b'{"filter": {"op": "and"}}', b'{"limit": -1}'):
+        answer = client.post("/stac/search", content=body)
+        assert answer.status_code == 400, body
+
+
+def test_every_address_is_described(client: "TestClient[Reader]") -> None:
+    told = client.get("/openapi.json").json()
+    assert told["openapi"].startswith("3.1")
+    assert {"/datasets", "/datasets/{dataset_id}/rows", "/stac/search"} <= told["paths"].keys()
+
+
+def test_what_was_asked_is_counted_without_names(client: "TestClient[Reader]") -> None:
+    client.get("/datasets/trees")
+    text = client.get("/metrics").text
+    assert 'route="GET /datasets/{dataset_id}",answer="200"} ' in text and "trees" not in text
+
+
+def test_a_citation_is_had_in_the_forms_of_reference_managers(client: "TestClient[Reader]") -> None:
+    path = "/datasets/trees/versions/latest/cite"
+    whole = client.get(path).json()
+    assert client.get(path, params={"form": "bibtex"}).text.startswith("@misc{trees_v")
+    assert client.get(path, params={"form": "ris"}).text.startswith("TY  - DATA\nTI  - Trees")
+    assert client.get(path, params={"form": "csl"}).json() == [whole["csl"]]
+    version = client.get("/datasets/trees").json()["version_id"]
+    assert version in whole["text"] and client.get(whole["evidence"]).status_code == 200
+
+
+def test_who_listens_is_heard_from_outside(trees: Path) -> None:
+    """The command itself: it says where it is, answers, and ends when it is told to."""
+    command = [sys.executable, "-m", "kfm", "-w", str(trees), "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            said = next(line for line in server.stderr if "http://127.0.0.1:" in line)
+            url = said[said.index("http://") :].split("/datasets")[0]
+            with urllib.request.urlopen(f"{url}/datasets/trees", timeout=60) as answer:
+                assert json.load(answer)["rows"] == 9
+        finally:
+            server.terminate()
+        assert server.wait(60) in (0, 143)
