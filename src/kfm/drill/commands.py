@@ -141,7 +141,7 @@ def _withdrawn(stage: Stage) -> None:
 
 def _backed_up(stage: Stage) -> None:
     stage.two()
-    stage.done("backup", f"{stage.folder}/backup", "--with-keys")
+    stage.done("backup", "make", f"{stage.folder}/backup", "--with-keys")
 
 
 def _set_aside(stage: Stage) -> None:
@@ -176,8 +176,8 @@ SCENES = {
     ),
     "gc": Scene(("gc", ID, "--apply", "--grace", "0s"), _old),
     "reindex": Scene(("reindex",)),
-    "backup": Scene(("backup", "{stage}/backup")),
-    "restore": Scene(("backup", "--restore", "{stage}/backup"), _backed_up, "{stage}/restored"),
+    "backup": Scene(("backup", "make", "{stage}/backup")),
+    "restore": Scene(("backup", "restore", "{stage}/backup"), _backed_up, "{stage}/restored"),
     "keys-rotate": Scene(("keys", "rotate")),
     "keys-revoke": Scene(("keys", "revoke", "Drill", "--reason", "drill"), _person),
     "quarantine-fix": Scene(
@@ -228,7 +228,7 @@ def drill_commands(
         raise UsageError(
             f"There is no command {unknown[0]} to drill.",
             expected=f"all, or one of {', '.join(SCENES)}",
-            remedy="Correct it.",
+            remedy="Name one of these.",
         )
     if why := trace.strace_works():
         raise StepFailed(
@@ -370,6 +370,6 @@ def _again(stage: Stage, name: str) -> str:
         if code:
             return f"once more it ended with {code}: {said[-400:]}"
     code, said = (
-        where.kfm("verify") if name == "restore" else where.kfm("backup", str(target), "--verify")
+        where.kfm("verify") if name == "restore" else where.kfm("backup", "check", str(target))
     )
     return f"what it made is not whole, {code}: {said[-400:]}" if code else ""

@@ -24,6 +24,7 @@ _SEALED = (
     "validation_report.json",
     "run_manifest.json",
     "wal.jsonl",
+    "lineage.json",
     "lineage.cypher",
     "openlineage.json",
 )

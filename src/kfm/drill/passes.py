@@ -62,8 +62,12 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 def environment() -> dict[str, str]:
-    """Nothing that would lead a copy to the user's workspace or upstream."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("KFM_")}
+    """Nothing that would lead a copy to the user's workspace or upstream.
+
+    And no compiled code is kept: its renames would count in the first pass and in no later one.
+    """
+    found = {k: v for k, v in os.environ.items() if not k.startswith("KFM_")}
+    return found | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _start(command: Sequence[str], out: Path) -> "subprocess.Popen[bytes]":

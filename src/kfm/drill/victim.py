@@ -19,8 +19,8 @@ import msgspec
 from kfm.connectors.child.process import kept_cold
 from kfm.drill.passes import Commit, Noted
 from kfm.jobs.drive import run_target
+from kfm.jobs.heartbeat import Heartbeat
 from kfm.store.base import Store, Tx, WalRecord
-from kfm.store.heartbeat import Heartbeat
 from kfm.store.journals import JournalView
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
