@@ -56,6 +56,7 @@ bench: everything
 
 drill: everything
 	$(TESTS) --timeout 7200 -n 2 --dist loadfile -m drill --no-fold-skipped
+	KFM_OTHER_EXAMPLES=1 $(TESTS) $$(grep -rl 'from hypothesis' tests)
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
 	$(BIN)/python tools/mutants.py
