@@ -71,9 +71,9 @@ schemas: everything
 	$(BIN)/python tools/telemetry_types.py > types/telemetry.ts
 
 # Needs `uv` on the PATH; writes hashes only, never an address. The demo's lock is a part of the whole one.
-LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build --extra geo
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build --extra geo --extra api
 lock:
-	$(LOCK) --extra raster --extra postgres --extra tiles --extra search --extra api --extra neo4j --extra dev -o requirements.lock pyproject.toml
+	$(LOCK) --extra raster --extra postgres --extra tiles --extra search --extra neo4j --extra dev -o requirements.lock pyproject.toml
 	$(LOCK) --constraints requirements.lock -o requirements-demo.lock pyproject.toml
 
 clean:

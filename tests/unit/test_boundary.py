@@ -34,10 +34,11 @@ KEEPS = {  # command -> why it need not ask
             "scheduler",
             "worker",
             "jobs",
-            "up",
         ),
         "writes, and tells counts",
     ),
+    "up": "writes, and lets the reader of `serve` answer",
+    "open": "prints the address of a page, which decides for itself",
     "webhook": "tells what others have told us",
     **dict.fromkeys(
         ("runner",),

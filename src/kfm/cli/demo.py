@@ -13,6 +13,7 @@ from kfm.cli.init import make_workspace
 from kfm.cli.run import Wanted, run_datasets
 from kfm.cli.terminal import named_workspace, sign, write
 from kfm.model import IntegrityError
+from kfm.reader.serve import PORT
 from kfm.upkeep.verify import verify_workspace
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.upstreams import OWN_SAMPLE
@@ -75,7 +76,9 @@ def demo(call: Call, dir: Path | None) -> Shown:
     said("        kfm show ks_earthquakes")
     said("        kfm gates ks_sites")
     said("        kfm explain deny ks_wells")
-    said("        kfm bundle ks_earthquakes -o quakes.zip")
+    said("        kfm bundle ks_earthquakes -o quakes.zip\n")
+    said(f"Look    kfm up      keeps all of it fresh and shows it at http://127.0.0.1:{PORT}/")
+    said("        kfm open    opens that in a browser")
     return Shown(first=first, again=again, problems=found.problems)
 
 

@@ -1,4 +1,6 @@
-"""Keep everything here fresh: a scheduler and a worker in one command, until it is stopped."""
+"""Keep everything here fresh, and show it: a scheduler, a worker and a reader in one command, until
+it is stopped.
+"""
 
 import contextlib
 import sys
@@ -12,7 +14,9 @@ from kfm.cli.webhook import receiving
 from kfm.cli.worker import Stopped, make_worker
 from kfm.jobs.job_log import Told
 from kfm.jobs.schedule.scheduler import Scheduler
-from kfm.model import JobRow, KfmError, SystemClock
+from kfm.model import JobRow, KfmError, MissingExtra, SystemClock
+from kfm.reader.serve import PORT, reading
+from kfm.webhook.serve import Address
 from kfm.workspace.config import schedule_files
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -23,8 +27,17 @@ __all__ = ["kept_fresh"]
 _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "skipped": "NOOP"}
 
 
+_NEARBY = 20  # ports that are tried after the usual one, for a second workspace
+
+
 def kept_fresh(
-    call: Call, concurrency: int, upstream: str | None, until_idle: bool, no_webhooks: bool
+    call: Call,
+    concurrency: int,
+    upstream: str | None,
+    port: int | None,
+    until_idle: bool,
+    no_webhooks: bool,
+    no_serve: bool,
 ) -> Stopped:
     workspace = open_workspace(call.workspace)
     stop = threading.Event()
@@ -50,7 +63,11 @@ def kept_fresh(
             " once; Ctrl-C finishes what runs, twice stops it"
         )
         try:
-            with _told(workspace, world, no_webhooks):
+            # who waits until nothing is due looks at nothing meanwhile
+            with (
+                _told(workspace, world, no_webhooks),
+                _shown(workspace, port, no_serve or until_idle),
+            ):
                 code = worker.run(until_idle=until_idle)
         finally:
             stop.set()
@@ -82,6 +99,30 @@ def _told(workspace: Workspace, world: World, quiet: bool) -> Iterator[None]:
         if thread is not None:
             found.stop()
             thread.join(15)
+
+
+@contextlib.contextmanager
+def _shown(workspace: Workspace, port: int | None, quiet: bool) -> Iterator[None]:
+    """Show it in a browser meanwhile, to who works at this machine; whatever keeps us from that
+    keeps us from nothing else.
+    """
+    with contextlib.ExitStack() as kept:
+        if not quiet:
+            at, more = (PORT, _NEARBY) if port is None else (port, 0)
+            try:
+                found = kept.enter_context(
+                    reading(workspace, Address("127.0.0.1", at), console=True, nearby=more)
+                )
+                thread = threading.Thread(target=found.serve, name="kfm-reader", daemon=True)
+                thread.start()
+                kept.callback(thread.join, 15)
+                kept.callback(found.stop)
+                say(f"{sign('RUNNING', sys.stderr)} {found.address.url}/ shows it: `kfm open`")
+            except MissingExtra as error:
+                say(f"{sign('LATE', sys.stderr)} not shown in a browser: {error}")
+            except KfmError as error:
+                say(f"{sign('FAILED', sys.stderr)} not shown in a browser: {error}")
+        yield
 
 
 def _schedule(scheduler: Scheduler, stop: threading.Event) -> None:

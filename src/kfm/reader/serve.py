@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kfm.model import MissingExtra, UsageError
+from kfm.reader.noted import Noted, noted
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import Workspace
 
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["Reading", "reading"]
+__all__ = ["PORT", "Reading", "reading"]
+
+PORT = 8788  # unless another is named
 
 
 class Reading(NamedTuple):
@@ -26,10 +29,16 @@ class Reading(NamedTuple):
 
 @contextlib.contextmanager
 def reading(
-    workspace: Workspace, address: Address, known_as: str = "", *, console: bool = False
+    workspace: Workspace,
+    address: Address,
+    known_as: str = "",
+    *,
+    console: bool = False,
+    nearby: int = 0,
 ) -> Iterator[Reading]:
     """A reader whose socket is open. `known_as`: how others address it, behind something else.
-    `console`: it also shows how things are run, to who asks on this machine.
+    `console`: it also shows how things are run, to who asks on this machine. `nearby`: how many
+    ports are tried after one that is taken.
     """
     if console and (known_as or not address.here_only):
         raise UsageError(
@@ -49,7 +58,7 @@ def reading(
             remedy="pip install 'kfm[api]'",
         ) from error
     with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(_socket(address))
+        opened = stack.enter_context(_nearby(address, nearby))
         app = make_app(workspace, hang(console=console), address=known_as)
         stack.callback(app.close)
         server = _quiet_server(app)
@@ -58,6 +67,7 @@ def reading(
             server.should_exit = True
 
         at = address._replace(port=opened.getsockname()[1])
+        stack.enter_context(noted(workspace.path, Noted(url=at.url, console=console)))
         yield Reading(at, lambda: server.run(sockets=[opened]), stop)
 
 
@@ -86,6 +96,14 @@ def _quiet_server(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
         timeout_graceful_shutdown=10,
     )
     return Quiet(config)
+
+
+def _nearby(address: Address, more: int) -> socket.socket:
+    """A socket at this address, or at one of the next ports."""
+    for port in range(address.port, min(address.port + more, 65_535)):
+        with contextlib.suppress(UsageError):
+            return _socket(address._replace(port=port))
+    return _socket(address._replace(port=min(address.port + more, 65_535)))
 
 
 def _socket(address: Address) -> socket.socket:

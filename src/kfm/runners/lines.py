@@ -16,7 +16,8 @@ TICK = ("kfm", "scheduler", "--once")  # put what is due
 DUE = ("kfm", "runner", "due")  # put it, and print the datasets that have work
 REST = ("kfm", "worker", "run", "--until-idle", "--concurrency", "4")  # work what waits, then end
 STAY = ("python", "-m", "workers", "run", "--concurrency=4", "--grace", "9m")  # until stopped
-UP = ("kfm", "up", "--concurrency", "4")  # scheduler and worker, until stopped
+# scheduler and worker, until stopped; where nobody sits nothing is shown
+UP = ("kfm", "up", "--concurrency", "4", "--no-serve")
 _JOB = ("python", "-m", "workers", "run-job", INGEST, "--dataset")
 
 

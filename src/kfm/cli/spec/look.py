@@ -38,6 +38,20 @@ official, proposed, denied, failed, running, waiting, retired, withdrawn or none
         example="kfm history ks_earthquakes",
     ),
     Command(
+        "open",
+        "open the page of something in the browser",
+        "open_page:opened",
+        given(
+            "ref",
+            "DATASET, DATASET@vHEX, DATASET@GENERATION, proposal/N or a run; default: where to begin",
+            many="?",
+        ),
+        example="kfm open ks_earthquakes",
+        about="""\
+Its address is printed too, and where there is no browser that is all. `kfm up` or `kfm serve` has to
+run meanwhile.""",
+    ),
+    Command(
         "show",
         "show a version on the screen, or the answer to a question in SQL",
         "show:viewed",

@@ -71,14 +71,23 @@ _LISTEN = option(
 COMMANDS = (
     Command(
         "up",
-        "keep everything here fresh: scheduler and worker in one command",
+        "keep everything here fresh and show it: scheduler, worker and pages in one command",
         "up:kept_fresh",
         _AT_ONCE,
         UPSTREAM,
-        switch("--until-idle", "stop when nothing is left that is due"),
+        option(
+            "--port",
+            "where it is shown on this machine; default: 8788, or the next that is free",
+            "N",
+            kind="port",
+        ),
+        switch("--until-idle", "stop when nothing is left that is due; nothing is shown meanwhile"),
         switch("--no-webhooks", "receive no webhooks, whoever may send some"),
+        switch("--no-serve", "show nothing in a browser"),
         example="kfm up",
-        about="Until it is stopped.",
+        about="""\
+Until it is stopped. The pages are those of `kfm serve --console`, for who works at this machine
+(the extra `api`); `kfm open` opens them. What keeps it from showing them keeps it from nothing else.""",
     ),
     Command(
         "serve",
