@@ -18,8 +18,10 @@ from kfm.model import JobLine
 from kfm.reader.app import Reader
 from kfm.reader.hung import Hung, Shown
 from kfm.reader.log import RequestLine
+from kfm.reading import boundary
 from kfm.testing import Upstream
 from tests.given.reading import called, entry, reader
+from tests.given.verbs import until
 
 CSV = b"id,kind,y,x\n" + b"".join(b"t%d,oak,38.%d,-98.1\n" % (n, n) for n in range(9))
 
@@ -83,6 +85,49 @@ def test_rules_that_were_changed_act_on_the_next_read(
         assert client.get("/datasets/trees").status_code == 451
     finally:
         mine.unlink()
+    assert client.get("/datasets/trees").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "answer"),
+    [
+        ("data/registry/trees.yml", ("sensitivity: public", "sensitivity: restricted"), 451),
+        ("data/registry/trees.yml", ("CC0-1.0", "NOASSERTION"), 451),
+        ("data/registry/trees.yml", ("dataset_id", "no_key_of_an_entry"), 404),
+        ("data/catalog/channels/trees/00000001.json", ("payload", "payroll"), 503),
+        ("data/catalog/approvals/trees/*.json", ("trees", "shrub"), 451),
+        ("data/processed/trees/*/version.json", ("artifacts", "artefacts"), 503),
+        ("keys/root/0001.json", ("payload", "payroll"), 503),
+    ],
+)
+def test_what_was_decided_before_counts_until_anything_of_it_changed(
+    trees: Path,
+    client: "TestClient[Reader]",
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    change: tuple[str, str],
+    answer: int,
+) -> None:
+    decided: list[object] = []
+    real = boundary.decide
+    monkeypatch.setattr(boundary, "decide", lambda *a: decided.append(a) or real(*a))
+
+    def is_remembered() -> bool:
+        decided.clear()
+        assert client.get("/datasets/trees").status_code == 200
+        return not decided
+
+    until(is_remembered)  # once every file is older than a tick of its clock
+    ids = [client.get("/datasets/trees").headers["kfm-decision"] for _ in range(2)]
+    assert ids[0] != ids[1] and not decided
+    changed = next(trees.glob(file))
+    before = changed.read_bytes()
+    changed.chmod(0o644)
+    changed.write_bytes(before.replace(*(each.encode() for each in change)))
+    try:
+        assert client.get("/datasets/trees").status_code == answer
+    finally:
+        changed.write_bytes(before)
     assert client.get("/datasets/trees").status_code == 200
 
 

@@ -17,8 +17,9 @@ from kfm.reading.boundary import (
     known_of,
     told_of,
 )
+from kfm.reading.memory import looking
 from kfm.reading.proofs import ProofFile, Proofs, proof_files
-from kfm.reading.references import Ref, dataset_of
+from kfm.reading.references import Ref, dataset_of, generations_of
 from kfm.reading.shown_before import was_public
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
@@ -70,7 +71,7 @@ class Asking:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """While the question is asked; the workspace is as it is now. Raises `Stranger`."""
-        with self._kept.opened() as (self.workspace, self.world):
+        with looking(), self._kept.opened() as (self.workspace, self.world):
             found = viewer_of(self.world, self._authorization)
             if found is None:
                 raise Stranger
@@ -112,8 +113,7 @@ class Asking:
 
     def versions(self, dataset_id: str) -> Iterator[tuple[Generation, VersionFacts]]:
         """Every generation of a dataset whose version this viewer may know of, newest first."""
-        rows: list[Generation] = self.world.store.read(lambda tx: tx.index.generations(dataset_id))
-        for made in reversed(rows):
+        for made in reversed(generations_of(self.world, dataset_id)):
             if made.version_id is not None:
                 with suppress(Hidden, NoLonger):
                     yield made, self.facts(f"{dataset_id}@{made.generation}")[1]

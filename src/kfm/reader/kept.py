@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from kfm.reading.memory import Watched, mark_of
 from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.watched import watched
 from kfm.workspace.wiring import open_world
-from kfm.world.world import World
 
 __all__ = ["Kept"]
 
@@ -22,21 +23,28 @@ class _Held:
         self.users, self.left = 0, False
         self._stack = ExitStack()
         # what is looked at later than it is read would hide a change in between
-        self._settings = _seen(folder / "kfm.yml")
-        self.workspace = open_workspace(folder)
+        self._settings = mark_of(folder / "kfm.yml")
+        workspace = open_workspace(folder)
+        self._rules, self._store = folder / "policy", _store_file(workspace)
         self._rest = self._made_of()
-        self.world = self._stack.enter_context(open_world(self.workspace, asks=True))
+        world = self._stack.enter_context(open_world(workspace, asks=True))
+        self.workspace = watched(workspace, world)
+        self._stack.callback(self.workspace.close)
+        self.world = self.workspace.world
 
     def is_of_now(self) -> bool:
         """Whether everything it was made of is as it was; nothing is read."""
-        path = self.workspace.path
-        return (self._settings, self._rest) == (_seen(path / "kfm.yml"), self._made_of())
+        seen = mark_of(self.workspace.path / "kfm.yml")
+        return (self._settings, self._rest) == (seen, self._made_of())
 
-    def _made_of(self) -> list[tuple[object, ...]]:
-        workspace = self.workspace
-        rules = sorted((workspace.path / "policy").glob("*.rego"))
-        store = () if workspace.server else _seen(workspace.lines_file or workspace.store_file)
-        return [*map(_seen, rules), store[-1:]]  # which file the store is, not what is in it
+    def _made_of(self) -> list[object]:
+        store = None if self._store is None else mark_of(self._store)
+        names = []
+        with suppress(FileNotFoundError), os.scandir(self._rules) as files:
+            names = sorted(each.name for each in files if each.name.endswith(".rego"))
+        # which file the store is, not what is in it
+        which = store[0] if store is not None else None
+        return [*((name, mark_of(self._rules / name)) for name in names), which]
 
     def close(self) -> None:
         self._stack.close()
@@ -53,7 +61,7 @@ class Kept:
         self._held: _Held | None = None
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Workspace, World]]:
+    def opened(self) -> Iterator[tuple[Workspace, Watched]]:
         """The workspace and its world, for one request."""
         held = self._taken()
         try:
@@ -92,9 +100,5 @@ class Kept:
         return not held.users
 
 
-def _seen(path: Path) -> tuple[object, ...]:
-    # the time of the last change of all cannot be set back, as that of the bytes can
-    with suppress(OSError):
-        at = os.stat(path)
-        return (path.name, at.st_size, at.st_ctime_ns, at.st_ino)
-    return (path.name,)
+def _store_file(workspace: Workspace) -> Path | None:
+    return None if workspace.server else workspace.lines_file or workspace.store_file

@@ -2,7 +2,8 @@
 official bytes for somebody.
 """
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -34,7 +35,8 @@ from kfm.model import (
 from kfm.model.paths import dcat_path, version_path
 from kfm.policy.base import Decision
 from kfm.reading.approval_count import not_agreed
-from kfm.reading.references import Ref, proposal_number, resolve, withdrawn
+from kfm.reading.memory import Watched, recall, unsettled
+from kfm.reading.references import Ref, generations_of, proposal_number, resolve, withdrawn
 from kfm.release.by_rule import candidate_of, digest_of, open_table
 from kfm.world.world import World
 from kfm.zones.base import hash_file
@@ -79,6 +81,9 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
 
     decision_ids: tuple[str, ...]
     policy_digest: str
+
+
+_NOBODY_ASKED = Allowed(decision_ids=(), policy_digest="")
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +184,7 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
                 or getattr(error, "strerror", None)
                 or type(error).__name__
             )
+            unsettled()
             return Refused(
                 reasons=(
                     reason(
@@ -188,6 +194,9 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
                     ),
                 )
             )
+        # an evaluator that failed may answer the next time; a server has its own rules
+        if decision.engine == "server" or any(_is_trouble(d) for d in decision.deny):
+            unsettled()
         if decision.allow is not True or decision.deny:
             return Refused(reasons=_reasons(decision), decision_id=decision.decision_id)
         decisions.append(decision)
@@ -195,6 +204,10 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
         decision_ids=tuple(d.decision_id for d in decisions),
         policy_digest=decisions[0].policy_digest,
     )
+
+
+def _is_trouble(denial: Mapping[str, str]) -> bool:
+    return denial.get("code", "policy.").startswith("policy.")
 
 
 def _reasons(decision: Decision) -> tuple[Reason, ...]:
@@ -261,10 +274,14 @@ def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
 
 def known_of(world: World, text: str, reader: Reader = NOBODY) -> Known:
     """The same, with the decision."""
-    ref = resolve(world, text)
-    path = dcat_path(ref.dataset_id).removeprefix("catalog/")
-    answer = decide(world, _asked(world, ref, "catalog", [path]), reader)
-    return Known(ref, _require(answer, ref.dataset_id, ref.version_id))
+
+    def found() -> tuple[Ref, Allowed | Refused]:
+        ref = resolve(world, text)
+        path = dcat_path(ref.dataset_id).removeprefix("catalog/")
+        return ref, decide(world, _asked(world, ref, "catalog", [path]), reader)
+
+    ref, answer = recall(world, ("known", text, reader), found)
+    return Known(ref, _require(_of_now(world, answer), ref.dataset_id, ref.version_id))
 
 
 def columns_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Column, ...]:
@@ -280,10 +297,44 @@ def facts_of(world: World, text: str, reader: Reader = NOBODY) -> VersionFacts:
 def told_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Known, VersionFacts]:
     """The same, with the decision."""
     known = known_of(world, text, reader)
-    return known, read_facts(world.data, known.ref.dataset_id, known.ref.version_id)
+    return known, _facts(world, known.ref.dataset_id, known.ref.version_id)
+
+
+def _facts(world: World, dataset_id: str, version_id: str) -> VersionFacts:
+    return recall(
+        world,
+        ("facts", dataset_id, version_id),
+        lambda: read_facts(world.data, dataset_id, version_id),
+    )
+
+
+def _of_now(world: World, answer: Allowed | Refused) -> Allowed | Refused:
+    """A decision that was made before, made again: everything that it was made of is as it was, and
+    rules know neither time nor chance. Each has an id of its own, by which the log tells to whom.
+    """
+    if not isinstance(world, Watched):
+        return answer
+    if isinstance(answer, Refused):
+        fresh = str(uuid.uuid4()) if answer.decision_id else ""
+        return msgspec.structs.replace(answer, decision_id=fresh)
+    ids = tuple(str(uuid.uuid4()) for _ in answer.decision_ids)
+    return msgspec.structs.replace(answer, decision_ids=ids)
 
 
 def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Opened:
+    opened, answer = recall(
+        world,
+        ("opened", text, reader, records),
+        lambda: _asked_for(world, text, reader, records=records),
+    )
+    allowed = _require(_of_now(world, answer), opened.dataset_id, opened.version_id)
+    return replace(opened, allowed=allowed)
+
+
+def _asked_for(
+    world: World, text: str, reader: Reader, *, records: bool
+) -> tuple[Opened, Allowed | Refused]:
+    """The files, and whether they may be had."""
     ref = resolve(world, text)
     folder = f"{ref.dataset_id}/{ref.version_id}"
     try:
@@ -295,15 +346,11 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
             "checksums.sha256", text, "the files of the version, each with its digest"
         ) from error
     digests = {path: digest for path, digest in listed.items() if records or not is_record(path)}
-    allowed = _require(
-        decide(
-            world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader
-        ),
-        ref.dataset_id,
-        ref.version_id,
+    answer = decide(
+        world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader
     )
     entry = world.registry(ref.dataset_id)
-    return Opened(
+    opened = Opened(
         dataset_id=ref.dataset_id,
         label=f"{ref.dataset_id}@{ref.generation}",
         version_id=ref.version_id,
@@ -315,12 +362,13 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
         },
         digests=digests,
         business_key=entry.business_key if entry is not None else (),
-        allowed=allowed,
+        allowed=_NOBODY_ASKED,
     )
+    return opened, answer
 
 
 def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(ref.dataset_id))
+    rows = generations_of(world, ref.dataset_id)
     meant = next(g for g in rows if g.generation == ref.generation)
     try:
         candidate = official_candidate(world, ref.dataset_id, meant)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kfm.model import Generation, IntegrityError, Json, canonical, ids, is_record
 from kfm.model.paths import approvals_path, generation_path, prov_path, version_path
 from kfm.reading.boundary import NOBODY, Opened, Reader, folder_of
+from kfm.reading.references import generations_of
 from kfm.world.world import World
 
 __all__ = ["ProofFile", "Proofs", "proof_files", "proofs_of"]
@@ -43,7 +44,7 @@ def proof_files(world: World, text: str, reader: Reader = NOBODY) -> Proofs:
     """
     opened = folder_of(world, text, reader)
     found = _records(opened, text)
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(opened.dataset_id))
+    rows = generations_of(world, opened.dataset_id)
     number = int(opened.generation or 0)
     made = _came_with(rows, number, opened.version_id)
     prov = made.run_id if made.kind != "withdraw" else f"withdrawal_{made.generation}"

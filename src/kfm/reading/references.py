@@ -1,17 +1,19 @@
 """References: DATASET, DATASET@vHEX (8 or more digits), DATASET@GENERATION."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kfm.channel.chain import EMPTY, last_act, whole_withdrawn, withdrawn_inside
 from kfm.evidence.removed import removed_versions
 from kfm.model import Denied, Generation, UsageError, check_dataset_id
+from kfm.reading.memory import recall
 from kfm.reading.status import shown
 from kfm.store.base import Store
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Ref", "dataset_of", "proposal_number", "resolve", "withdrawn"]
+__all__ = ["Ref", "dataset_of", "generations_of", "proposal_number", "resolve", "withdrawn"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,7 @@ def resolve(world: World, text: str) -> Ref:
     lie in a folder.
     """
     dataset_id, which = dataset_of(text), text.partition("@")[2]
-    world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    rows = generations_of(world, dataset_id)
     if not rows:
         raise UsageError(
             f"{dataset_id} has no official version yet.",
@@ -94,6 +95,20 @@ def resolve(world: World, text: str) -> Ref:
         raise _withdrawn(text, dataset_id, gone)
     _check_kept(world.data, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
+
+
+def generations_of(world: World, dataset_id: str) -> Sequence[Generation]:
+    """Every generation of a dataset, the first one first; the index is brought up to the channel
+    before.
+    """
+
+    def found() -> Sequence[Generation]:
+        world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        rows: Sequence[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+        return rows
+
+    # the head and the name that the next one would have are looked at on the way
+    return recall(world, ("generations", dataset_id), found)
 
 
 def withdrawn(head: Generation, meant: Generation) -> str | None:
@@ -143,7 +158,7 @@ def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:
     )
 
 
-def _by_prefix(store: Store, rows: list[Generation], prefix: str, text: str) -> Generation:
+def _by_prefix(store: Store, rows: Sequence[Generation], prefix: str, text: str) -> Generation:
     fitting = {
         g.version_id: g
         for g in rows

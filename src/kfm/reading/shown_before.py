@@ -7,7 +7,7 @@ import contextlib
 from kfm.channel.chain import EMPTY
 from kfm.model import Generation, Json, KfmError, canonical, labels
 from kfm.model.paths import version_path
-from kfm.reading.references import dataset_of
+from kfm.reading.references import dataset_of, generations_of
 from kfm.world.world import World
 
 __all__ = ["was_public"]
@@ -37,7 +37,7 @@ def _meant(world: World, dataset_id: str, which: str) -> Generation:
     """The generation that a reference names, withdrawn or not; without one, the last that named a
     version.
     """
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    rows = generations_of(world, dataset_id)
     named = [g for g in rows if g.version_id is not None]
     if which.startswith("v") and len(which) > 8:
         named = [g for g in named if str(g.version_id).startswith(which)]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "change_entry",
+    "entry_files",
     "entry_path",
     "find_workspace",
     "implicit_schedule",
@@ -68,6 +69,7 @@ __all__ = [
 
 T = TypeVar("T")
 _MOST = 1 << 20
+_SUFFIXES = (".yml", ".yaml", ".json")
 _BLANKS = dict.fromkeys(map(ord, "\t\n\r"))
 
 
@@ -218,20 +220,25 @@ def registered(workspace: Path) -> list[str]:
     """The ids of all registered datasets."""
     folder = workspace / "data" / "registry"
     found = (
-        {p.stem for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")}
-        if folder.is_dir()
-        else set()
+        {p.stem for p in folder.glob("*") if p.suffix in _SUFFIXES} if folder.is_dir() else set()
     )
     return sorted(found)
+
+
+def entry_files(workspace: Path, dataset_id: str) -> list[Path]:
+    """Every file that the entry of a dataset may be read from, whether it is there or not."""
+    check_dataset_id(dataset_id)
+    folder = workspace / "data" / "registry"
+    code = workspace / "scripts" / "connectors" / dataset_id / "connector.py"
+    return [*(folder / f"{dataset_id}{suffix}" for suffix in _SUFFIXES), code]
 
 
 def load_dataset(
     workspace: Path, dataset_id: str, code: str = "connector.py"
 ) -> DatasetEntry | None:
     """The registry entry of a dataset, None when it is not registered."""
-    check_dataset_id(dataset_id)
-    for suffix in (".yml", ".yaml", ".json"):
-        path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
+    *entries, _ = entry_files(workspace, dataset_id)
+    for path in entries:
         if path.is_file():
             raw = _read(path, "a registry entry")
             return _entry(raw, dataset_id, path.name, stating(workspace, dataset_id, code))

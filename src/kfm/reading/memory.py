@@ -1,0 +1,197 @@
+"""memory: what was found before and cannot be otherwise now. An answer is kept with a mark of every
+file that was looked at to find it, and counts for as long as each of them is the very same file with
+the very same bytes; what depends on the time, or on rules that lie elsewhere, is never kept.
+
+Only a world that is kept open between questions (`Watched`) remembers. For every other `recall` finds
+anew, every time.
+"""
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from kfm.world.world import World
+
+__all__ = [
+    "Mark",
+    "Memory",
+    "Watched",
+    "is_settled",
+    "looking",
+    "mark_of",
+    "note",
+    "recall",
+    "recall_folder",
+    "unsettled",
+    "watching",
+]
+
+T = TypeVar("T")
+Mark = tuple[int, int, int] | None  # which file, its size, its last change; None: there is none
+_SETTLED_NS = 100_000_000  # clocks of file systems tick every few milliseconds
+_COARSE_NS = 3_000_000_000  # and some every two seconds
+_SECOND_NS = 1_000_000_000
+
+
+def mark_of(path: str | Path) -> Mark:
+    """What changes when the bytes under a name do, or the names in a folder. The time of the last
+    change cannot be set back, as that of the bytes can.
+    """
+    try:
+        at = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return at.st_ino, at.st_size, at.st_ctime_ns
+
+
+def is_settled(mark: Mark, now_ns: int) -> bool:
+    """Whether a change from now on gives another mark: one within the same tick of the clock need
+    not.
+    """
+    if mark is None:
+        return True
+    at = mark[2]
+    return now_ns - at > (_SETTLED_NS if at % _SECOND_NS else _COARSE_NS)
+
+
+class _Watch:
+    """What is looked at while something is found."""
+
+    def __init__(self) -> None:
+        self.began = time.time_ns()
+        self.marks: dict[str, Mark] = {}
+        self.settled = True
+
+    def note(self, path: str) -> None:
+        """Before it is looked at: a change in between is seen by who asks next."""
+        if path not in self.marks:
+            self.marks[path] = mark_of(path)
+
+    def join(self, marks: Iterable[tuple[str, Mark]]) -> None:
+        """A part of it was found by looking at these; one of two looks at a file that changed in
+        between is out of date.
+        """
+        for path, mark in marks:
+            self.settled &= self.marks.setdefault(path, mark) == mark
+
+    def lasts(self) -> bool:
+        return self.settled and all(is_settled(m, self.began) for m in self.marks.values())
+
+
+class _Found(NamedTuple):
+    value: object
+    marks: tuple[tuple[str, Mark], ...]
+
+
+_WATCH: ContextVar[_Watch | None] = ContextVar("watch", default=None)
+# what was looked at in this very question is not looked at again: it is answered as of one moment
+_LOOK: ContextVar[dict[str, Mark] | None] = ContextVar("look", default=None)
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """One question, from its beginning to its end: each file is looked at once."""
+    token = _LOOK.set({})
+    try:
+        yield
+    finally:
+        _LOOK.reset(token)
+
+
+class Memory:
+    """What was found; the oldest of it is forgotten first. May be asked by several threads."""
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._kept: OrderedDict[Hashable, _Found] = OrderedDict()
+        self._lock, self._most = threading.Lock(), most
+
+    def recall(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find` finds, or found before where nothing it looked at has changed. What it raises
+        is not kept.
+        """
+        kept, outer = self._kept.get(key), _WATCH.get()
+        if kept is not None and _are_same(kept.marks):
+            if outer is not None:
+                outer.join(kept.marks)
+            return cast(T, kept.value)
+        watch = _Watch()
+        token = _WATCH.set(watch)
+        try:
+            value = find()
+        finally:
+            _WATCH.reset(token)
+            if outer is not None:
+                outer.join(watch.marks.items())
+                outer.settled &= watch.settled
+        if watch.lasts():
+            self._keep(key, _Found(value, tuple(watch.marks.items())))
+        return value
+
+    def _keep(self, key: Hashable, found: _Found) -> None:
+        with self._lock:
+            self._kept[key] = found
+            self._kept.move_to_end(key)  # it was found anew just now
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _are_same(marks: tuple[tuple[str, Mark], ...]) -> bool:
+    seen = _LOOK.get()
+    if seen is None:
+        return all(mark_of(path) == mark for path, mark in marks)
+    for path, mark in marks:
+        now = seen.get(path, 0)
+        if now == 0:
+            now = seen[path] = mark_of(path)
+        if now != mark:
+            return False
+    return True
+
+
+def recall(world: World, key: Hashable, find: Callable[[], T]) -> T:
+    """See `Memory.recall`; a world that does not remember finds anew."""
+    return world.memory.recall(key, find) if isinstance(world, Watched) else find()
+
+
+def recall_folder(world: World, folder: str, find: Callable[[], T]) -> T:
+    """What is found by the names in one folder."""
+
+    def found() -> T:
+        note(folder)
+        return find()
+
+    return recall(world, ("folder", folder), found)
+
+
+def unsettled() -> None:
+    """What is being found now depends on what nobody watches: it is not kept."""
+    if (watch := _WATCH.get()) is not None:
+        watch.settled = False
+
+
+def watching() -> bool:
+    """Whether what is looked at now is to be noted."""
+    return _WATCH.get() is not None
+
+
+def note(path: str) -> None:
+    """What is being found now depends on this file, or on the names in this folder."""
+    if (watch := _WATCH.get()) is not None:
+        watch.note(path)
+
+
+class Watched(World):
+    """A world that remembers. Whatever it is asked for is noted (`workspace/watched.py`)."""
+
+    memory: Memory = msgspec.field(default_factory=Memory)
