@@ -29,13 +29,14 @@ from tests.given.verbs import SHARED, caller
 PLAIN = {"/", "/health", "/metrics", "/openapi.json", "/stac/conformance", "/stac/queryables"}
 # what is made of everything that may be seen
 LISTS = {
-    "/datasets", "/dcat", "/search", "/stac", "/stac/children", "/stac/collections", "/stac/search",
+    "/datasets", "/dcat", "/feed", "/search", "/stac", "/stac/children", "/stac/collections", "/stac/search",
 }  # fmt: skip
 VERSION = "/datasets/{dataset_id}/versions/{which}"
 # what is asked about one dataset: the question behind it, by address
 ONE: dict[str, str] = {
     "/datasets/{dataset_id}": "",
     "/datasets/{dataset_id}/versions": "",
+    "/datasets/{dataset_id}/feed": "",
     "/datasets/{dataset_id}/rows": "?limit=3",
     VERSION: "",
     f"{VERSION}/files/{{name}}": "",

@@ -8,6 +8,7 @@ __all__ = [
     "dataset",
     "decision",
     "diff",
+    "feed",
     "lineage",
     "places",
     "proposal",
@@ -25,6 +26,11 @@ def _part(text: object) -> str:
 
 def dataset(dataset_id: str) -> str:
     return f"/datasets/{_part(dataset_id)}"
+
+
+def feed(dataset_id: str) -> str:
+    """What becomes of a dataset, for who follows it."""
+    return f"{dataset(dataset_id)}/feed"
 
 
 def decision(dataset_id: str) -> str:

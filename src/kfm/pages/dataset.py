@@ -131,6 +131,7 @@ def render(page: DatasetPage, frame: Frame) -> str:
         crumbs=(Crumb("Datasets", "/datasets"), Crumb(page.dataset_id)),
         scripts=scripts,
         end=_end(held),
+        feed=addresses.feed(page.dataset_id),
     )
 
 
@@ -329,7 +330,9 @@ def _versions(page: DatasetPage) -> Html:
     told = plural(len(page.versions) + page.earlier, "generation")
     more = f", the newest {len(page.versions)} shown" if page.earlier else ""
     rows = (_version(page, entry) for entry in page.versions)
-    return section("ver-h", "Versions", table("ver-h", heads, rows), aside=f"{told}{more}")
+    follow = el("a", "Follow new versions", href=addresses.feed(page.dataset_id))
+    hint = el("p", follow, " in a feed reader.", class_="hint")
+    return section("ver-h", "Versions", table("ver-h", heads, rows), hint, aside=f"{told}{more}")
 
 
 def _version(page: DatasetPage, entry: Entry) -> Html:

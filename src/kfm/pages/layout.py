@@ -51,8 +51,11 @@ def document(
     crumbs: Sequence[Crumb] = (),
     scripts: Sequence[str] = (),
     end: Inside = None,
+    feed: str = "",
 ) -> str:
-    """A whole page. `here` is the link of the bar that leads to where one is."""
+    """A whole page. `here` is the link of the bar that leads to where one is, `feed` tells what
+    becomes of what it shows.
+    """
     body = el(
         "body",
         el("a", "Skip to content", class_="skip", href="#main"),
@@ -64,11 +67,11 @@ def document(
         _KEYS,
     )
     theme = frame.theme if frame.theme in ("light", "dark") else None
-    whole = el("html", _head(page, scripts), body, lang="en", data_theme=theme)
+    whole = el("html", _head(page, scripts, feed), body, lang="en", data_theme=theme)
     return f"<!DOCTYPE html>\n{whole}\n"
 
 
-def _head(page: Page, scripts: Sequence[str]) -> Html:
+def _head(page: Page, scripts: Sequence[str], feed: str) -> Html:
     return el(
         "head",
         el("meta", charset="utf-8"),
@@ -76,10 +79,16 @@ def _head(page: Page, scripts: Sequence[str]) -> Html:
         el("title", f"{page.title} · kfm"),
         el("link", rel="stylesheet", href="/static/kfm.css"),
         el("link", rel="alternate", type="application/json", href=twin_of(page.address)),
+        _feed_link("/feed", "New versions of every dataset"),
+        _feed_link(feed, f"New versions: {page.title}") if feed else None,
         Html(f'<link rel="icon" href="{_ICON}">'),
         el("script", src="/static/kfm.mjs", type="module"),
         (_script(name) for name in scripts),
     )
+
+
+def _feed_link(href: str, title: str) -> Html:
+    return el("link", rel="alternate", type="application/atom+xml", title=title, href=href)
 
 
 def _script(name: str) -> Html:

@@ -90,6 +90,7 @@ def render(page: VersionPage, frame: Frame) -> str:
             Crumb(f"generation {page.generation}"),
         ),
         scripts=["verify.mjs"],
+        feed=addresses.feed(page.dataset_id),
         end=("official since ", moment(page.entry.at, "unknown")) if page.entry else None,
     )
 

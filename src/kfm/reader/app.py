@@ -12,7 +12,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ControllerRouterHandler, Receive, Send
 
 from kfm.model import SystemClock
-from kfm.reader import about, datasets, evidence, files, find, health, rows, stac, versions
+from kfm.reader import about, datasets, evidence, feeds, files, find, health, rows, stac, versions
 from kfm.reader.hung import NOTHING_HUNG, Hung
 from kfm.reader.kept import Kept
 from kfm.reader.measure import Measures
@@ -25,7 +25,7 @@ __all__ = ["ROUTES", "Reader", "make_app"]
 MOST_BYTES = 1 << 20  # of a question
 ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     route
-    for room in (health, datasets, versions, files, rows, stac, about, evidence, find)
+    for room in (health, datasets, versions, feeds, files, rows, stac, about, evidence, find)
     for route in room.ROUTES
 )
 _SAID = {
