@@ -306,7 +306,7 @@ def test_a_dataset_without_partitions_is_tried_as_a_whole(here: Path, kfm: Kfm) 
         ({"pipeline_version": "2.0.0", "partitions": ["a", "z"]}, "names z"),
         ({"pipeline_version": "2.0.0"}, "names none"),
         ({"pipeline_version": "1.0.0", "partitions": ["a"]}, "as the rest is"),
-        ({"pipeline_version": "2.0.0", "partition": ["a"]}, "unknown field"),
+        ({"pipeline_version": "2.0.0", "partition": ["a"]}, "no key `partition`"),
     ],
 )
 def test_a_canary_that_means_nothing_is_refused(

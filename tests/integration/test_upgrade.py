@@ -80,7 +80,7 @@ def test_references_that_run_something_move_into_the_table_of_kfm_yml(
     odd = older / "data/registry/odd.yml"
     odd.write_text("- no mapping\n")
     said = kfm("upgrade")
-    assert said.code == 2 and "odd.yml: Expected `object`, got `array`" in said.err
+    assert said.code == 2 and "odd.yml: it is a list, not a mapping" in said.err
     odd.unlink()
     assert kfm("upgrade").code == 0
     assert kfm("dataset", "check", "birds").code == 0

@@ -145,7 +145,12 @@ def test_choices_of_the_table_are_those_of_the_engine() -> None:
     [
         (["jobs", "list", "--dead", "--priority", "4"], "--dead belongs to `kfm jobs retry`"),
         (["jobs", "list", "--priority", "4"], "--priority belongs to `kfm jobs put`"),
-        (["run", "--froce"], "Did you mean `--force`?"),
+        (["run", "wells", "--froce"], "Did you mean `kfm run wells --force`?"),
+        (["-w", "x", "run", "--resaon=a"], "Did you mean `kfm -w x run --reason=a`?"),
+        (["get", "wells", "--format", "cvs"], "Did you mean `kfm get wells --format csv`?"),
+        (["get", "wells", "--format", "cvs"], "--format cannot be 'cvs'.\n  expected  csv, geo"),
+        (["review", "approve", "2", "--reason", "x"], "`kfm approve 2 --reason x`"),
+        (["connector", "run", "wells"], "Did you mean `kfm run wells`?"),
         (["rnu"], "Did you mean `kfm run`?"),
         (["rnu", "wells", "-w", "x", "--all"], "Did you mean `kfm -w x run wells --all`?"),
         (["-w", "a b", "jobs", "lst"], "Did you mean `kfm -w 'a b' jobs list`?"),
@@ -167,6 +172,13 @@ def test_a_slip_is_refused_with_what_was_meant(
     assert main(words) == UsageError.exit_code
     told = capsys.readouterr().err
     assert said in told and "exit 2" not in told
+
+
+def test_a_flag_that_resembles_none_is_not_said_to_mean_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["review", "2", "--reason", "x"]) == UsageError.exit_code
+    assert "Did you mean" not in capsys.readouterr().err
 
 
 def test_flags_that_all_share_may_stand_anywhere(

@@ -16,6 +16,7 @@ from kfm.model.dataset import Source
 from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.config import load_dataset, load_updater, load_workspace, parse
+from kfm.workspace.in_words import where_in
 
 GOOD = {
     "dataset_id": "toy",
@@ -62,9 +63,9 @@ def test_an_entry_is_looked_through_again_only_when_it_says_something_else(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"title": 7}, "$.title"),
+        ({"title": 7}, "`title`"),
         ({"surprise": 1}, "surprise"),
-        ({"source": {**GOOD["source"], "surprise": 1}}, "$.source"),
+        ({"source": {**GOOD["source"], "surprise": 1}}, "in `source`"),
         ({"source": {**GOOD["source"], "format": "xml"}}, "source.format"),
         ({"sensitivity": "secret"}, "$.sensitivity"),
         ({"dataset_id": "other"}, "other"),
@@ -109,13 +110,27 @@ def test_dangerous_or_broken_yaml_is_refused(text: str) -> None:
         parse(text.encode(), "x.yml")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('title: "a\nb: 1\n', "line 1, column 8: while scanning a quoted scalar; line 3, column 1: found unexpected end of"),
+        ("a: 1\nb: 2\n\tc: 3\n", "while scanning for the next token; line 3, column 1: found character"),
+    ],
+)  # fmt: skip
+def test_broken_yaml_is_refused_with_the_line_to_look_at(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(text.encode(), "x.yml")
+    assert refused.value.happened.startswith(f"x.yml is not readable YAML: {said}")
+    assert "byte string" not in refused.value.happened
+
+
 @pytest.mark.parametrize("number", [*range(256), 0x2028, 0xD7FF, 0xE000, 0xFEFF, 0xFFFE, 0x10FFFF])
 def test_a_character_that_yaml_forbids_is_refused_and_no_other(number: int) -> None:
     def read(loader: type[yaml.SafeLoader]) -> str:
         try:
             return repr(loader(text.encode()).get_single_data())
         except yaml.YAMLError as error:
-            return str(error).replace("\n", " ")
+            return where_in(error)
 
     text = f"key: 'a{chr(number)}b'"
     try:

@@ -32,7 +32,8 @@ ENTRY: dict[str, Any] = {
         ({"derive": ["tile"]}, "It may be search, tiles. Did you mean `tiles`?"),
         ({"conflicts": "newst"}, "It may be newest, quarantine, refuse. Did you mean `newest`?"),
         ({"source": {"url": "https://example.org/t", "fromat": "csv"}}, "Did you mean `format`?"),
-        ({"licens": "CC0-1.0"}, "Did you mean `licence`?"),
+        ({"licens": "CC0-1.0"}, "unknown keys are not ignored. Did you mean `licence`?"),
+        ({"key": ["a"]}, "Did you mean `business_key`?"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_or_key_is_refused_with_those_that_are_known(
@@ -41,6 +42,22 @@ def test_a_wrong_value_or_key_is_refused_with_those_that_are_known(
     with pytest.raises(UsageError) as refused:
         new_entry(ENTRY | wrong)
     assert said in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"key": ["a"]}, "trees.yml: there is no key `key`."),
+        ({"source": {"url": "x", "fromat": "csv"}}, "trees.yml: there is no key `fromat` in `source`."),
+        ({"schema": {"a": "string"}}, "trees.yml: `schema` is a mapping, not a list."),
+        ({"schema": [{"type": "string"}]}, "trees.yml: the key `name` is missing in `schema[0]`."),
+        ({"title": 3}, "trees.yml: `title` is a whole number, not a text."),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_words_of_who_wrote_it(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        new_entry(ENTRY | wrong)
+    assert refused.value.happened == said
 
 
 def test_what_is_no_question_of_spelling_gets_no_list() -> None:

@@ -18,7 +18,7 @@ import msgspec
 from kfm.cli.answer import Answer, Call
 from kfm.cli.help_pages import noun_page
 from kfm.cli.old import present
-from kfm.cli.parse import arguments_of, no_command, no_verb
+from kfm.cli.parse import arguments_of, no_command, no_verb, retyped
 from kfm.cli.spec import Command, find, verbs
 from kfm.cli.terminal import mask_home, named_workspace, paged, program, say, say_error, sign
 from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on_signals
@@ -111,7 +111,20 @@ def _called(noun: str, words: list[str], everywhere: list[str]) -> int:
     given = vars(arguments_of(chosen, rest))
     call = Call(given.pop("workspace"), given.pop("json"), given.pop("verbose"))
     named_workspace(call.workspace)
-    return _answered(chosen, call, given)
+    try:
+        return _answered(chosen, call, given)
+    except UsageError as error:
+        raise _pasteable(error, chosen, rest) from error
+
+
+def _pasteable(error: UsageError, command: Command, given: list[str]) -> UsageError:
+    """A dataset that is spelt almost like one there is: the whole call with that one."""
+    named, meant = getattr(error, "named", ""), getattr(error, "meant", "")
+    if not meant:
+        return error
+    told = retyped(command.name.split(), given, named, meant)
+    was = error.remedy if error.remedy.startswith("It is called") else ""
+    return UsageError(error.happened, expected=error.expected, remedy=f"{was} {told}".strip())
 
 
 def _workspace_in(words: list[str]) -> Path | None:

@@ -49,8 +49,13 @@ def told(what: str, given: str, known: list[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(given.lower(), known, 1)
+    near = near or [each for each in known if given.lower() in each.split("_")][:1]
+    question = f" Did you mean `{near[0]}`?" if near else ""
+    # of many, the one that was meant is all that is read
     return (
-        f" {what} {', '.join(sorted(known))}.{f' Did you mean `{near[0]}`?' if near else ''}"
+        question
+        if near and len(known) > 20
+        else f" {what} {', '.join(sorted(known))}.{question}"
         if known
         else ""
     )

@@ -92,7 +92,7 @@ def check_dataset_id(value: str) -> str:
 
 def _like(value: str) -> str:
     """A dataset id that resembles a text."""
-    found = re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_0123456789")[:50]
+    found = re.sub(r"[^a-z0-9]+", "_", value.lower()).lstrip("_0123456789")[:50].rstrip("_")
     return found if found and found not in _TAKEN and not _DEVICES.fullmatch(found) else "my_data"
 
 

@@ -134,9 +134,10 @@ def _yaml(raw: bytes, name: str) -> object:
         finally:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        where = str(error).replace("\n", " ")
+        from kfm.workspace.in_words import where_in
+
         raise UsageError(
-            f"{name} is not readable YAML: {where}.",
+            f"{name} is not readable YAML: {where_in(error)}.",
             expected="YAML or JSON",
             remedy="Mend the file at that line; `kfm dataset check` reads it again.",
         ) from error
@@ -199,9 +200,12 @@ def _convert(plain: object, kind: type[T], name: str, what: str) -> T:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         from kfm.model.did_you_mean import meant  # a NOOP starts faster without it, here and below
+        from kfm.workspace.in_words import in_words
 
         remedy = f"Correct that key; unknown keys are not ignored.{meant(error, kind)}"
-        raise UsageError(f"{name}: {error}.", expected=what, remedy=remedy) from error
+        # of its own file the Node twin says what msgspec says
+        said = str(error) if kind is UpdaterConfig else in_words(error)
+        raise UsageError(f"{name}: {said}.", expected=what, remedy=remedy) from error
 
 
 def load_workspace(path: Path) -> WorkspaceConfig:

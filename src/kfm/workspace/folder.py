@@ -17,10 +17,20 @@ if TYPE_CHECKING:
     from kfm.store.base import FileKeeper
 
 
-__all__ = ["Workspace", "open_workspace"]
+__all__ = ["Unregistered", "Workspace", "open_workspace"]
 
 # raised when a gate judges differently, so that everything is judged again
 GATES_MARK = "kfm gates 2"
+
+
+class Unregistered(UsageError):
+    """Nobody registered a dataset of this name; which one was probably meant."""
+
+    def __init__(
+        self, happened: str, *, expected: str, remedy: str, named: str = "", meant: str = ""
+    ) -> None:
+        super().__init__(happened, expected=expected, remedy=remedy)
+        self.named, self.meant = named, meant
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -195,10 +205,12 @@ class Workspace(msgspec.Struct, frozen=True):
                     )
                 )
             )
-            raise UsageError(
+            raise Unregistered(
                 f"There is no dataset {dataset_id}.",
                 expected=f"data/registry/{dataset_id}.yml",
                 remedy=hint,
+                named=dataset_id,
+                meant="".join(near),
             )
         return entry
 
