@@ -1,5 +1,20 @@
 // What telemetry tells. Made from schemas/telemetry by `make schemas`: change the records, not this file.
 
+/** Who did what through the console, or was not let. */
+export interface AuditLine {
+  readonly timestamp: string;
+  readonly job_id: string;
+  readonly act: string;
+  readonly address: string;
+  readonly decision: "allowed" | "done" | "failed" | "refused";
+  readonly who: string | null;
+  readonly role?: string;
+  readonly how?: string;
+  readonly client?: string;
+  readonly dataset_id?: string;
+  readonly said?: string;
+}
+
 /** What that energy stands for where it was used. */
 export interface Carbon {
   readonly co2e_g: number;

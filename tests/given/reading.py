@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from litestar.testing import TestClient
 
@@ -88,8 +89,14 @@ def ROLES(ws: Path) -> dict[str, dict[str, str]]:
     """Who asks, and by which header."""
     with open_world(open_workspace(ws)) as world:
         made = {
-            role: new_token(world, Token(person=person, expires=_LATE, made_at=_LATE))
-            for role, person in (("stranger", "B. Other"), ("granted", "A. Reader"))
+            who: new_token(world, Token(person=name, roles=(role,), expires=_LATE, made_at=_LATE))
+            for who, name, role in (
+                ("stranger", "B. Other", "reader"),
+                ("granted", "A. Reader", "reader"),
+                ("engineer", "E. Stone", "engineer"),
+                ("steward", "S. Stone", "steward"),
+                ("admin", "R. Root", "admin"),
+            )
         }
     shown = {role: {"authorization": f"Bearer {token}"} for role, token in made.items()}
     return {"anybody": {}, **shown}
@@ -107,11 +114,13 @@ def entry(ws: Path, name: str, url: str, more: str = "") -> Path:
 
 
 @contextmanager
-def reader(ws: Path, hung: Hung = NOTHING_HUNG) -> Iterator["TestClient[Reader]"]:
-    """A reader of a workspace, asked in this process."""
-    app = make_app(open_workspace(ws), hung)
+def reader(
+    ws: Path, hung: Hung = NOTHING_HUNG, base: str = "http://testserver.local", **how: Any
+) -> Iterator["TestClient[Reader]"]:
+    """A reader of a workspace, asked in this process; `how`: as `make_app` is told."""
+    app = make_app(open_workspace(ws), hung, **how)
     try:
-        yield TestClient(app)
+        yield TestClient(app, base_url=base)
     finally:
         app.close()
 

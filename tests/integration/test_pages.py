@@ -32,6 +32,7 @@ PUBLIC = (
     "/lineage/city_trees",
     "/search?q=trees",
     "/about",
+    "/login",
     "/nothing/here",
 )
 CONSOLE = (

@@ -15,6 +15,7 @@ from kfm.cli.init import make_workspace
 from kfm.grants.token import Token, new_token
 from kfm.judge.candidate import official_candidate
 from kfm.model import ids
+from kfm.pages.hang import hang
 from kfm.reader.app import Reader, make_app
 from kfm.reader.serve import reading
 from kfm.reading.boundary import Allowed, Asked, data_of, decide
@@ -22,6 +23,7 @@ from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from tests.given.console import AT, BROWSER
 from tests.given.reading import ROLES, STATES, answers, mark, published, reader
 from tests.given.verbs import SHARED, caller
 
@@ -133,7 +135,7 @@ def test_a_search_by_body_counts_what_may_be_seen(client: "TestClient[Reader]", 
         role: client.post("/stac/search", json={}, headers=headers).json()["numberMatched"]
         for role, headers in ROLES(ws).items()
     }
-    assert counts == {"anybody": 2, "stranger": 2, "granted": 3}
+    assert counts.pop("granted") == 3 and set(counts.values()) == {2}
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
@@ -153,6 +155,100 @@ def test_what_is_hidden_looks_like_what_is_not_there(
         absent = client.get(_filled(path, "nowhere", ws) + ONE[path], headers=stranger)
         assert (hidden.status_code, hidden.content) == (404, absent.content), path
         assert _stable(hidden.headers) == _stable(absent.headers), path
+
+
+# ---- the pages, and what can be done on them -----------------------------------------------------
+# what pages add for everybody, beside those of the addresses above
+PAGES = {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/static/{name}"}
+# what shows how things are run: for an engineer, and for who may more
+CONSOLE = {
+    "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/proposals",
+    "/proposals/{number}", "/quarantine", "/quarantine/{run_id}", "/queue", "/schedules", "/policy",
+    "/webhooks", "/slo",
+}  # fmt: skip
+# what can be done: for whom; empty: for everybody
+ACTS = {"/login": "", "/logout": ""}
+RANKS = ("anybody", "stranger", "granted", "engineer", "steward", "admin")
+OPERATES = RANKS.index("engineer")
+
+
+@pytest.fixture(scope="module")
+def console(ws: Path) -> "Iterator[TestClient[Reader]]":
+    with reader(ws, hang(console=True), AT, address=AT) as found:
+        yield found
+
+
+def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
+    plain, shown = make_app(open_workspace(ws)), make_app(open_workspace(ws), hang())
+    full = make_app(open_workspace(ws), hang(console=True))
+    signing = {("POST", "/login"), ("POST", "/logout")}
+    everybody = {("GET", path) for path in PAGES} | signing
+    assert addresses(shown) - addresses(plain) == everybody, "say here who gets what from it"
+    operators = {("GET", path) for path in CONSOLE} | {("POST", path) for path in ACTS}
+    assert addresses(full) - addresses(plain) == everybody | operators
+    for app in (plain, shown, full):
+        app.close()
+
+
+@pytest.mark.parametrize("path", sorted(CONSOLE))
+def test_how_things_are_run_is_shown_to_roles_alone(
+    console: "TestClient[Reader]", ws: Path, path: str
+) -> None:
+    """Of every dataset, whatever its label; who may not see it cannot tell it from nothing."""
+    with open_world(open_workspace(ws)) as world:
+        runs = {name: world.store.read(lambda tx: tx.runs.recent(name, 1)) for name in STATES}
+    for who, headers in ROLES(ws).items():
+        for name in STATES:
+            run = runs[name][0].run_id if runs[name] else "none"
+            asked = path.format(dataset_id=name, run_id=run, number=1)
+            answer = console.get(asked, headers=headers)
+            hidden = RANKS.index(who) < OPERATES
+            where = (who, asked, answer.text[:300])
+            if hidden:
+                assert answer.content == console.get("/nowhere", headers=headers).content, where
+            else:  # what is not there is not there for anybody
+                assert answer.status_code == (200 if "{" not in path else answer.status_code), where
+                assert answer.status_code in (200, 404), where
+            assert "Hidden Mound" not in answer.text, where
+
+
+@pytest.mark.parametrize("path", sorted(PAGES | {p for p in ONE if "/files/" not in p}))
+def test_a_page_shows_no_more_than_its_address(
+    console: "TestClient[Reader]", ws: Path, path: str
+) -> None:
+    """As HTML, to every role."""
+    for who, headers in ROLES(ws).items():
+        for name in STATES:
+            asked = _filled(path, name, ws).replace("{what}", name).replace("{name}", "kfm.css")
+            answer = console.get(asked + ONE.get(path, ""), headers={**headers, **BROWSER})
+            where = (who, name, asked, answer.status_code, answer.text[:300])
+            if answers(name, who) != 200:
+                assert mark(name) not in answer.text, where
+                assert path in PAGES or answer.status_code == answers(name, who), where
+            assert answer.status_code < 500, where
+
+
+@pytest.mark.parametrize("path", sorted(ACTS))
+def test_an_act_is_let_to_its_role_and_only_by_a_form_of_ours(
+    console: "TestClient[Reader]", ws: Path, path: str
+) -> None:
+    """Nothing is filled in, so nothing is done: what is told is who was let so far."""
+    role = ACTS[path]
+    for who, headers in ROLES(ws).items():
+        asked = path.format(dataset_id="open", run_id="none", number=99, job_id="none")
+        answer = console.post(asked, headers=headers, data={}, follow_redirects=False)
+        where = (who, asked, answer.status_code, answer.text[:200])
+        if role and RANKS.index(who) < OPERATES:
+            assert answer.content == console.get("/nowhere", headers=headers).content, where
+        elif role and RANKS.index(who) < RANKS.index(role):
+            assert answer.status_code == 403 and "role" in answer.text, where
+        elif who == "anybody":
+            assert answer.status_code == 403 and "page sent the form" in answer.text, where
+        else:
+            assert answer.status_code in (200, 400, 404, 409), where
+        foreign = {**headers, "origin": "https://evil.example"}
+        other = console.post(asked, headers=foreign, data={}, follow_redirects=False)
+        assert other.status_code in (403, 404), where
 
 
 def _stable(headers: Any) -> dict[str, str]:

@@ -25,7 +25,8 @@ from kfm.model import (
     webhook,
 )
 from kfm.model.canonical import Json
-from kfm.reader.log import DecisionLine, RequestLine
+from kfm.reader.log import AuditLine, DecisionLine, RequestLine
+from kfm.reader.settings import Serve
 from kfm.story.node import Story
 from kfm.webhook.failures import Failure as RefusedLine
 
@@ -39,12 +40,14 @@ RECORDS: dict[str, type] = {
     "config/backfill": BackfillPlan,
     "config/schedule": schedule.Schedule,
     "config/webhook": webhook.WebhookSource,
+    "config/serve": Serve,
     "model/webhook-event": webhook.Event,
     "telemetry/webhook-failure": RefusedLine,
     "model/job-envelope": job.Envelope,
     "telemetry/worker-line": job.JobLine,
     "telemetry/reader-line": RequestLine,
     "telemetry/decision-line": DecisionLine,
+    "telemetry/audit-line": AuditLine,
     "telemetry/signal": job.Signal,
     "model/plan": plan.Plan,
     "model/source-ref": plan.SourceRef,

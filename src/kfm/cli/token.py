@@ -20,13 +20,15 @@ class Made(Answer, frozen=True, kw_only=True):
     """A token that was made now."""
 
     person: str
+    role: str
     expires: str
     digest: str
     token: str
 
     def tell(self, call: Call) -> None:
         write(self.token)
-        say(f"{self.person} reads with it until {self.expires[:10]}; it is shown this once.")
+        what = "reads" if self.role == "reader" else f"is {self.role}"
+        say(f"{self.person} {what} with it until {self.expires[:10]}; it is shown this once.")
         say(f"  {again(call, f'grant revoke {self.digest[:_LEAST]}')} ends it")
 
 
@@ -35,6 +37,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: str
     person: str
+    roles: tuple[str, ...]
     expires: str
     made_at: str
 
@@ -45,8 +48,11 @@ class Listed(Answer, frozen=True, kw_only=True):
     tokens: list[Held]
 
     def tell(self, call: Call) -> None:
-        cells = [(t.digest[:_LEAST], t.person, t.expires[:10], t.made_at[:10]) for t in self.tokens]
-        for line in table(("token", "person", "until", "made"), cells) if cells else ():
+        cells = [
+            (t.digest[:_LEAST], t.person, ", ".join(t.roles), t.expires[:10], t.made_at[:10])
+            for t in self.tokens
+        ]
+        for line in table(("token", "person", "role", "until", "made"), cells) if cells else ():
             show(line)
         write(f"{len(cells)} tokens")
 
@@ -61,16 +67,18 @@ class Revoked(Answer, frozen=True, kw_only=True):
         write(f"The token {self.digest[:_LEAST]}… of {self.person} has ended.")
 
 
-def made(call: Call, person: str, expires: str) -> Made:
+def made(call: Call, person: str, expires: str, role: str) -> Made:
     name = person.strip()
     if not name:
         raise UsageError("A token stands for a person.", expected="a name", remedy="Say whose.")
     with open_world(open_workspace(call.workspace)) as world:
         now = world.clock.now()
-        token = Token(person=name, expires=day_of(expires, now), made_at=rfc3339(now))
+        token = Token(
+            person=name, roles=(role,), expires=day_of(expires, now), made_at=rfc3339(now)
+        )
         secret = new_token(world, token)
     digest = ids.digest(secret.encode()).removeprefix("sha256:")
-    return Made(person=name, expires=token.expires, digest=digest, token=secret)
+    return Made(person=name, role=role, expires=token.expires, digest=digest, token=secret)
 
 
 def listed(call: Call) -> Listed:
@@ -78,7 +86,13 @@ def listed(call: Call) -> Listed:
         found = tokens(world)
     return Listed(
         tokens=[
-            Held(digest=digest, person=t.person, expires=t.expires, made_at=t.made_at)
+            Held(
+                digest=digest,
+                person=t.person,
+                roles=t.roles,
+                expires=t.expires,
+                made_at=t.made_at,
+            )
             for digest, t in sorted(found.items(), key=lambda each: each[1].made_at)
         ]
     )

@@ -12,9 +12,20 @@ from kfm.model import KfmError, ids
 from kfm.model.paths import token_path, tokens_folder
 from kfm.world.world import World
 
-__all__ = ["BEGINS", "Token", "holder_of", "new_token", "revoke_token", "tokens"]
+__all__ = [
+    "BEGINS",
+    "ROLES",
+    "Token",
+    "holder_by",
+    "holder_of",
+    "new_token",
+    "revoke_token",
+    "tokens",
+]
 
 BEGINS = "kfm_"  # so that whoever finds one knows what it is
+# each may what those before it may
+ROLES = ("reader", "engineer", "steward", "admin")
 _LONGEST = 200
 
 
@@ -40,8 +51,13 @@ def holder_of(world: World, secret: str) -> Token | None:
     """
     if not secret.startswith(BEGINS) or len(secret) > _LONGEST or not secret.isascii():
         return None
+    return holder_by(world, ids.digest(secret.encode()))
+
+
+def holder_by(world: World, digest: str) -> Token | None:
+    """The same, by the digest of the token."""
     try:
-        found = msgspec.json.decode(world.root.read(_path(secret)), type=Token)
+        found = msgspec.json.decode(world.root.read(token_path(digest)), type=Token)
     except (KfmError, OSError, msgspec.DecodeError):
         return None
     return found if in_time(found.expires, world.clock.now()) else None

@@ -222,6 +222,8 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     telemetry: TelemetryTargets = TelemetryTargets()
     webhooks: Webhooks = Webhooks()
     alerts: Alerts = Alerts()
+    # who may sign in at `kfm serve`, and how often may be asked: schemas/config/serve.json
+    serve: Json = {}
     # where `kfm discover` looks for what is not registered yet
     catalogues: tuple[Catalogue, ...] = ()
     pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited

@@ -1,7 +1,7 @@
 """Pages on the addresses of the reader: which page is shown where, and for whom.
 
 `kfm serve` shows what is published; `--console` adds the pages of who runs things, on this machine
-alone. An address that the reader answers itself keeps its own JSON twin, and gets its page by name.
+or for whose token has a role for it, and what can be done there. An address that the reader answers itself keeps its own JSON twin, and gets its page by name.
 """
 
 import re
@@ -13,6 +13,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
+from kfm.console import sign_in
+from kfm.console.act import DONE, OPERATES
 from kfm.pages import (
     about,
     addresses,
@@ -22,6 +24,7 @@ from kfm.pages import (
     difference,
     home,
     lineage,
+    login,
     operate,
     problem,
     proposal,
@@ -38,6 +41,7 @@ from kfm.pages.gather.datasets import datasets_page
 from kfm.pages.gather.decision import decision_page
 from kfm.pages.gather.difference import diff_page
 from kfm.pages.gather.home import home_page, waiting_of
+from kfm.pages.gather.login import login_page
 from kfm.pages.gather.operate import (
     aside_page,
     policy_page,
@@ -63,7 +67,6 @@ from kfm.reader.visit import Visit
 
 __all__ = ["hang"]
 
-_HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 _THEME = re.compile(r"(?:^|; )kfm_theme=(light|dark)(?:;|$)")
 
 _DATASET = re.compile(r"/datasets/([a-z][a-z0-9_]*)(?:/.*)?")
@@ -142,6 +145,7 @@ PUBLIC = (
         search.render,
     ),
     Kind("about", "/about", lambda asks, query: about_page(asks), about.render),
+    Kind("login", "/login", lambda asks, query: login_page(asks), login.render),
 )
 CONSOLE = (
     Kind("home", "/home", lambda asks, query: home_page(asks), home.render),
@@ -198,7 +202,7 @@ def hang(*, console: bool = False) -> Hung:
     first = kinds[len(PUBLIC)] if console else kinds[0]
     pages["home"] = _shown(first, console)  # of `/`, which the reader answers
     pages["problem"] = lambda shown: _problem(shown, console)
-    routes: list[ControllerRouterHandler] = [*own, _places, static]
+    routes: list[ControllerRouterHandler] = [*own, *sign_in.ROUTES, _places, static]
     return Hung(pages=pages, routes=routes)
 
 
@@ -258,28 +262,22 @@ def _parts(template: str, path: str) -> list[str]:
 
 
 def _asks(asking: Asking, console: bool, kind: Kind) -> Asks:
-    operator = console and _is_here()
+    operator = console and asking.viewer.may(OPERATES)
     if kind in CONSOLE and not operator:
         raise Hidden
     return Asks(asking, operator=operator)
 
 
-def _is_here() -> bool:
-    """Whether whoever asks does so on this machine, by a page of ours or by hand: another site
-    cannot ask in somebody's name.
-    """
-    headers = Visit.now().headers
-    site = headers.get(b"sec-fetch-site", "none")
-    return bool(_HERE.fullmatch(headers.get(b"host", ""))) and site in ("none", "same-origin")
-
-
 def _frame(asking: Asking, console: bool) -> Frame:
-    theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
-    operator = console and _is_here()
-    name = asking.viewer.reader.name
+    visit, viewer = Visit.now(), asking.viewer
+    theme = _THEME.search(visit.headers.get(b"cookie", ""))
+    operator = console and viewer.may(OPERATES)
     return Frame(
         console=operator,
-        who=name or ("On this machine" if operator else "Public reader"),
+        who=viewer.reader.name or ("On this machine" if operator else "Sign in"),
+        role=viewer.role,
+        csrf=visit.csrf,
+        done=DONE.get(query_of().get("done", ""), ""),
         theme=theme[1] if theme else None,
         waiting=waiting_of(Asks(asking)) if operator else 0,
     )
@@ -289,10 +287,21 @@ def _problem(shown: Shown, console: bool) -> str:
     found = shown.found
     assert isinstance(found, Problem)  # what this page is called for
     number = Visit.now().request_id if found.status >= 500 else ""
-    operator = console and _is_here()
+    viewer, claim = shown.asking.viewer, shown.asking.claim
+    here = claim.here and claim.authorization is None and not claim.session
+    operator = console and (viewer.may(OPERATES) or here)
     asked = _DATASET.fullmatch(shown.path) if operator and found.status in (404, 451) else None
     see = addresses.decision(asked[1]) if asked else ""
-    page = problem.problem_page(found.status, found.said, shown.path, number, see)
+    page = problem.problem_page(
+        found.status,
+        found.said,
+        shown.path,
+        number,
+        see,
+        expected=found.expected,
+        remedy=found.remedy,
+    )
     theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
-    frame = Frame(console=operator, theme=theme[1] if theme else None)
+    who = viewer.reader.name or ("On this machine" if operator else "Sign in")
+    frame = Frame(console=operator, who=who, theme=theme[1] if theme else None)
     return problem.render(page, frame)

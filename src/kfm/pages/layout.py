@@ -37,7 +37,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks, and at what of the house."""
 
     console: bool = False  # an operator's view: runs, proposals, queue and policy are linked
-    who: str = "Public reader"
+    who: str = "Sign in"
+    role: str = ""  # what whoever looks may do
+    csrf: str = ""  # by which a form of this page is known
+    done: str = ""  # what was done a moment ago, in a sentence
     theme: str | None = None  # light or dark; None: the system decides
     waiting: int = 0  # proposals that wait for a person
     set_aside: int = 0  # what lies in quarantine undecided
@@ -61,7 +64,7 @@ def document(
         el("a", "Skip to content", class_="skip", href="#main"),
         _SYMBOLS,
         _top(frame, here),
-        el("main", _crumbs(crumbs), *inside, class_="wrap", id="main"),
+        el("main", _crumbs(crumbs), _done(frame), *inside, class_="wrap", id="main"),
         _foot(page, end),
         el("div", class_="vh", id="live", role="status"),
         _KEYS,
@@ -164,11 +167,24 @@ def _top(frame: Frame, here: str) -> Html:
                 href="/",
             ),
             el("nav", links, class_="nav", aria_label="Main"),
-            el("div", search, el("span", frame.who, class_="who"), _TOOLS, class_="tools"),
+            el(
+                "div",
+                search,
+                el("a", frame.who, class_="who", href="/login"),
+                _TOOLS,
+                class_="tools",
+            ),
             class_="wrap",
         ),
         class_="top",
     )
+
+
+def _done(frame: Frame) -> Html | None:
+    """What was done a moment ago."""
+    if not frame.done:
+        return None
+    return el("p", el("b", "Done. "), frame.done, class_="done", role="status")
 
 
 def _crumbs(crumbs: Sequence[Crumb]) -> Html | None:

@@ -3,6 +3,9 @@
 Pages plug in by name: `hung.py` says how.
 """
 
+import asyncio
+import secrets
+import time
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -15,14 +18,18 @@ from kfm.model import SystemClock
 from kfm.reader import about, datasets, evidence, feeds, files, find, health, rows, stac, versions
 from kfm.reader.hung import NOTHING_HUNG, Hung
 from kfm.reader.kept import Kept
+from kfm.reader.limits import Limits
 from kfm.reader.measure import Measures
-from kfm.reader.route import NOTHING, Problem, problem
+from kfm.reader.oidc import Issuers
+from kfm.reader.route import NOTHING, Problem, later, problem
+from kfm.reader.settings import settings_of
 from kfm.reader.visit import Standing, Visit
 from kfm.workspace.folder import Workspace
 
 __all__ = ["ROUTES", "Reader", "make_app"]
 
 MOST_BYTES = 1 << 20  # of a question
+MOST_SECONDS = 30.0  # that a question may take to come
 ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     route
     for room in (health, datasets, versions, feeds, files, rows, stac, about, evidence, find)
@@ -31,6 +38,7 @@ ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
 _SAID = {
     400: "The question cannot be understood.",
     405: "Only what is here can be read: GET and HEAD.",
+    408: "The question did not come in time.",
     413: "The question is too large.",
 }
 
@@ -49,8 +57,9 @@ class Reader(Litestar):
         visit = Visit(scope, self.standing)
         told = visit.sending(send)
         try:
-            if wrong := visit.entered(scope):
-                why = Problem(status=400, error="request", said=wrong)
+            wrong = visit.entered(scope)
+            why = Problem(status=400, error="request", said=wrong) if wrong else later(visit)
+            if why is not None:
                 await problem(visit, why).to_asgi_response(None, Request(scope))(
                     scope, receive, told
                 )
@@ -58,7 +67,9 @@ class Reader(Litestar):
             visit.twin(scope)
             if visit.is_head:
                 scope["method"] = "GET"
-            await super().__call__(scope, receive, told)
+            await super().__call__(
+                scope, _in_time(receive) if visit.method == "POST" else receive, told
+            )
         finally:
             visit.left(str(scope.get("path_template") or "?"))
 
@@ -68,10 +79,19 @@ class Reader(Litestar):
         self.standing.root.close()
 
 
-def make_app(workspace: Workspace, hung: Hung = NOTHING_HUNG, *, address: str = "") -> Reader:
+def make_app(
+    workspace: Workspace,
+    hung: Hung = NOTHING_HUNG,
+    *,
+    address: str = "",
+    here: bool = False,
+    limited: bool = False,
+) -> Reader:
     """The reader of a workspace. `address` is how others know it, where it differs from how they
-    call it.
+    call it. `here`: nobody on another machine gets there, and who asks runs it. `limited`: strangers
+    may ask only so often.
     """
+    settings = settings_of(workspace)
     app = Reader(
         route_handlers=[*ROUTES, *hung.routes],
         exception_handlers={HTTPException: _refused, Exception: _fault},
@@ -85,9 +105,40 @@ def make_app(workspace: Workspace, hung: Hung = NOTHING_HUNG, *, address: str = 
     data, root = workspace.zones()
     data.close()
     app.standing = Standing(
-        Kept(workspace.path), hung, root, SystemClock(), Measures(), address.rstrip("/")
+        Kept(workspace.path),
+        hung,
+        root,
+        SystemClock(),
+        Measures(),
+        address.rstrip("/"),
+        Limits(settings.requests_per_minute if limited else 0, settings.failed_logins_per_minute),
+        Issuers(),
+        here,
+        secrets.token_urlsafe(32),
+        settings.client_header.lower().encode(),
     )
     return app
+
+
+def _in_time(receive: Receive) -> Receive:
+    """What a request brings, as long as it comes in time: who sends a byte now and then would hold
+    a connection for ever.
+    """
+    ends = time.monotonic() + MOST_SECONDS
+    whole = False
+
+    async def received() -> Any:
+        nonlocal whole
+        if whole:  # all is there; what comes now is that they went away
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
+        except TimeoutError:
+            raise HTTPException(status_code=408, detail="too slow") from None
+        whole = not message.get("more_body", False)
+        return message
+
+    return received
 
 
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:

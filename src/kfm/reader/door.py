@@ -7,7 +7,8 @@ from kfm.evidence.receipts import find_receipt
 from kfm.model import DatasetEntry, Denied, Generation, UsageError, VersionFacts
 from kfm.model.labels import obligations
 from kfm.reader.kept import Kept
-from kfm.reader.viewer import ANYBODY, Viewer, viewer_of
+from kfm.reader.oidc import Issuers
+from kfm.reader.viewer import ANYBODY, UNCLAIMED, Claim, Viewer, viewer_of
 from kfm.reading.boundary import (
     OFFICIAL,
     Allowed,
@@ -57,8 +58,14 @@ class Asking:
     workspace: Workspace
     world: World
 
-    def __init__(self, kept: Kept, authorization: str | None = None, address: str = "") -> None:
-        self._kept, self._authorization = kept, authorization
+    def __init__(
+        self,
+        kept: Kept,
+        claim: Claim = UNCLAIMED,
+        address: str = "",
+        issuers: Issuers | None = None,
+    ) -> None:
+        self._kept, self.claim, self._issuers = kept, claim, issuers
         self.address = address  # of the reader, as links begin
         self.viewer: Viewer = ANYBODY
         self.decision_ids: list[str] = []
@@ -72,7 +79,7 @@ class Asking:
     def opened(self) -> Iterator[None]:
         """While the question is asked; the workspace is as it is now. Raises `Stranger`."""
         with looking(), self._kept.opened() as (self.workspace, self.world):
-            found = viewer_of(self.world, self._authorization)
+            found = viewer_of(self.world, self.workspace, self.claim, self._issuers)
             if found is None:
                 raise Stranger
             self.viewer = found
@@ -127,6 +134,12 @@ class Asking:
                     yield (entry, *self.facts(name))
 
     # ---- what the answer says of that ------------------------------------------------------------
+    @property
+    def is_lost(self) -> bool:
+        """Whether a session was shown that is none, or none any more."""
+        claim = self.claim
+        return bool(claim.session) and claim.authorization is None and self.viewer.how != "session"
+
     @property
     def cache_control(self) -> str:
         return "private, no-store" if self.owed or self.viewer.is_named else "no-cache"

@@ -1,6 +1,7 @@
 """What the reader was asked and what it answered: a line for every request in
-`ledger/logs/reader-<day>.jsonl`, with the fields of the lines of workers, and a line for every
-decision, before anything leaves, in `ledger/logs/decisions-<day>.jsonl`.
+`ledger/logs/reader-<day>.jsonl`, with the fields of the lines of workers, a line for every
+decision, before anything leaves, in `ledger/logs/decisions-<day>.jsonl`, and a line for every act and
+every login, before it is done and when it was, in `ledger/logs/audit-<day>.jsonl`.
 """
 
 import contextlib
@@ -12,7 +13,14 @@ from kfm.model import KfmError, masked
 from kfm.model.paths import log_path
 from kfm.zones.base import Zone
 
-__all__ = ["DecisionLine", "RequestLine", "log_decision", "log_request"]
+__all__ = [
+    "AuditLine",
+    "DecisionLine",
+    "RequestLine",
+    "log_audit",
+    "log_decision",
+    "log_request",
+]
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +58,27 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     decision_ids: tuple[str, ...]
     policy_digest: str
     refused: tuple[str, ...] = ()  # codes
+
+
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what through the console, or was not let."""
+
+    timestamp: str
+    job_id: str  # of the request
+    act: str  # `login`, `ask for a run`, …
+    address: str
+    decision: Literal["allowed", "done", "refused", "failed"]
+    who: str | None  # by name; None: nobody who is known, or who works at this machine
+    role: str = ""
+    how: str = ""  # by a token, an issuer's word, a session, or here: at this machine
+    client: str = ""  # the address it came from
+    dataset_id: str = ""
+    said: str = ""  # what became of it, or why not
+
+
+def log_audit(root: Zone, line: AuditLine) -> None:
+    """Raises when it cannot be written: what nobody could account for is not done."""
+    _append(root, "audit", line.timestamp, line)
 
 
 def log_request(root: Zone, line: RequestLine) -> None:

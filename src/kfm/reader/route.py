@@ -5,6 +5,7 @@ it found is told as JSON or as the page that another room hangs there.
 import functools
 import inspect
 from collections.abc import Callable
+from math import ceil
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import msgspec
@@ -14,13 +15,13 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
 
-from kfm.model import Fenced, KfmError, StoreUnavailable, rfc3339
+from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
 from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
 from kfm.reader.hung import Shown
 from kfm.reader.log import DecisionLine, log_decision
 from kfm.reader.visit import Visit
 
-__all__ = ["JSON", "NOTHING", "Problem", "problem", "reads"]
+__all__ = ["JSON", "NOTHING", "Problem", "later", "noted", "problem", "reads", "told", "why"]
 
 JSON = "application/json"
 _MOST_IDS = 16  # decisions in a header; the log has all of them
@@ -33,6 +34,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str
     said: str
     field: str = ""
+    expected: str = ""
+    remedy: str = ""
 
 
 NOTHING = Problem(
@@ -46,6 +49,7 @@ _PROBLEMS = {
         (400, "The question is wrong."),
         (401, "The token stands for nobody."),
         (404, "There is nothing, or nothing that may be shown."),
+        (429, "Too much was asked."),
         (451, "It was public, and may not be shown now."),
         (503, "It cannot be answered now."),
     )
@@ -106,9 +110,10 @@ def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -
     try:
         with asking.opened():
             found = ask(asking=asking)
-            answer = found if isinstance(found, Response) else _told(visit, page, found, media)
+            answer = found if isinstance(found, Response) else told(visit, page, found, media)
     except Exception as error:
-        answer = problem(visit, _why(visit, error))
+        answer = problem(visit, why(visit, error))
+    noted(visit, answer)
     status = answer.status_code or 200
     if status < 400 and asking.decision_ids:
         answer.headers["kfm-decision"] = ", ".join(asking.decision_ids[:_MOST_IDS])
@@ -120,7 +125,32 @@ def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -
     return answer
 
 
-def _told(visit: Visit, page: str, found: object, media: str = JSON) -> Response[Any]:
+def noted(visit: Visit, answer: Response[Any]) -> None:
+    """Count who guesses; forget a session that is none any more."""
+    asking, limits = visit.asking, visit.at.limits
+    if not (shown := asking.claim.digest):
+        return
+    if asking.is_lost:
+        visit.let_out()
+    if asking.is_lost or answer.status_code == 401:
+        limits.failed(visit.client, shown)
+    elif asking.viewer.is_named:
+        limits.passed(shown)
+
+
+def later(visit: Visit) -> Problem | None:
+    """What is said to who asks or guesses too often; None: it may go on."""
+    limits, claim = visit.at.limits, visit.asking.claim
+    shown = claim.digest
+    wait = limits.too_many_guesses(visit.client, shown) if shown else 0.0
+    visit.wait_s = wait or limits.too_many(shown or visit.client)
+    if not visit.wait_s:
+        return None
+    said = "Too many wrong tokens came from there." if wait else "That is more than may be asked."
+    return Problem(status=429, error="too_many", said=said)
+
+
+def told(visit: Visit, page: str, found: object, media: str = JSON) -> Response[Any]:
     make = visit.hung.pages.get(page) if visit.wants_page() else None
     if make is not None:
         shown = Shown(found, visit.asking, visit.path)
@@ -132,12 +162,13 @@ def problem(visit: Visit, why: Problem) -> Response[Any]:
     """The answer that says so."""
     headers = {"www-authenticate": "Bearer"} if why.status == 401 else {}
     headers |= {"retry-after": "2"} if why.status == 503 else {}
-    answer = _told(visit, "problem", why)
+    headers |= {"retry-after": str(ceil(visit.wait_s) or 1)} if why.status == 429 else {}
+    answer = told(visit, "problem", why)
     answer.status_code, answer.headers = why.status, headers | {"cache-control": "no-store"}
     return answer
 
 
-def _why(visit: Visit, error: Exception) -> Problem:
+def why(visit: Visit, error: Exception) -> Problem:
     match error:
         case Hidden():
             return NOTHING
@@ -148,7 +179,7 @@ def _why(visit: Visit, error: Exception) -> Problem:
             return Problem(status=401, error="token", said="This token stands for nobody.")
         case BadQuestion(said=said, field=field):
             return Problem(status=400, error="question", said=said, field=field)
-        case Fenced() | StoreUnavailable():
+        case Fenced() | StoreUnavailable() | UpstreamUnavailable():
             visit.problem = type(error).__name__
             return _BUSY
     visit.problem = f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["PORT", "Reading", "reading"]
 
 PORT = 8788  # unless another is named
+
+_SAFE = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?(/|$)")
 
 
 class Reading(NamedTuple):
@@ -37,14 +40,15 @@ def reading(
     nearby: int = 0,
 ) -> Iterator[Reading]:
     """A reader whose socket is open. `known_as`: how others address it, behind something else.
-    `console`: it also shows how things are run, to who asks on this machine. `nearby`: how many
-    ports are tried after one that is taken.
+    `console`: it also shows how things are run, to who asks on this machine, or over a network to
+    whose token has a role for it. `nearby`: how many ports are tried after one that is taken.
     """
-    if console and (known_as or not address.here_only):
+    here = address.here_only and not known_as
+    if console and not here and not _SAFE.match(known_as):
         raise UsageError(
-            "The console is for who works at this machine.",
-            expected="--console without --known-as, on 127.0.0.1 or localhost",
-            remedy="Leave --host and --known-as out; a second `kfm serve` can be for others.",
+            "The console is reached over a network, and tokens would pass it in clear.",
+            expected="--known-as https://…, and something in front that speaks TLS",
+            remedy="Say --known-as, or leave --host out: then it is for who works at this machine.",
         )
     try:
         import uvicorn  # noqa: F401  # an extra, as what comes next needs one
@@ -59,7 +63,13 @@ def reading(
         ) from error
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_nearby(address, nearby))
-        app = make_app(workspace, hang(console=console), address=known_as)
+        app = make_app(
+            workspace,
+            hang(console=console),
+            address=known_as,
+            here=console and here,
+            limited=not here,
+        )
         stack.callback(app.close)
         server = _quiet_server(app)
 

@@ -2,7 +2,9 @@
 carries, and the line of the log.
 """
 
+import hmac
 import re
+import secrets
 import time
 from collections.abc import MutableMapping
 from contextvars import ContextVar
@@ -11,12 +13,16 @@ from typing import NamedTuple
 
 from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Send
 
+from kfm.grants.session import is_secret
 from kfm.model import Clock, ids, rfc3339
 from kfm.reader.door import Asking
 from kfm.reader.hung import Hung
 from kfm.reader.kept import Kept
+from kfm.reader.limits import Limits, client_of
 from kfm.reader.log import RequestLine, log_request
 from kfm.reader.measure import Measures
+from kfm.reader.oidc import Issuers
+from kfm.reader.viewer import Claim
 from kfm.zones.base import Zone
 
 __all__ = ["Standing", "Visit", "has"]
@@ -37,14 +43,23 @@ _OTHERS = (
 )
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    # others learn nothing; with no-referrer a browser would not even tell us that a form is ours
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=()"),
     (b"x-frame-options", b"DENY"),
 )
+_ONLY_TLS = (b"strict-transport-security", b"max-age=31536000")
+# who works at this machine says so by the name of the machine, and through nothing in between
+_HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
+_BETWEEN = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+_SESSION, _BEFORE = "kfm_session", "kfm_before"  # cookies: who was let in, who is about to be
 _NOW: ContextVar["Visit"] = ContextVar("visit")
 # never twice, or two readers of one request understand two things
-_ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"range", b"if-range"}
+_ONCE = {
+    b"host", b"authorization", b"content-length", b"content-type", b"range", b"if-range", b"cookie",
+    b"origin", b"sec-fetch-site",
+}  # fmt: skip
 
 
 class Standing(NamedTuple):
@@ -56,6 +71,15 @@ class Standing(NamedTuple):
     clock: Clock
     measures: Measures
     address: str  # as others know the reader; empty: as each calls it
+    limits: Limits
+    issuers: Issuers
+    here: bool = False  # who asks on this machine runs it
+    secret: str = ""  # of this process: what forms are known by that nobody signed in for
+    client_header: bytes = b""
+
+    @property
+    def is_tls(self) -> bool:
+        return self.address.startswith("https://")
 
 
 class Visit:
@@ -70,9 +94,15 @@ class Visit:
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
         self.as_json = False  # the `.json` twin was asked for
+        self.at = at
+        self.cookies = _cookies(headers.get(b"cookie", ""))
+        self.given: list[bytes] = []  # cookies that the answer gives
+        self.wait_s = 0.0  # how long to wait, where too much was asked
         self.asking = Asking(
-            at.kept, headers.get(b"authorization"), at.address or _address(scope, headers)
+            at.kept, self._claim(headers), at.address or _address(scope, headers), at.issuers
         )
+        came = headers.get(at.client_header, "") if at.client_header else ""
+        self.client = client_of(came or (scope.get("client") or ("",))[0])
         self.hung, self.root, self.clock = at.hung, at.root, at.clock
         self.measures = at.measures
         self.problem = ""
@@ -83,6 +113,54 @@ class Visit:
     def now(cls) -> "Visit":
         """The one that is being answered here."""
         return _NOW.get()
+
+    # ---- who asks --------------------------------------------------------------------------------
+    def _claim(self, headers: MutableMapping[bytes, str]) -> Claim:
+        # another site cannot ask in somebody's name
+        own = headers.get(b"sec-fetch-site", "none") in ("none", "same-origin")
+        direct = not any(name in headers for name in _BETWEEN)
+        here = self.at.here and own and direct and _HERE.fullmatch(headers.get(b"host", ""))
+        session = self.cookies.get(self._named(_SESSION), "")
+        return Claim(headers.get(b"authorization"), session, bool(here))
+
+    @property
+    def is_here(self) -> bool:
+        return self.asking.viewer.how == "here"
+
+    @property
+    def csrf(self) -> str:
+        """What a form of ours shows that it is; only who has the cookie, or works here, is told."""
+        how = self.asking.viewer.how
+        secret = self.asking.claim.session if how == "session" else ""
+        secret = self.at.secret if how == "here" else secret
+        secret = secret or self.cookies.get(self._named(_BEFORE), "")
+        if not is_secret(secret):
+            return ""
+        return hmac.new(secret.encode(), b"a form of kfm", sha256).hexdigest()
+
+    def expect(self) -> None:
+        """Know whoever asks again, so that the form that is shown now is theirs."""
+        if not self.csrf:
+            secret = secrets.token_urlsafe(32)
+            self.cookies[self._named(_BEFORE)] = secret
+            self._give(_BEFORE, secret, 3600)
+
+    def let_in(self, secret: str, seconds: int) -> None:
+        """A session begins."""
+        self._give(_SESSION, secret, seconds)
+        self._give(_BEFORE, "", 0)
+
+    def let_out(self) -> None:
+        """A session has ended."""
+        self._give(_SESSION, "", 0)
+
+    def _named(self, name: str) -> str:
+        return f"__Host-{name}" if self.at.is_tls else name
+
+    def _give(self, name: str, value: str, seconds: int) -> None:
+        only = "; Secure" if self.at.is_tls else ""
+        line = f"{self._named(name)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+        self.given.append((line + only).encode())
 
     def wants_page(self) -> bool:
         """Whether whoever asks would rather have HTML than JSON."""
@@ -146,9 +224,11 @@ class Visit:
         headers |= dict(_ALWAYS)
         headers[b"content-security-policy"] = _PAGE if page and not others else _OTHERS
         headers.setdefault(b"cache-control", self.asking.cache_control.encode())
-        headers[b"vary"] = b"accept, authorization"
+        headers |= dict([_ONLY_TLS]) if self.at.is_tls else {}
+        headers[b"vary"] = b"accept, authorization, cookie"
         headers[b"kfm-request"] = self.request_id.encode()
-        return {**start, "status": self.answer, "headers": list(headers.items())}
+        cookies = [(b"set-cookie", line) for line in self.given]
+        return {**start, "status": self.answer, "headers": [*headers.items(), *cookies]}
 
     def _tagged(self, headers: dict[bytes, bytes], body: bytes) -> None:
         """A whole document is known by its bytes; who has them is told so."""
@@ -196,6 +276,17 @@ def has(stated: str | None, tag: str) -> bool:
         return False
     names = [name.strip().removeprefix("W/") for name in stated.split(",")]
     return "*" in names or tag in names
+
+
+def _cookies(text: str) -> dict[str, str]:
+    """Cookies by name; one that is there twice is nobody's."""
+    found: dict[str, str] = {}
+    twice = set()
+    for each in text.split(";")[:64]:
+        name, _, value = each.strip().partition("=")
+        twice |= {name} & found.keys()
+        found[name] = value
+    return {name: value for name, value in found.items() if name not in twice}
 
 
 def _qualities(accept: str) -> dict[str, float]:

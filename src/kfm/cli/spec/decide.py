@@ -240,10 +240,17 @@ are withheld were found in it.""",
         "token:made",
         given("person", "as grants name them", "NAME"),
         option("--expires", "the day it ends", "DATE", needed=True),
+        option(
+            "--role",
+            "what its holder may do beside reading; default: nothing",
+            choices=("reader", "engineer", "steward", "admin"),
+            default="reader",
+        ),
         example='kfm grant token "A. Reader" --expires 2027-06-30',
         about="""\
 Only its digest is kept, below keys/readers: who loses it is given another. What its holder may read is
-what grants and labels say; docs/reader.md.""",
+what grants and labels say. An engineer also sees the console of `kfm serve --console` and asks for
+runs there, a steward also decides what waits, an admin does everything; docs/reader.md.""",
     ),
     Command(
         "grant tokens",

@@ -101,11 +101,12 @@ Until it is stopped. The pages are those of `kfm serve --console`, for who works
             "URL",
             default="",
         ),
-        switch("--console", "also show how things are run, to who works at this machine"),
+        switch("--console", "also show how things are run, and let that be asked for and decided"),
         example="kfm serve",
         about="""\
 Until it is stopped. Only what is published, and every request is decided by the labels, the licence
-and the rules of that moment. docs/reader.md lists the addresses.""",
+and the rules of that moment. docs/reader.md lists the addresses. The console is for who works at this
+machine; with --known-as https://… for whose token has a role, `kfm grant token --role engineer`.""",
     ),
     Command(
         "scheduler",

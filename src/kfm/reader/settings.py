@@ -1,0 +1,49 @@
+"""`serve:` of kfm.yml: which issuer is believed, and how often may be asked."""
+
+from typing import Annotated
+
+import msgspec
+
+from kfm.model import UsageError
+from kfm.workspace.folder import Workspace
+
+__all__ = ["Issuer", "Serve", "settings_of"]
+
+_Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Many = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+
+
+class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`oidc:`: whose signed word about a person counts here, and what it is read from."""
+
+    # as its tokens and its discovery document spell it; HTTPS, or loopback where that is allowed
+    issuer: Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]+$", max_length=500)]
+    audience: _Word  # what its tokens must be made for
+    name: _Word = "sub"  # the claim that is the name of a person, as grants have it
+    roles: _Word = "roles"  # the claim that gives roles: a list, or words with blanks between
+    # what the issuer calls a role -> what it is here; empty: the same words
+    role_of: dict[_Word, _Word] = {}
+
+
+class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `kfm serve` goes by, beside its command line."""
+
+    oidc: Issuer | None = None
+    # of one client or one token; 0: as many as they like. On this machine alone nobody counts.
+    requests_per_minute: _Many = 6000
+    failed_logins_per_minute: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    session_hours: Annotated[int, msgspec.Meta(ge=1, le=168)] = 12
+    # the header in which what stands in front of us says who asks; empty: nobody is believed
+    client_header: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]{0,64}$")] = ""
+
+
+def settings_of(workspace: Workspace) -> Serve:
+    """What kfm.yml says now. Raises `UsageError`."""
+    try:
+        return msgspec.convert(workspace.config.serve, Serve)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"kfm.yml, serve: {error}.",
+            expected="what schemas/config/serve.json describes",
+            remedy="Correct it; docs/reader.md has an example.",
+        ) from error
