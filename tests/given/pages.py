@@ -79,6 +79,30 @@ def _run(ws: Path, *args: str) -> int:
         return main(["-w", str(ws), *args])
 
 
+def _backfill(ws: Path, up: Upstream) -> None:
+    """Five days of the past, of which upstream has lost one."""
+    url = f"{up.url}/levels?since={{since}}&until={{until}}"
+    _register(
+        ws,
+        "past_levels",
+        up.url,
+        "csv",
+        source={"kind": "http_file", "format": "csv", "url": url, "time_column": "day"},
+        business_key=["site", "day"],
+        schema=[
+            {"name": "site", "type": "string", "nullable": False},
+            {"name": "day", "type": "date", "nullable": False},
+            {"name": "level", "type": "number"},
+        ],
+        merge="upsert",
+    )
+    for n in (1, 2, 3, 5):
+        asked = f"/levels?since=2026-01-0{n}T00:00:00Z&until=2026-01-0{n + 1}T00:00:00Z"
+        rows = "".join(f"S{site},2026-01-0{n},{n}.{site}\n" for site in range(3))
+        up.files[asked.replace(":", "%3A")] = b"site,day,level\n" + rows.encode()
+    _run(ws, "backfill", "start", "past_levels", "--since", "2026-01-01", "--until", "2026-01-06", "--inline")  # fmt: skip
+
+
 @contextlib.contextmanager
 def lived_in(ws: Path) -> Iterator[Path]:
     """The workspace, while its upstream answers."""
@@ -132,4 +156,5 @@ def lived_in(ws: Path) -> Iterator[Path]:
         _run(ws, "run", "set_aside")
         _run(ws, "run", "hostile")
         _run(ws, "run", "city_trees")
+        _backfill(ws, up)
         yield ws

@@ -45,6 +45,8 @@ CONSOLE = (
     "/runs/{noop}",
     "/quarantine",
     "/quarantine/{aside}",
+    "/backfills",
+    "/backfills/past_levels",
     "/queue",
     "/schedules",
     "/policy",
@@ -84,7 +86,16 @@ def paths(lived: Path) -> dict[str, str]:
 
 
 # pictures are kept of these on a phone, in the dark
-_ON_A_PHONE = {(390, "home"), (390, "datasets-city_trees"), (390, "runs-run"), (390, "proposals-5")}
+_ON_A_PHONE = {
+    (390, name)
+    for name in (
+        "home",
+        "datasets-city_trees",
+        "runs-run",
+        "proposals-5",
+        "backfills-past_levels",
+    )
+}
 
 
 @dataclass

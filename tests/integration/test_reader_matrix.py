@@ -163,7 +163,8 @@ PAGES = {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/static/{n
 # what shows how things are run: for an engineer, and for who may more
 CONSOLE = {
     "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/proposals",
-    "/proposals/{number}", "/quarantine", "/quarantine/{run_id}", "/queue", "/schedules", "/policy",
+    "/proposals/{number}", "/quarantine", "/quarantine/{run_id}", "/backfills",
+    "/backfills/{backfill_id}", "/queue", "/schedules", "/policy",
     "/webhooks", "/slo",
 }  # fmt: skip
 # what can be done: for whom; empty: for everybody
@@ -200,7 +201,7 @@ def test_how_things_are_run_is_shown_to_roles_alone(
     for who, headers in ROLES(ws).items():
         for name in STATES:
             run = runs[name][0].run_id if runs[name] else "none"
-            asked = path.format(dataset_id=name, run_id=run, number=1)
+            asked = path.format(dataset_id=name, run_id=run, number=1, backfill_id=name)
             answer = console.get(asked, headers=headers)
             hidden = RANKS.index(who) < OPERATES
             where = (who, asked, answer.text[:300])

@@ -286,7 +286,7 @@ def test_a_partition_that_is_tried_again_has_one_row_and_counts_its_tries(store:
         store.transaction(lambda tx: tx.backfill.put_parts([part(4, state)]))
         failing = store.read(lambda tx: tx.backfill.failing("b1", 9))
     assert failing == []
-    assert store.read(lambda tx: tx.backfill.grid("b1", 10, 1, 0)) == [(0, "STAGED", 1, 1)]
+    assert store.read(lambda tx: tx.backfill.grid("b1", [0, 10], 0)) == [(0, "STAGED", 1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_the_grid_counts_by_bucket_and_state(store: Any) -> None:
             [part(n, "FAILED" if n % 4 == 0 else "STAGED") for n in range(8)]
         )
     )
-    assert sorted(c[:3] for c in store.read(lambda tx: tx.backfill.grid("b1", 5, 2, 0))) == [
+    assert sorted(c[:3] for c in store.read(lambda tx: tx.backfill.grid("b1", [0, 5, 10], 0))) == [
         (0, "FAILED", 2), (0, "STAGED", 3), (1, "STAGED", 3),
     ]  # fmt: skip
 

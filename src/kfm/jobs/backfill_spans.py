@@ -58,8 +58,8 @@ def next_span(
     yet.
     """
     if row.retry_n < row.next_n:
-        first = tx.backfill.failed_from(row.backfill_id, row.retry_n)
-        if first is not None:
+        for failed in tx.backfill.failing(row.backfill_id, 1, row.retry_n):
+            first = failed.n
             amount = min(plan.batch, row.next_n - first)
             return (first, amount), msgspec.structs.replace(row, retry_n=first + amount)
     amount = min(plan.batch, row.total - row.next_n)

@@ -27,14 +27,14 @@ def status(world: World, row: BackfillRow) -> Status:
     if row.state not in ("running", "assembling"):  # those who work it follow the ledger themselves
         world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
     size = max(1, -(-row.total // BUCKETS))
-    buckets = -(-row.total // size)
+    borders = [*range(0, row.total, size), row.total]
 
     def look(tx: Tx) -> tuple[Any, ...]:
         outs = tx.backfill.outs(row.backfill_id)
         jobs = [tx.jobs.of(job_id) for _, _, job_id in outs if job_id]
         run = tx.runs.get(row.run_id) if row.run_id else None
         return (
-            tx.backfill.grid(row.backfill_id, size, buckets, row.began_ms),
+            tx.backfill.grid(row.backfill_id, borders, row.began_ms),
             tx.backfill.failing(row.backfill_id, SHOWN),
             outs,
             jobs,
@@ -62,7 +62,7 @@ def status(world: World, row: BackfillRow) -> Status:
             partitions=min(size, row.total - b * size),
             counts=filled.get(b, {}),
         )
-        for b in range(buckets)
+        for b in range(len(borders) - 1)
     ]
     return Status(
         backfill_id=row.backfill_id,

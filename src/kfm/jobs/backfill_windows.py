@@ -192,7 +192,7 @@ def resume(
 
     def again(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
-        if now.state == "done" and tx.backfill.failed_from(now.backfill_id, 0) is None:
+        if now.state == "done" and not tx.backfill.failing(now.backfill_id, 1):
             return now
         tx.backfill.follow_ledger(now)
         now = msgspec.structs.replace(

@@ -5,6 +5,7 @@ from urllib.parse import quote
 __all__ = [
     "MOST_ROWS",
     "asset",
+    "backfill",
     "dataset",
     "decision",
     "diff",
@@ -84,3 +85,12 @@ def run(run_id: str) -> str:
 
 def proposal(number: int) -> str:
     return f"/proposals/{number}"
+
+
+def backfill(
+    backfill_id: str, first: int | None = None, count: int = 1, failed: int | None = None
+) -> str:
+    """A backfill, or a range of its partitions; `failed`: those that failed from there on."""
+    asked = "" if first is None else f"?first={first}&count={count}"
+    asked += "" if failed is None else f"{'&' if asked else '?'}failed={failed}"
+    return f"/backfills/{_part(backfill_id)}{asked}"

@@ -18,6 +18,7 @@ from kfm.console.act import DONE, OPERATES
 from kfm.pages import (
     about,
     addresses,
+    backfill,
     dataset,
     datasets,
     decision,
@@ -36,6 +37,7 @@ from kfm.pages import (
     version,
 )
 from kfm.pages.gather.asks import Asks
+from kfm.pages.gather.backfills import backfill_page, backfills_page
 from kfm.pages.gather.dataset import dataset_page
 from kfm.pages.gather.datasets import datasets_page
 from kfm.pages.gather.decision import decision_page
@@ -177,6 +179,13 @@ CONSOLE = (
         "/quarantine/{run_id:str}",
         lambda asks, query, run: aside_page(asks, run),
         quarantine.render_aside,
+    ),
+    Kind("backfills", "/backfills", lambda asks, query: backfills_page(asks), backfill.render_all),
+    Kind(
+        "backfill",
+        "/backfills/{backfill_id:str}",
+        lambda asks, query, backfill_id: backfill_page(asks, backfill_id, query),
+        backfill.render_one,
     ),
     Kind("queue", "/queue", lambda asks, query: queue_page(asks), operate.render_queue),
     Kind(

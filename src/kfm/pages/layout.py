@@ -119,6 +119,7 @@ def _links(frame: Frame) -> list[tuple[str, str, int]]:
         ("Datasets", "/datasets", 0),
         ("Proposals", "/proposals", frame.waiting),
         ("Runs", "/runs", 0),
+        ("Backfills", "/backfills", 0),
         ("Quarantine", "/quarantine", frame.set_aside),
         ("Queue", "/queue", 0),
         ("Schedules", "/schedules", 0),

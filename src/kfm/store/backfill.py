@@ -2,7 +2,8 @@
 is handed out at the moment.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -79,24 +80,24 @@ class BackfillView(View):
             )
 
     def grid(
-        self, backfill_id: str, size: int, buckets: int, since_ms: int
+        self, backfill_id: str, borders: Sequence[int], since_ms: int
     ) -> list[tuple[int, str, int, int]]:
-        """(bucket of `size` partitions, state, how many, how many of them since then); one walk
-        each, which needs no sorting.
+        """(bucket, state, how many, how many of them since then) between neighbouring borders; one
+        walk each, which needs no sorting.
         """
         found = []
-        for bucket in range(buckets):
-            where = {
-                "backfill_id": backfill_id,
-                "first": bucket * size,
-                "last": (bucket + 1) * size,
-                "since_ms": since_ms,
-            }
+        for bucket, (first, last) in enumerate(pairwise(borders)):
+            where = {"backfill_id": backfill_id, "first": first, "last": last, "since_ms": since_ms}
             found += [
                 (bucket, r["state"], int(r["parts"]), int(r["fresh"]))
                 for r in self._all("backfill_bucket", **where)
             ]
         return found
+
+    def within(self, backfill_id: str, first: int, last: int) -> list[PartRow]:
+        """Those of a range that were begun."""
+        which = {"backfill_id": backfill_id, "first": first, "last": last}
+        return [_part(r) for r in self._all("backfill_within", **which)]
 
     def done_in(self, backfill_id: str, first: int, last: int) -> set[int]:
         return {
@@ -104,15 +105,10 @@ class BackfillView(View):
             for r in self._all("backfill_done_in", backfill_id=backfill_id, first=first, last=last)
         }
 
-    def failed_from(self, backfill_id: str, first: int) -> int | None:
-        row = self._one("backfill_failed_from", backfill_id=backfill_id, first=first)
-        return None if row is None or row["n"] is None else int(row["n"])
-
-    def failing(self, backfill_id: str, limit: int) -> list[PartRow]:
-        return [
-            PartRow(**{f: r[f] for f in PartRow.__struct_fields__})
-            for r in self._all("backfill_failing", backfill_id=backfill_id, limit=limit)
-        ]
+    def failing(self, backfill_id: str, limit: int, first: int = 0) -> list[PartRow]:
+        """Those that failed, from `first` on."""
+        which = {"backfill_id": backfill_id, "first": first, "limit": limit}
+        return [_part(r) for r in self._all("backfill_failing", **which)]
 
     def failed_since(self, backfill_id: str, at_ms: int) -> int:
         row = self._one("backfill_failed_since", backfill_id=backfill_id, at_ms=at_ms)
@@ -169,6 +165,10 @@ class BackfillView(View):
 
     def drop_out(self, backfill_id: str, first: int) -> None:
         self._do("backfill_out_drop", backfill_id=backfill_id, first=first)
+
+
+def _part(raw: Row) -> PartRow:
+    return PartRow(**{f: raw[f] for f in PartRow.__struct_fields__})
 
 
 def _row(raw: Row | None) -> BackfillRow | None:

@@ -15,12 +15,12 @@ select state, count(*) as parts, sum(case when at_ms >= :since_ms then 1 else 0 
 from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last group by state
 -- name: backfill_done_in
 select n from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last and state <> 'FAILED'
--- name: backfill_failed_from
-select min(n) as n from backfill_part where backfill_id = :backfill_id and state = 'FAILED' and n >= :first
 -- name: backfill_failed_since
 select count(*) as parts from backfill_part where backfill_id = :backfill_id and state = 'FAILED' and at_ms >= :at_ms
 -- name: backfill_failing
-select * from backfill_part where backfill_id = :backfill_id and state = 'FAILED' order by n limit :limit
+select * from backfill_part where backfill_id = :backfill_id and state = 'FAILED' and n >= :first order by n limit :limit
+-- name: backfill_within
+select * from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last order by n
 -- name: backfill_staged
 select run_id from backfill_part where backfill_id = :backfill_id and state = 'STAGED' order by n limit :limit
 -- name: backfill_parts
