@@ -73,6 +73,7 @@ class Asking:
         self.policy_digest = ""
         self.dataset_ids: dict[str, None] = {}
         self.owed: set[str] = set()  # what labels ask for, of everything that is in the answer
+        self._noted: set[str] = set()  # datasets whose labels are in `owed`
         self.zone, self.label = "", ""  # where it was read, and under which label
 
     @contextmanager
@@ -153,6 +154,9 @@ class Asking:
     def _note(self, dataset_id: str, allowed: Allowed) -> None:
         self.decision_ids += allowed.decision_ids
         self.policy_digest, self.zone = allowed.policy_digest, OFFICIAL
+        if dataset_id in self._noted:
+            return
+        self._noted.add(dataset_id)
         self.owed |= set(obligations(self.world.family(dataset_id)))
         entry = self.world.registry(dataset_id)
         self.label = (entry.policy_label if entry is not None else None) or self.label

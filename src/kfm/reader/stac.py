@@ -8,10 +8,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, QueryParameter
 
 from kfm.model import Json
-from kfm.reader.door import Asking, Hidden, NoLonger
+from kfm.reader.door import Asking
 from kfm.reader.route import reads
-from kfm.reader.stac_items import GEOJSON, collection, collections, item, items, link
-from kfm.reader.stac_search import Search, matching, read_get, read_post, trimmed
+from kfm.reader.stac_items import GEOJSON, collection, collections, item, link
+from kfm.reader.stac_search import Search, read_get, read_post, searched
 from kfm.reader.visit import Visit
 
 __all__ = ["CONFORMS", "ROUTES"]
@@ -152,7 +152,7 @@ def features(
 @reads("/stac/collections/{dataset_id:str}/items/{item_id:str}", media=GEOJSON)
 def feature(asking: Asking, dataset_id: str, item_id: str) -> Json:
     """One version as an item."""
-    return item(asking, dataset_id, item_id)
+    return item(asking, dataset_id, item_id)  # type: ignore[return-value]  # its bytes
 
 
 @reads("/stac/search", media=GEOJSON)
@@ -191,31 +191,17 @@ def _answer(
     given: dict[str, str | None] | None,
     body: Json | None = None,
 ) -> Json:
-    found = matching(_searched(asking, search), search)
-    page = found[search.token : search.token + search.limit]
+    found = searched(asking, search)
     links = [link(asking, "self", path, GEOJSON), link(asking, "root", "")]
-    if search.token + search.limit < len(found):
-        links.append(_next(asking, path, str(search.token + search.limit), given, body))
-    return {
+    if found.next is not None:
+        links.append(_next(asking, path, found.next, given, body))
+    told: Json = {
         "type": "FeatureCollection",
-        "features": [trimmed(each, search) for each in page],
+        "features": found.items,
         "links": links,
-        "numberMatched": len(found),
-        "numberReturned": len(page),
+        "numberReturned": len(found.items),
     }
-
-
-def _searched(asking: Asking, search: Search) -> list[Json]:
-    """The items of the datasets that are meant, and may be known of."""
-    names = search.collections or asking.workspace.registered()
-    found = list[Json]()
-    for name in dict.fromkeys(names):
-        try:
-            asking.known(name)
-            found += items(asking, name)
-        except (Hidden, NoLonger):
-            continue
-    return found
+    return told if found.matched is None else told | {"numberMatched": found.matched}
 
 
 def _next(

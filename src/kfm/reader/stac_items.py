@@ -2,16 +2,29 @@
 versions; links and assets lead to addresses of this reader.
 """
 
+import bisect
 import datetime as dt
 from collections.abc import Iterator
 
+import msgspec
+
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.append_times import appended_at
-from kfm.evidence.version_records import describe
-from kfm.model import DatasetEntry, Generation, Json, VersionFacts, canonical
+from kfm.evidence.version_records import describe, read_facts
+from kfm.model import (
+    DatasetEntry,
+    Generation,
+    IntegrityError,
+    Json,
+    LedgerRow,
+    VersionFacts,
+    canonical,
+)
 from kfm.reader.door import Asking, Hidden
+from kfm.reading.memory import recall, unsettled
+from kfm.reading.references import generations_of
 
-__all__ = ["GEOJSON", "collection", "collections", "item", "items", "link", "times_of"]
+__all__ = ["GEOJSON", "collection", "collections", "item", "item_of", "link", "moment", "times_of"]
 
 GEOJSON = "application/geo+json"
 
@@ -38,26 +51,21 @@ def collection(asking: Asking, dataset_id: str) -> Json:
     return _collection(asking, asking.workspace.require(dataset_id), facts, ref.generation)
 
 
-def items(asking: Asking, dataset_id: str) -> Iterator[Json]:
-    """Every version of a dataset that may be shown, newest first, each once."""
-    entry, told = asking.workspace.require(dataset_id), set[str]()
-    for made, facts in asking.versions(dataset_id):
-        if facts.bbox is not None and facts.version_id not in told:
-            told.add(facts.version_id)
-            yield _item(asking, entry, made, facts)
-
-
-def item(asking: Asking, dataset_id: str, version_id: str) -> Json:
+def item(asking: Asking, dataset_id: str, version_id: str) -> msgspec.Raw:
     """One of them. Raises `Hidden`."""
     ref, facts = asking.facts(f"{dataset_id}@{version_id}")
     if facts.bbox is None or ref.version_id != version_id:
         raise Hidden
-    made: Generation | None = asking.world.store.read(
-        lambda tx: tx.index.generation(dataset_id, ref.generation)
-    )
-    if made is None:
+    return item_of(asking, dataset_id, ref.generation)
+
+
+def item_of(asking: Asking, dataset_id: str, generation: int) -> msgspec.Raw:
+    """The version of a generation that was let through, as an item."""
+    made = generations_of(asking.world, dataset_id)
+    at = bisect.bisect_left(made, generation, key=lambda each: each.generation)
+    if at == len(made) or made[at].generation != generation:
         raise Hidden
-    return _item(asking, asking.workspace.require(dataset_id), made, facts)
+    return _item(asking, made[at])
 
 
 def times_of(properties: Json) -> tuple[dt.datetime, dt.datetime]:
@@ -65,15 +73,27 @@ def times_of(properties: Json) -> tuple[dt.datetime, dt.datetime]:
     at = properties.get("datetime")
     first = properties.get("start_datetime") or at
     last = properties.get("end_datetime") or at
-    return _moment(str(first)), _moment(str(last))
+    return moment(str(first)), moment(str(last))
 
 
-def _moment(text: str) -> dt.datetime:
+def moment(text: str) -> dt.datetime:
+    """A time that a record says."""
     found = dt.datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
 def _collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number: int) -> Json:
+    """Nobody changes what this returns."""
+    world, name = asking.world, entry.dataset_id
+
+    def found() -> Json:
+        now = asking.workspace.require(name)  # looked at here, so that a change of it is seen
+        return _made_collection(asking, now, read_facts(world.data, name, facts.version_id), number)
+
+    return recall(world, ("collection", name, number, facts.version_id, asking.address), found)
+
+
+def _made_collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number: int) -> Json:
     said = describe(entry, facts, generation=number, previous=(), modified=None)
     found: Json = canonical.loads(stac_collection(said, ()))
     at = f"/collections/{entry.dataset_id}"
@@ -92,8 +112,36 @@ def _collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number
     return found
 
 
-def _item(asking: Asking, entry: DatasetEntry, made: Generation, facts: VersionFacts) -> Json:
-    at = appended_at(asking.world, made)
+def _item(asking: Asking, made: Generation) -> msgspec.Raw:
+    """The item of a version that was let through, as it was made before where nothing it tells has
+    changed.
+    """
+    name, world = made.dataset_id, asking.world
+
+    def found() -> msgspec.Raw:
+        entry = asking.workspace.require(name)
+        facts = read_facts(world.data, name, str(made.version_id))
+        at = appended_at(world, made)
+        if at is None or not _has_ended(asking, made):
+            unsettled()  # the moment is told more exactly later
+        return msgspec.Raw(msgspec.json.encode(_made_item(asking, entry, made, facts, at)))
+
+    return recall(world, ("item", name, made.generation, asking.address), found)
+
+
+def _has_ended(asking: Asking, made: Generation) -> bool:
+    if not made.run_id:
+        return True
+    try:
+        row: LedgerRow | None = asking.world.store.read(lambda tx: tx.runs.get(made.run_id))
+    except IntegrityError:
+        return False
+    return row is None or row.ended_at is not None
+
+
+def _made_item(
+    asking: Asking, entry: DatasetEntry, made: Generation, facts: VersionFacts, at: str | None
+) -> Json:
     said = describe(entry, facts, generation=made.generation, previous=(), modified=at)
     found: Json = canonical.loads(stac_item(said))
     where = f"/collections/{entry.dataset_id}"

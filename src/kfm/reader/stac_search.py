@@ -2,23 +2,34 @@
 members, by the page.
 """
 
+import bisect
 import datetime as dt
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from kfm.catalog.base import geometry
 from kfm.model import Json
 from kfm.reader import cql2
-from kfm.reader.door import BadQuestion
-from kfm.reader.stac_items import times_of
+from kfm.reader.door import Asking, BadQuestion, Hidden, NoLonger
+from kfm.reader.stac_index import After, Box, Items, Row, items_of, microseconds
+from kfm.reader.stac_items import item_of, times_of
 
-__all__ = ["Search", "matching", "read_get", "read_post", "trimmed"]
+__all__ = ["Found", "Search", "read_get", "read_post", "searched", "trimmed"]
 
 MOST = 1000
+_SECONDS = 10.0
+_SOME = 64
+_COUNTED = 100  # up to so many are counted: each is decided for that
+_LIGHT = {"id", "collection", "datetime", "version"}
+_LIGHT |= {f"properties.{name}" for name in _LIGHT}
+_TOKEN = re.compile(r"(-?[0-9]{1,18})~([A-Za-z0-9]{1,80})~([a-z0-9_]{1,200})")
 _OPS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt,
     ">": operator.gt, "<=": operator.le, ">=": operator.ge,
@@ -39,7 +50,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     limit: int = 10
-    token: int = 0
+    token: int = 0  # how many come before, in an order that was asked for
+    after: After | None = None  # where the page before ended, else
 
 
 def read_get(given: dict[str, str | None]) -> Search:
@@ -91,24 +103,174 @@ def read_post(said: Json) -> Search:
         include=_texts(fields, "include"),
         exclude=_texts(fields, "exclude"),
         limit=min(MOST, _whole(said.get("limit", 10), "limit", 1)),
-        token=_whole(said.get("token", 0), "token", 0),
+        **_token(said.get("token", 0)),
     )
 
 
-def matching(found: Iterable[Json], search: Search) -> list[Json]:
-    """Those that fit, in the order that is asked for; the newest first, else."""
-    kept = [each for each in found if _fits(each, search)]
-    kept.sort(key=lambda i: str(i["id"]))
-    kept.sort(key=lambda i: times_of(i["properties"])[1], reverse=True)
+class Found(NamedTuple):
+    """A page of a search."""
+
+    items: list[msgspec.Raw | Json]
+    matched: int | None  # None: so many may fit that nobody counted those that may be seen
+    next: str | None  # the token of the next page
+
+
+def searched(asking: Asking, search: Search) -> Found:
+    """The items that fit and may be seen, in the order that is asked for; the latest first, else.
+    Raises `BadQuestion`.
+    """
+    names = search.collections or asking.workspace.registered()
+    items = items_of(asking.workspace, asking.world, names)
+    looked = _Looked(asking, items, search)
+    # the members that a filter and an order speak of
+    members = {*_members(search.filter), *(name for name, _ in search.sortby)}
+    if members <= _LIGHT:
+        return looked.in_order(_ordered(items, _candidates(items, search), search))
+    return looked.all_of(_candidates(items, search))
+
+
+class _Looked:
+    """One search: what may be seen of what was looked at, each looked at once, as long as there is
+    time.
+    """
+
+    def __init__(self, asking: Asking, items: Items, search: Search) -> None:
+        self._asking, self._items, self._search = asking, items, search
+        self._until = time.monotonic() + _SECONDS
+        self._known: dict[str, bool] = {}
+        self._generations: dict[int, int | None] = {}
+
+    def in_order(self, positions: Sequence[int]) -> Found:
+        """A page, and no more decisions than it takes."""
+        search, rows = self._search, self._items.rows
+        begin, skip = 0, search.token
+        if search.after is not None and not search.sortby:
+            begin = bisect.bisect_left(positions, self._items.behind(search.after))
+        page, more = list[int](), False
+        for at in _each(positions, begin):
+            if self._seen(at) is None:
+                continue
+            if skip:
+                skip -= 1
+                continue
+            more = len(page) == search.limit
+            if more:
+                break
+            page.append(at)
+        matched = None
+        if len(positions) <= _COUNTED or not (more or begin or search.token):
+            matched = sum(self._seen(at) is not None for at in _each(positions))
+        following = None
+        if more and not search.sortby:
+            last = rows[page[-1]]
+            following = f"{last.last}~{last.version_id}~{last.dataset_id}"
+        elif more:
+            following = str(search.token + search.limit)
+        return Found([trimmed(self._item(at), search) for at in page], matched, following)
+
+    def all_of(self, positions: Sequence[int]) -> Found:
+        """A page of what can be put in order, or told to fit, by the items alone."""
+        search, kept = self._search, list[Json]()
+        for at in _each(positions):
+            if self._seen(at) is not None:
+                found = msgspec.json.decode(self._item(at))
+                if search.filter is None or _holds(found, search.filter):
+                    kept.append(found)
+        for name, last in reversed(search.sortby):
+            kept.sort(key=functools.partial(_rank, name), reverse=last)
+        end = search.token + search.limit
+        page = [trimmed(each, search) for each in kept[search.token : end]]
+        return Found(page, len(kept), str(end) if end < len(kept) else None)
+
+    def _seen(self, at: int) -> int | None:
+        """The generation by which an item may be seen; None: by none, or it does not fit."""
+        if at not in self._generations:
+            if time.monotonic() > self._until:
+                raise BadQuestion("That takes too long. Ask for less: a place, a time, a dataset.")
+            self._generations[at] = self._decided(self._items.rows[at])
+        return self._generations[at]
+
+    def _decided(self, row: Row) -> int | None:
+        asked = self._search.filter
+        light = asked is not None and set(_members(asked)) <= _LIGHT
+        if light and asked is not None and not _holds(row.light, asked):
+            return None
+        if row.dataset_id not in self._known:
+            self._known[row.dataset_id] = self._may_know(row.dataset_id)
+        if self._known[row.dataset_id]:
+            for number in row.generations:
+                if self._may_know(f"{row.dataset_id}@{number}"):
+                    return number
+        return None
+
+    def _may_know(self, text: str) -> bool:
+        with suppress(Hidden, NoLonger):
+            self._asking.known(text)
+            return True
+        return False
+
+    def _item(self, at: int) -> msgspec.Raw:
+        return item_of(self._asking, self._items.rows[at].dataset_id, self._generations[at] or 0)
+
+
+def _candidates(items: Items, search: Search) -> Sequence[int]:
+    """Where those stand that fit by place, time and name, the latest first."""
+    found = items.everything()
+    if search.ids:
+        found &= items.named(search.ids)
+    if search.bbox:
+        found &= items.within(_flat(search.bbox))
+    if search.datetime is not None:
+        first, last = (None if at is None else microseconds(at) for at in search.datetime)
+        found &= items.during(first, last)
+    positions = cast(Sequence[int], found.nonzero()[0])
+    if search.intersects is None:
+        return positions
+    shape = _shapely(search.intersects)
+    return [at for at in _each(positions) if _touch(items.rows[at], shape)]
+
+
+def _each(positions: Sequence[int], begin: int = 0) -> Iterator[int]:
+    """Those from `begin` on, some at a time: a page needs few of many."""
+    for at in range(begin, len(positions), _SOME):
+        yield from map(int, positions[at : at + _SOME])
+
+
+def _touch(row: Row, shape: object) -> bool:
+    import shapely
+
+    return bool(shapely.intersects(_shapely(geometry(row.bbox)), shape))
+
+
+def _ordered(items: Items, positions: Sequence[int], search: Search) -> Sequence[int]:
+    by: dict[str, Callable[[int], object]] = {
+        "datetime": lambda at: items.rows[at].first,
+        "collection": lambda at: items.rows[at].dataset_id,
+    }
+    found = list(_each(positions)) if search.sortby else positions
     for name, last in reversed(search.sortby):
-        kept.sort(key=functools.partial(_rank, name), reverse=last)
-    return kept
+        bare = name.removeprefix("properties.")
+        rank: Callable[[int], Any] = by.get(bare, lambda at: items.rows[at].version_id)
+        found = sorted(found, key=rank, reverse=last)
+    return found
 
 
-def trimmed(item: Json, search: Search) -> Json:
+def _members(said: cql2.Question | None) -> Iterator[str]:
+    """The members of items that a question speaks of."""
+    match said:
+        case cql2.Both(parts=parts):
+            for part in parts:
+                yield from _members(part)
+        case cql2.Nothing(name=name) | cql2.Compared(name=name):
+            yield name
+
+
+def trimmed(item: msgspec.Raw | Json, search: Search) -> msgspec.Raw | Json:
     """An item with the members that are asked for."""
     if not search.include and not search.exclude:
         return item
+    if isinstance(item, msgspec.Raw):
+        item = msgspec.json.decode(item, type=dict[str, Any])
     kept: Json = {}
     for name in search.include or tuple(item):
         _copy(item, kept, name.split("."))
@@ -121,23 +283,6 @@ def trimmed(item: Json, search: Search) -> Json:
 
 
 # ---- does it fit ---------------------------------------------------------------------------------
-def _fits(item: Json, search: Search) -> bool:
-    if search.ids and item["id"] not in search.ids:
-        return False
-    if search.bbox and not _meets(item, _ring(search.bbox)):
-        return False
-    if search.intersects is not None and not _meets(item, search.intersects):
-        return False
-    if search.datetime is not None and not _within(item["properties"], search.datetime):
-        return False
-    return search.filter is None or _holds(item, search.filter)
-
-
-def _within(properties: Json, asked: tuple[dt.datetime | None, dt.datetime | None]) -> bool:
-    first, last = times_of(properties)
-    return (asked[1] is None or first <= asked[1]) and (asked[0] is None or last >= asked[0])
-
-
 def _meets(item: Json, geometry: Json) -> bool:
     import shapely
 
@@ -153,11 +298,10 @@ def _shapely(geometry: Json) -> object:
         raise BadQuestion("This is no geometry.", "intersects") from error
 
 
-def _ring(box: Sequence[float]) -> Json:
-    from kfm.catalog.base import geometry
-
-    west, south, *rest = box if len(box) == 4 else (box[0], box[1], box[3], box[4])
-    return geometry((west, south, rest[0], rest[1]))
+def _flat(box: Sequence[float]) -> Box:
+    """A box without heights."""
+    west, south, east, north = box if len(box) == 4 else (box[0], box[1], box[3], box[4])
+    return west, south, east, north
 
 
 def _holds(item: Json, said: cql2.Question) -> bool:
@@ -308,6 +452,12 @@ def _order(said: object) -> tuple[tuple[str, bool], ...]:
 
 def _read(said: object) -> cql2.Question | None:
     return None if said is None else cql2.read_json(said)
+
+
+def _token(said: object) -> dict[str, Any]:
+    if isinstance(said, str) and (found := _TOKEN.fullmatch(said)):
+        return {"after": After(int(found[1]), found[2], found[3])}
+    return {"token": _whole(said, "token", 0)}
 
 
 def _whole(said: object, name: str, least: int) -> int:

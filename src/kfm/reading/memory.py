@@ -112,6 +112,7 @@ class Memory:
     def __init__(self, most: int = 20_000) -> None:
         self._kept: OrderedDict[Hashable, _Found] = OrderedDict()
         self._lock, self._most = threading.Lock(), most
+        self._once: dict[str, object] = {}
 
     def recall(self, key: Hashable, find: Callable[[], T]) -> T:
         """What `find` finds, or found before where nothing it looked at has changed. What it raises
@@ -141,6 +142,13 @@ class Memory:
             self._kept.move_to_end(key)  # it was found anew just now
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What is made once, and is there for as long as this is."""
+        with self._lock:
+            if name not in self._once:
+                self._once[name] = make()
+            return cast(T, self._once[name])
 
     def __len__(self) -> int:
         return len(self._kept)

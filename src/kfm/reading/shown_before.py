@@ -2,11 +2,10 @@
 registry says now. Of what was never public nobody learns that it is there.
 """
 
-import contextlib
-
 from kfm.channel.chain import EMPTY
 from kfm.model import Generation, Json, KfmError, canonical, labels
 from kfm.model.paths import version_path
+from kfm.reading.memory import recall, unsettled
 from kfm.reading.references import dataset_of, generations_of
 from kfm.world.world import World
 
@@ -19,7 +18,11 @@ def was_public(world: World, text: str) -> bool:
     """Whether everybody could read what a reference means while it was official. False in doubt:
     where the record is gone, or something it was made from asks for a grant.
     """
-    with contextlib.suppress(KfmError, OSError, ValueError):
+    return recall(world, ("was public", text), lambda: _was_public(world, text))
+
+
+def _was_public(world: World, text: str) -> bool:
+    try:
         dataset_id = dataset_of(text)
         meant = _meant(world, dataset_id, text.partition("@")[2])
         others = [e for e in world.family(dataset_id) if e.dataset_id != dataset_id]
@@ -27,10 +30,12 @@ def was_public(world: World, text: str) -> bool:
             return False
         at = version_path(dataset_id, meant.version_id, "dcat.json")
         said: Json = canonical.loads(world.data.read(at))
-        care = str(said.get("kfm:careLabel") or "").lower()
-        free = not labels.CARE_LABELS.get(care, ("grant",)) if care else True
-        return free and str(said.get("accessRights")).endswith(_PUBLIC)
-    return False
+    except (KfmError, OSError, ValueError):
+        unsettled()  # a store that did not answer may do so the next time
+        return False
+    care = str(said.get("kfm:careLabel") or "").lower()
+    free = not labels.CARE_LABELS.get(care, ("grant",)) if care else True
+    return free and str(said.get("accessRights")).endswith(_PUBLIC)
 
 
 def _meant(world: World, dataset_id: str, which: str) -> Generation:

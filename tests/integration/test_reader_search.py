@@ -1,0 +1,142 @@
+"""Items are found among many by place, time and name, and each that is shown was decided just now."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from kfm.cli.init import make_workspace
+from kfm.reader import stac_search
+from kfm.reader.app import Reader
+from kfm.testing import Upstream
+from tests.given.reading import called, reader
+
+ENTRY = """dataset_id: {name}
+title: Wells of {name}
+licence: CC0-1.0
+sensitivity: public
+policy_label: public
+source: {{kind: http_file, url: "{url}/{name}.geojson", format: geojson}}
+business_key: [id]
+"""
+
+
+def points(number: int) -> bytes:
+    one = (
+        '{"type": "Feature", "geometry": {"type": "Point", "coordinates": [%s, 38.5]},'
+        ' "properties": {"id": "w%d"}}'
+    )
+    both = ", ".join(one % (-98 - n / 10, n) for n in range(number))
+    return f'{{"type": "FeatureCollection", "features": [{both}]}}'.encode()
+
+
+@pytest.fixture(scope="module")
+def wells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Upstream]]:
+    """Two datasets; of one there are three versions."""
+    ws = tmp_path_factory.mktemp("search") / "ws"
+    make_workspace(ws, sample=False, allow_loopback=True)
+    with Upstream() as up:
+        for name in ("deep", "flat"):
+            (ws / "data" / "registry" / f"{name}.yml").write_text(
+                ENTRY.format(name=name, url=up.url)
+            )
+        for number in (2, 3, 4):
+            up.files["/deep.geojson"] = up.files["/flat.geojson"] = points(number)
+            called(ws, "run", "deep", *(["flat"] if number == 2 else []))
+        yield ws, up
+
+
+@pytest.fixture
+def client(wells: tuple[Path, Upstream]) -> "Iterator[TestClient[Reader]]":
+    with reader(wells[0]) as found:
+        yield found
+
+
+def walked(client: "TestClient[Reader]", asked: dict[str, Any], by_post: bool) -> list[str]:
+    """The ids of all pages, one item each."""
+    found: list[str] = []
+    asked = asked | {"limit": 1}
+    page = client.post("/stac/search", json=asked) if by_post else _get(client, asked)
+    while True:
+        assert page.status_code == 200, page.text
+        told = page.json()
+        found += [item["id"] for item in told["features"]]
+        after = [link for link in told["links"] if link["rel"] == "next"]
+        if not after:
+            return found
+        page = (
+            client.post("/stac/search", json=after[0]["body"])
+            if by_post
+            else client.get(after[0]["href"])
+        )
+
+
+def _get(client: "TestClient[Reader]", asked: dict[str, Any]) -> Any:
+    return client.get("/stac/search", params=asked)
+
+
+@pytest.mark.parametrize("by_post", [False, True])
+@pytest.mark.parametrize("order", ["", "+datetime", "-id", "-created", "+title"])
+def test_pages_hold_every_item_once_in_the_order_that_was_asked_for(
+    client: "TestClient[Reader]", by_post: bool, order: str
+) -> None:
+    asked: dict[str, Any] = {}
+    if order and by_post:
+        asked = {
+            "sortby": [{"field": order[1:], "direction": "desc" if order[0] == "-" else "asc"}]
+        }
+    elif order:
+        asked = {"sortby": order}
+    whole = client.get("/stac/search", params={"sortby": order} if order else {}).json()
+    ids = [item["id"] for item in whole["features"]]
+    assert whole["numberMatched"] == len(set(ids)) == 4
+    assert walked(client, asked, by_post) == ids
+    if order == "-id":
+        assert ids == sorted(ids, reverse=True)
+
+
+def test_a_version_that_is_new_is_found_by_the_next_search(
+    wells: tuple[Path, Upstream], client: "TestClient[Reader]"
+) -> None:
+    ws, up = wells
+    before = client.get("/stac/search?collections=flat").json()
+    up.files["/flat.geojson"] = points(7)
+    called(ws, "run", "flat")
+    after = client.get("/stac/search?collections=flat").json()
+    assert (before["numberMatched"], after["numberMatched"]) == (1, 2)
+    called(ws, "rollback", "flat", "--reason", "a test")
+    assert client.get("/stac/search?collections=flat").json()["numberMatched"] == 2
+
+
+def test_a_label_that_was_tightened_acts_on_the_next_search(
+    wells: tuple[Path, Upstream], client: "TestClient[Reader]"
+) -> None:
+    entry = wells[0] / "data" / "registry" / "deep.yml"
+    before = entry.read_text()
+    assert client.get("/stac/search?collections=deep").json()["numberMatched"] == 3
+    entry.write_text(before.replace("sensitivity: public", "sensitivity: restricted"))
+    try:
+        for asked in ("collections=deep", "filter=title like '%25deep'", "sortby=-created"):
+            found = client.get(f"/stac/search?{asked}&limit=9")
+            assert "deep" not in found.text and found.json()["numberMatched"] in (0, 2), asked
+    finally:
+        entry.write_text(before)
+    assert client.get("/stac/search?collections=deep").json()["numberMatched"] == 3
+
+
+def test_what_is_counted_was_decided_and_what_is_too_much_is_not_counted(
+    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stac_search, "_COUNTED", 2)
+    told = client.get("/stac/search?limit=1&collections=deep").json()
+    assert "numberMatched" not in told and told["numberReturned"] == 1
+    decided = client.get("/stac/search?limit=1&collections=deep").headers["kfm-decision"]
+    assert len(decided.split(", ")) == 3  # the dataset, what is shown, and that there is more
+    assert client.get("/stac/search?limit=9&collections=deep").json()["numberMatched"] == 3
+
+
+@pytest.mark.parametrize("token", ["x", "1~2", "1~v1~../..", "1.5", "9" * 20, "~~"])
+def test_a_token_that_nobody_gave_out_is_refused(client: "TestClient[Reader]", token: str) -> None:
+    assert client.get("/stac/search", params={"token": token}).status_code == 400
