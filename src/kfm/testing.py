@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformResult
+from kfm.connectors.base import Books, CaptureRefused, ConnectorFailed, InputFile, TransformResult
 from kfm.connectors.child.code import hooks_in
 from kfm.connectors.child.process import kept_warm, printed, run_inline, run_transform
 from kfm.connectors.operations import Acquire, Discover, Join, Read, Try
@@ -129,7 +129,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]  # that were there
     before: tuple[Json, ...]
     after: tuple[Json, ...]
-    left: tuple[Left, ...]
+    left: tuple[Left, ...]  # by a rule of the connector
+    aside: tuple[Left, ...]  # for a person to look at
     counts: Json | None  # the books of all that was read
     types: dict[str, str]  # of the table
     printed: str
@@ -448,8 +449,10 @@ def try_connector(workspace: Path, dataset_id: str, rows: int = 10) -> Tried:
             )
         except (CaptureRefused, ConnectorFailed) as failed:
             error = failed
-        left = [Left.of(item) for item in told.get("left", ())]
-        left += _set_aside(Path(temp), rows)
+        left = [Left.of(item) for item in told.get("left", ())][:rows]
+        aside = _set_aside(Path(temp), rows)
+    if result is not None and error is None:
+        error = _too_many(result.books, job, aside)
     return Tried(
         dataset_id=dataset_id,
         of=of,
@@ -457,13 +460,28 @@ def try_connector(workspace: Path, dataset_id: str, rows: int = 10) -> Tried:
         columns=tuple(told.get("columns", ())),
         before=tuple(told.get("before", ())),
         after=tuple(told.get("after", ())),
-        left=tuple(left[:rows]),
+        left=tuple(left),
+        aside=tuple(aside),
         counts=None if result is None else msgspec.to_builtins(result.books),
         types={} if result is None else {c.name: c.type for c in result.schema},
         printed="".join(heard),
         problem="" if error is None else error.happened,
         remedy="" if error is None else error.remedy,
         stack=_authors_lines(getattr(error, "stack", "")),
+    )
+
+
+def _too_many(books: Books, job: Read, aside: "list[Left]") -> KfmError | None:
+    """What a run would say to so many rows that are set aside; a trial shows them all the same."""
+    if not books.quarantined or books.quarantined <= job.max_quarantined * books.read:
+        return None
+    return KfmError(
+        f"A run would refuse this: {books.quarantined} of {books.read} records are set"
+        f" aside; the first: {aside[0].reason}.",
+        remedy=(
+            f"Mend the connector or its columns until at most {100 * job.max_quarantined:g} % of"
+            " them are; `max_quarantined` in the registry says how many may be."
+        ),
     )
 
 
@@ -834,7 +852,9 @@ class _Suite:
             paths = []
             for item in message.get("items") or [message]:
                 asked.append((str(item["url"]), str(item.get("name"))))
-                if len(asked) == fail_at or item["url"] not in files:
+                if item["url"] not in files:
+                    return {"error": f"fixtures/{_REPLAY} has no answer for it"}
+                if len(asked) == fail_at:
                     return {"error": "upstream does not answer"}
                 copy = self.temp / room / f"{len(asked)}"
                 copy.write_bytes(files[item["url"]].read_bytes())

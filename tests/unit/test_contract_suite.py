@@ -230,9 +230,13 @@ def test_a_trial_shows_rows_before_and_after_prints_and_the_authors_lines(
         found = try_connector(ws, ID, 3)
         assert [r["depth"] for r in found.before] == [1.5, 2.5, 3.5]
         assert [r["depth"] for r in found.after] == [7.0, 9.0, 11.0]
-        assert [(x.reason, x.row["id"]) for x in found.left] == [("the first", "1"), ("odd", "2")]
+        assert [(x.reason, x.row["id"]) for x in found.left] == [("the first", "1")]
+        assert [(x.reason, x.row["id"]) for x in found.aside] == [("odd", "2")]
         assert found.columns == ("id", "at", "depth", "lat", "lon")
-        assert (found.printed, found.problem) == ("begun\n", "")
+        assert found.printed == "begun\n"
+        assert found.problem == (
+            "A run would refuse this: 1 of 20 records are set aside; the first: odd."
+        )
         assert found.counts is not None
         assert (found.counts["written"], found.counts["quarantined"]) == (18, 1)
         hook(body + "\n        r['nothing']")(folder)

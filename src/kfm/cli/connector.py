@@ -45,9 +45,13 @@ class Trial(Tried, Answer, frozen=True, kw_only=True):
         _tell_rows("before", [_line(row) for row in self.before] or ["nothing"])
         _tell_rows("after", [_line(row) for row in self.after] or ["nothing"])
         _tell_rows("left out", [f"{left.reason}: {_line(left.row)}" for left in self.left])
+        _tell_rows("set aside", [f"{left.reason}: {_line(left.row)}" for left in self.aside])
         _tell_rows("printed", self.printed.splitlines())
         if self.counts is not None:
-            dropped = "".join(f", {n} {rule}" for rule, n in self.counts["dropped"].items())
+            dropped = "".join(
+                f", {n} left out: {rule.removeprefix('connector ')}"
+                for rule, n in self.counts["dropped"].items()
+            )
             write(
                 f"\n{self.counts['read']} read, {self.counts['written']} written,"
                 f" {self.counts['quarantined']} set aside{dropped}"
@@ -158,7 +162,7 @@ class New(Answer, frozen=True, kw_only=True):
             write(f"  {sign('REJECTED')} {f.rule}: {f.what}\n      {f.remedy}")
         write(
             f"\n{name} is labelled {self.sensitivity}, looked at {self.cadence or 'by hand'};"
-            f" its key is {', '.join(self.key) or 'none'}: change"
+            f" it has {'the key ' + ', '.join(self.key) if self.key else 'no key'}: change"
             f" data/registry/{name}.yml or connector.py if that is wrong."
         )
         if self.missing:
@@ -231,7 +235,9 @@ def _write(workspace: Workspace, name: str, asked: Asked, force: bool) -> New:
         raise UsageError(
             f"{name} is there already.",
             expected="a new id",
-            remedy="--force adds what is missing and overwrites nothing.",
+            remedy=(
+                f"`kfm connector new {name} --force` adds what is missing and overwrites nothing."
+            ),
         )
     drawn = draw(name, asked)
     files = dict(drawn.files)

@@ -115,7 +115,7 @@ def _source(url: str, form: str | None) -> Json:
         raise UsageError(
             "The address does not say which format the file has.",
             expected="--format csv, json, geojson, xlsx, ods, parquet or gpkg",
-            remedy="Name it.",
+            remedy="Repeat it with one of these behind.",
         )
     if found.kind == "xml":
         raise UsageError(

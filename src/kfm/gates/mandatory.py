@@ -116,8 +116,9 @@ def licence(e: Evidence) -> Verdict:
             code="licence.missing",
             message="No licence is stated.",
             remedy=(
-                f"`kfm licence ask {name}` writes the letter; `kfm licence set {name} SPDX --proof"
-                " FILE` records the answer."
+                "Where upstream states one, add `licence: CC-BY-4.0`, or what it is, to"
+                f" data/registry/{name}.yml. Else `kfm licence ask {name}` writes the letter; `kfm"
+                f" licence set {name} SPDX --proof FILE` records the answer."
             ),
         )
     elif stated.upper() in ("NOASSERTION", "NONE"):

@@ -169,7 +169,7 @@ class _Reader(HeadedReader):
 
     def rows(self) -> Iterator[Loose]:
         header, nulls, size = self._header(), set(self._options.nulls), 0
-        last = max(self._options.rows)
+        last, row = max(self._options.rows), 0
         with self._sheet() as (book, sheet):
             for row, cells in book.rows(sheet):
                 if row <= last:
@@ -186,6 +186,15 @@ class _Reader(HeadedReader):
                         f"at most {self._options.max_bytes:,}: `max_bytes` in source.options",
                     )
                 yield self._loose(header, row, cells, nulls)
+            if row <= last and len(book.names) > 1 and isinstance(self._options.sheet, int):
+                listed = ", ".join(map(repr, book.names[:20]))
+                refuse_sheet(
+                    self.source_id,
+                    "sheet",
+                    f"its sheet {book.names[sheet]!r} has no record; there are: {listed}",
+                    "the sheet with the records, by its name",
+                    "Say with `sheet` in source.options which one that is.",
+                )
 
     def _loose(self, header: _Header, row: int, cells: Cells, nulls: set[str]) -> Loose:
         values: dict[str, str | None] = dict.fromkeys(header.names.values())

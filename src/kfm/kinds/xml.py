@@ -288,7 +288,12 @@ class _Reader(RowReader):
                     continue
                 name = self._named(" ".join(steps) or "text")
                 if values.get(name) is not None and text not in self._nulls:
-                    problems.append(("xml.repeated", f"{name}: it stands twice in the record"))
+                    problems.append(
+                        (
+                            "xml.repeated",
+                            f"{name}: it stands twice in the record, and no `join` says how",
+                        )
+                    )
                 elif values.get(name) is None:
                     values[name] = None if text in self._nulls else text
         leaves = {n.path for n in nodes}

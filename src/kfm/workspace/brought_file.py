@@ -6,6 +6,7 @@ import csv
 import io
 import tempfile
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,14 @@ from kfm.connectors.mapping import column_names
 from kfm.connectors.operations import Read
 from kfm.model import Json, Packed, UsageError
 
-__all__ = ["BroughtFile", "BroughtRecords", "BroughtTable", "BroughtWhole", "record_path"]
+__all__ = [
+    "BroughtFile",
+    "BroughtRecords",
+    "BroughtTable",
+    "BroughtWhole",
+    "record_path",
+    "table_in",
+]
 
 SAMPLE_ROWS = 200
 _MOST = 8 << 20  # of a file, looked at for its columns
@@ -289,3 +297,35 @@ def record_path(path: Path, packed: str, encoding: str | None) -> str:
             remedy="Give a file with more than one record.",
         )
     return "/" + "/".join(min(several)[2])
+
+
+_ROWS = 20  # of a sheet, looked at for the names of its columns
+
+
+def table_in(path: Path, form: str) -> Json:
+    """Where the table of a spreadsheet seems to be: the first sheet with two rows of several cells,
+    and the rows its names stand in, where that is not the first one. A title above the names is one
+    cell; names stand in two rows where a cell of the upper one is merged over several columns.
+    """
+    from kfm.connectors.read.ods import OdsBook
+    from kfm.connectors.read.sheets import Book, opened
+    from kfm.connectors.read.xlsx import XlsxBook
+
+    given = InputFile(source_id=path.name, path=str(path), digest="")
+    try:
+        with opened(given, form, 16 * _MOST) as archive:
+            book: Book = (XlsxBook if form == "xlsx" else OdsBook)(archive, path.name)
+            for number, name in enumerate(book.names):
+                wide = [row for row, cells in islice(book.rows(number), _ROWS) if len(cells) > 1]
+                if len(wide) < 2:
+                    continue
+                top = wide[0]
+                joined = any(
+                    s.top == s.bottom == top and s.right > s.left for s in book.spans(number)
+                )
+                header: Json = {"header": [top, top + 1]} if joined else {"header": top}
+                return ({"sheet": name} if number else {}) | (header if joined or top > 1 else {})
+    except Refused as error:
+        said = error.refusal
+        raise UsageError(said.happened, expected=said.expected, remedy=said.remedy) from error
+    return {}

@@ -33,6 +33,7 @@ from kfm.model import (
     canonical,
     check_dataset_id,
     check_id,
+    guessed,
     kind_of,
     known_kinds,
 )
@@ -292,6 +293,12 @@ def _with_format(entry: DatasetEntry) -> DatasetEntry:
     )
 
 
+def _kind_for(form: str) -> str:
+    """Which kind of source reads a format, where that is not the plain one."""
+    found = guessed("", form)
+    return f" `kind: {found.kind}` reads {form}." if found and found.kind not in PLAIN else ""
+
+
 def _check_kind(entry: DatasetEntry, name: str) -> None:
     source, kind = entry.source, kind_of(entry.source.kind)
     if kind is None and source.kind not in PLAIN:
@@ -316,7 +323,10 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
         raise UsageError(
             f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
             expected=f"format: {' or '.join(formats)}",
-            remedy=f"Correct `source.format`.{told('It may be', source.format, [*formats])}",
+            remedy=(
+                f"Correct `source.format`.{told('It may be', source.format, [*formats])}"
+                f"{_kind_for(source.format)}"
+            ),
         )
     if (kind is not None or source.kind == "parsed") and (
         entry.release is not None or entry.sensitivity not in (None, "public")

@@ -3,6 +3,7 @@ brought, from that.
 """
 
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from kfm.workspace.brought_file import (
     BroughtTable,
     BroughtWhole,
     record_path,
+    table_in,
 )
 from kfm.workspace.config import check_source_url
 
@@ -23,6 +25,8 @@ __all__ = ["Asked", "Drawn", "draw"]
 TEMPLATE = Path(__file__).parents[1] / "template"
 SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skeleton")
 _NESTED = ("json", "geojson")
+_FORMATS = "--format csv, json, geojson, xlsx, ods, xml, parquet or gpkg"
+_TEXT = ("csv", "tsv", "txt", "tab", "dat", "psv", "asc")  # what a CSV is called
 # kinds whose files cannot be cut: all of a small one is the sample
 _WHOLE = ("spreadsheet", "xml", "parquet", "geopackage", "fixed_width")
 
@@ -109,6 +113,8 @@ def _source(name: str, asked: Asked) -> Json:
             remedy="Name one of these, or leave --kind out.",
         )
     seems = guessed(asked.file.name if asked.file else asked.url, asked.format or None)
+    if asked.file is not None and seems is None and not asked.kind:
+        _refuse_riddle(name, asked.file)
     packed = seems.packed if seems is not None else _packing(asked)
     kind = asked.kind or _kind(asked, seems, packed)
     source: Json = {
@@ -120,6 +126,18 @@ def _source(name: str, asked: Asked) -> Json:
     if kind == "fixed_width":  # which columns there are is for its author to say
         source["options"] = {"columns": [{"name": "line", "start": 1, "width": 1000}]}
     return source
+
+
+def _refuse_riddle(name: str, file: Path) -> None:
+    """A file whose name does not say what it is; text that may be a CSV is taken for one."""
+    _, *ends = file.name.lower().split(".")
+    if ends and (ends[-1] in PACKED or ends[-1] not in _TEXT):
+        what = "is in it" if ends[-1] in PACKED else "it is"
+        raise UsageError(
+            f"The name of {file.name} does not say what {what}.",
+            expected=f"--kind fixed_width, or {_FORMATS}",
+            remedy=f"`kfm connector new {name} --file {shlex.quote(str(file))} --format csv`, for one.",
+        )
 
 
 def _kind(asked: Asked, seems: Guess | None, packed: str) -> str:
@@ -146,8 +164,8 @@ def _ending(asked: Asked, kind: str, seems: Guess | None) -> str:
         return end if end in known.formats else known.format
     raise UsageError(
         "The address does not say which format the file has.",
-        expected="--format csv, json, geojson, xlsx, ods, xml, parquet or gpkg",
-        remedy="Name it.",
+        expected=_FORMATS,
+        remedy="Repeat it with one of these behind; `--format json`, for one.",
     )
 
 
@@ -156,6 +174,8 @@ def _brought(name: str, asked: Asked, file: Path, source: Json) -> BroughtFile:
     kind, packed = source["kind"], source.get("packed", "")
     if kind == "xml":
         source["options"] = {"records": record_path(file, packed, asked.encoding)}
+    if kind == "spreadsheet" and not packed and (where := table_in(file, source["format"])):
+        source["options"] = where
     if packed or kind in _WHOLE:
         return BroughtWhole(name, source, file, asked.encoding)
     if kind == "http_file" and source["format"] in _NESTED:

@@ -69,8 +69,9 @@ def conflict(job: Read, path: Path, found: Duplicates) -> Refused:
         )
     return Refused(
         CONFLICT,
-        f"{found.conflicting} records of {job.dataset_id} share a business key with a"
-        f" different record; the first is {first}.",
+        f"{found.conflicting} record{'s' * (found.conflicting > 1)} of {job.dataset_id}"
+        f" share{'s' * (found.conflicting == 1)} a business key with a different record; the first"
+        f" is {first}.",
         expected=f"one record per ({', '.join(key)}), or equal ones",
         remedy=(
             "Decide which one is right with upstream, widen `business_key` in the registry"

@@ -296,7 +296,9 @@ class Pass:
         for name in self.job.business_key:
             if name not in self._names:
                 self._typing.missing(
-                    Column(name=name, type="string", nullable=False), feed.readers[0].source_id
+                    Column(name=name, type="string", nullable=False),
+                    feed.readers[0].source_id,
+                    there=tuple(c.name for c in self.columns),
                 )
 
     def _settled(self, feed: Fed, path: Path, found: Duplicates) -> TransformResult:

@@ -1,6 +1,6 @@
 """The columns of a batch as arrays of their types, and what is told of values that do not fit."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import NoReturn
 
 import pyarrow as pa
@@ -87,7 +87,7 @@ class Typing:
         for column in self._columns:
             values: Values | None = batch.columns.get(column.name)
             if values is None:
-                self.missing(column, batch.source_id)
+                self.missing(column, batch.source_id, there=(*batch.columns, *batch.unknown))
                 arrays.append(pa.nulls(batch.size, ARROW[column.type]))
                 misfits.append(None)
                 continue
@@ -179,7 +179,14 @@ class Typing:
                     or f"line {batch.line(i):,}{f' of {batch.source_id}' if len(self._job.inputs) > 1 else ''}"
                 )
 
-    def missing(self, column: Column, source_id: str, *, everywhere: bool = False) -> None:
+    def missing(
+        self,
+        column: Column,
+        source_id: str,
+        *,
+        everywhere: bool = False,
+        there: tuple[str, ...] = (),
+    ) -> None:
         """A column that is not there: refused where it must be, else told."""
         what = "has no value in any record" if everywhere else "is missing"
         if column.nullable and column.name not in self._job.business_key:
@@ -188,17 +195,28 @@ class Typing:
                     f"Column {column.name!r} {what} in {source_id}; it is written as null."
                 ] = None
             return
+        listed = f" There are {', '.join(there[:20])}." if there else ""
         raise Refused(
             "schema.missing-column",
             f"Column {column.name!r} {what} in source {source_id}.",
             expected="every required column and every column of the business key",
             remedy=(
                 "Upstream may have renamed it; correct the schema or the business key in the"
-                " registry entry."
+                f" registry entry.{listed}{self._misspelt(there, [column.name])}"
             ),
             column=column.name,
             source_id=source_id,
         )
+
+    @staticmethod
+    def _misspelt(known: Sequence[str], given: Sequence[str]) -> str:
+        """Which of the known columns one of those that were given is spelt almost like."""
+        import difflib
+
+        for name in given:
+            if near := difflib.get_close_matches(name, known, 1, 0.7):
+                return f" Is {name!r} what is called {near[0]!r} there?"
+        return ""
 
     def refuse_unknown(self, batch: Batch) -> NoReturn:
         """Columns that nobody named."""
@@ -210,8 +228,9 @@ class Typing:
             f"Source {batch.source_id} has columns the schema does not know: {names}.",
             expected=f"only {', '.join([c.name for c in self._columns][:20])}",
             remedy=(
-                "Add the column to the schema in the registry entry if it is wanted; a changed"
-                " schema needs review."
+                "Where it is wanted, state it in the schema of the registry entry, or in `columns`"
+                " of connector.py; a changed schema needs review."
+                f"{self._misspelt([c.name for c in self._columns], batch.unknown)}"
             ),
             columns=list(batch.unknown),
             source_id=batch.source_id,
