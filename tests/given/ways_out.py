@@ -18,6 +18,7 @@ HANDS_OUT = {
     "canary",
     "dataset",
     "withdraw",
+    "export",
     "github",
     "serve",
 }

@@ -98,6 +98,10 @@ def test_every_way_out_is_closed_when_the_rules_say_no(
         "blame": [("blame", trees, "--key", "t1"), ("blame", f"{trees}@1", "--key", "id=t1")],
         "ask": [("ask", trees, "where from"), ("ask", trees, "why is t1 missing")],
         "lineage": [("lineage", "show", trees), ("lineage", "export", trees, "--format", "dot")],
+        "export": [
+            ("export", "site", trees, "-o", str(out)),
+            ("export", "site", f"{trees}@1", "-o", str(out)),
+        ],
         "github": [],  # tests/integration/test_github_proposals.py: it wants a repository
         "serve": [],  # tests/integration/test_reader.py: every address, every label
         "notify": [("worker", "run-job", "notify", "--dataset", trees)],

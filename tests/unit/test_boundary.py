@@ -295,6 +295,7 @@ def test_every_way_out_asks_the_boundary() -> None:
         "ask": "story/blame.py",
         "lineage": "lineage/sight.py",
         "serve": "reader/door.py",
+        "export": "reader/door.py",
     }
     ways = {helped.get(name, f"cli/{HEADS[name]}.py") for name in HANDS_OUT}
     ways |= {"jobs/base.py", "jobs/tiles.py", "jobs/embeddings.py"}

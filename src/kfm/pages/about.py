@@ -45,7 +45,7 @@ def render(page: AboutPage, frame: Frame) -> str:
         head(
             "About, and how to check us",
             "kfm keeps public-interest datasets fresh and can prove every byte it publishes."
-            f" {plural(page.datasets, 'dataset is', 'datasets are')} published here.",
+            + ("" if frame.copy else f" {_published(page.datasets)}"),
         ),
         el(
             "div",
@@ -71,6 +71,10 @@ def render(page: AboutPage, frame: Frame) -> str:
         ),
         here="/about",
     )
+
+
+def _published(many: int) -> str:
+    return f"{plural(many, 'dataset is', 'datasets are')} published here."
 
 
 def _keys(page: AboutPage) -> list[Html]:

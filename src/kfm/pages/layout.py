@@ -44,6 +44,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     theme: str | None = None  # light or dark; None: the system decides
     waiting: int = 0  # proposals that wait for a person
     set_aside: int = 0  # what lies in quarantine undecided
+    copy: bool = False  # a page of a static copy: no server answers it
 
 
 def document(
@@ -64,14 +65,31 @@ def document(
         el("a", "Skip to content", class_="skip", href="#main"),
         _SYMBOLS,
         _top(frame, here),
-        el("main", _crumbs(crumbs), _done(frame), *inside, class_="wrap", id="main"),
+        el(
+            "main",
+            _crumbs(crumbs),
+            _IN_FOLDER if frame.copy else None,
+            _done(frame),
+            *inside,
+            class_="wrap",
+            id="main",
+        ),
         _foot(page, end),
         el("div", class_="vh", id="live", role="status"),
         _KEYS,
     )
     theme = frame.theme if frame.theme in ("light", "dark") else None
-    whole = el("html", _head(page, scripts, feed), body, lang="en", data_theme=theme)
+    whole = el(
+        "html", _head(page, _scripts(scripts, frame.copy), feed), body, lang="en", data_theme=theme
+    )
     return f"<!DOCTYPE html>\n{whole}\n"
+
+
+def _scripts(names: Sequence[str], copy: bool) -> list[str]:
+    """What is loaded; of a copy, which may lie in a folder, no module."""
+    if copy:
+        return [name for name in names if not name.endswith(".mjs")] + ["site.js"]
+    return ["kfm.mjs", *names]
 
 
 def _head(page: Page, scripts: Sequence[str], feed: str) -> Html:
@@ -85,7 +103,6 @@ def _head(page: Page, scripts: Sequence[str], feed: str) -> Html:
         _feed_link("/feed", "New versions of every dataset"),
         _feed_link(feed, f"New versions: {page.title}") if feed else None,
         Html(f'<link rel="icon" href="{_ICON}">'),
-        el("script", src="/static/kfm.mjs", type="module"),
         (_script(name) for name in scripts),
     )
 
@@ -111,9 +128,9 @@ def twin_of(address: str) -> str:
 
 # ---- the bar -------------------------------------------------------------------------------------
 def _links(frame: Frame) -> list[tuple[str, str, int]]:
-    everybody = [("Datasets", "/datasets", 0), ("Search", "/search", 0), ("About", "/about", 0)]
     if not frame.console:
-        return everybody
+        search = [] if frame.copy else [("Search", "/search", 0)]
+        return [("Datasets", "/datasets", 0), *search, ("About", "/about", 0)]
     return [
         ("Home", "/", 0),
         ("Datasets", "/datasets", 0),
@@ -170,8 +187,10 @@ def _top(frame: Frame, here: str) -> Html:
             el("nav", links, class_="nav", aria_label="Main"),
             el(
                 "div",
-                search,
-                el("a", frame.who, class_="who", href="/login"),
+                None if frame.copy else search,
+                el("span", frame.who, class_="who")
+                if frame.copy
+                else el("a", frame.who, class_="who", href="/login"),
                 _TOOLS,
                 class_="tools",
             ),
@@ -215,6 +234,18 @@ def _foot(page: Page, end: Inside) -> Html:
         ),
         class_="twin",
     )
+
+
+_IN_FOLDER = el(
+    "p",
+    "Opened from a folder, a browser lets a page read no file beside it: no map is painted here, rows"
+    " are not sorted and nothing is verified. Any host shows all of it, such as ",
+    el("code", "python3 -m http.server"),
+    " in the folder of this copy.",
+    class_="card hint",
+    id="in-folder",
+    hidden=True,
+)
 
 
 # ---- what is the same everywhere -----------------------------------------------------------------

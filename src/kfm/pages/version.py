@@ -76,7 +76,7 @@ def render(page: VersionPage, frame: Frame) -> str:
     return document(
         page,
         frame,
-        _head(page),
+        _head(page, frame.copy),
         el(
             "div",
             el("div", _verify(page), _documents(page), class_="stack"),
@@ -95,10 +95,11 @@ def render(page: VersionPage, frame: Frame) -> str:
     )
 
 
-def _head(page: VersionPage) -> Html:
+def _head(page: VersionPage, copy: bool) -> Html:
     entry = page.entry
     what = f"{plural(page.rows, 'row')}, {plural(page.columns, 'column')}."
-    lede = f"{what} {'It is official now.' if page.official else 'A later one is official.'}"
+    then = "was official when this copy was made" if copy else "is official now"
+    lede = f"{what} {f'It {then}.' if page.official else 'A later one is official.'}"
     if entry is not None and entry.change is not None:
         lede += f" Against the one before: {changed(entry)}."
     now = state("new", "Official", sign="pass") if page.official else state("noop", "Earlier")

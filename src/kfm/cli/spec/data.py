@@ -6,6 +6,7 @@ from kfm.cli.spec.words import Command, Noun, given, option, switch
 __all__ = ["COMMANDS", "NOUNS"]
 
 NOUNS = {
+    "export": Noun("make a copy of what is public, to be had without kfm"),
     "schedule": Noun("when data is asked for", usual="list"),
     "backfill": Noun(
         "past ranges in partitions, staged by workers, assembled into one version", usual="list"
@@ -120,6 +121,31 @@ They are checked against their digests on the way. In any format the same versio
 bytes. csv: texts in quotes, a missing value has none, times as ISO 8601, geometries as WKT; values
 are exactly what they are, so that one may begin as a formula does. geojson: RFC 7946. xlsx: times are
 text, and nothing is a formula. gpkg: one layer, times to the millisecond.""",
+    ),
+    Command(
+        "export site",
+        "make a static copy of the public pages of datasets",
+        "export_site:exported",
+        given(
+            "ref",
+            "datasets, each with all versions, or single versions (DATASET@vHEX, DATASET@GENERATION);"
+            " default: every dataset that anybody may read",
+            many="*",
+        ),
+        option("-o, --output", "the folder to make", "DIR", kind="path", needed=True),
+        option(
+            "--at",
+            "where it will be had: links that leave the copy (feeds, lines to paste) are whole then",
+            "URL",
+            default="",
+        ),
+        example="kfm export site ks_earthquakes -o public",
+        about="""\
+Pages, maps, tables, changes, stories, lineage, citations, feeds, files and what proves them, and the
+JSON of each: for any static host, and to be opened from a folder. Only what anybody may see now,
+decided as the reader decides it; where a label asks something of who reads, the dataset is left out
+with a word. The same versions give the same bytes. The folder appears whole or not at all, and takes
+the place only of an unchanged copy.""",
     ),
     Command(
         "discover",

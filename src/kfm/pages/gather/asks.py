@@ -15,9 +15,10 @@ __all__ = ["Asks"]
 class Asks:
     """One request for a page. What its viewer may not know of raises, and is answered there."""
 
-    def __init__(self, asking: Asking, *, operator: bool = False) -> None:
+    def __init__(self, asking: Asking, *, operator: bool = False, copy: bool = False) -> None:
         self._asking = asking
         self.is_operator = operator  # sees how things are run, beside what is published
+        self.is_copy = copy  # for a page that is read long after: nothing of now is told
 
     @property
     def workspace(self) -> Workspace:

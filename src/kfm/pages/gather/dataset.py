@@ -81,6 +81,9 @@ def _entry(asks: Asks, dataset_id: str) -> DatasetEntry:
 
 def _standing(asks: Asks, status: DatasetStatus, told: Told, held: Held) -> Standing:
     since = f" since {when(held.official_at)}" if held.official_at else ""
+    if asks.is_copy:
+        sentence = f"Generation {held.generation} was official{since} when this copy was made."
+        return Standing(state="noop", word="A copy", note="", sentence=sentence)
     sentence = f"Generation {held.generation} is official{since}."
     if told.age_s is not None:
         sentence += f" Its source was last asked {lasting(told.age_s)} ago."
@@ -125,7 +128,7 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
         layer=ref.dataset_id,
         files=files,
         cite=_cited(asks, entry, ref),
-        snippets=_snippets(ref, files, asks.address),
+        snippets=_snippets(ref, files, asks.address, asks.is_copy),
         origin=tuple(
             told_origin([o]) for o in origin_of(asks.world.data, ref.dataset_id, ref.version_id)
         ),
@@ -179,11 +182,12 @@ def _files(opened: Opened, rows: int) -> list[File]:
     return found
 
 
-def _snippets(ref: Ref, files: tuple[File, ...], origin: str) -> tuple[Snippet, ...]:
+def _snippets(ref: Ref, files: tuple[File, ...], origin: str, copy: bool) -> tuple[Snippet, ...]:
     table = next((f.href for f in files if f.name.endswith(".parquet")), None)
     if table is None:
         return ()
     url, rows = f"{origin}{table}", addresses.rows(ref.dataset_id, ref.version_id, "geojson")
+    stac = "" if copy else f"\n\nOr Layer, Add Layer, Add STAC Layer: {origin}/stac"
     return tuple(
         Snippet(language=language, lines=lines)
         for language, lines in (
@@ -197,9 +201,10 @@ def _snippets(ref: Ref, files: tuple[File, ...], origin: str) -> tuple[Snippet, 
             (
                 "QGIS",
                 "Layer, Add Layer, Add Vector Layer, Protocol: HTTP(S), then this address:\n"
-                f"{origin}{rows}\n\nOr Layer, Add Layer, Add STAC Layer: {origin}/stac",
+                f"{origin}{rows}{stac}",
             ),
         )
+        if not (copy and "workspace" in language)
     )
 
 

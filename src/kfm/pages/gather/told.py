@@ -78,7 +78,8 @@ def about_page(asks: Asks) -> AboutPage:
         trust = asks.world.keys.trust()
     except KfmError:
         pass  # `kfm verify` says what is wrong with it
-    seen = sum(asks.seen(name) is not None for name in asks.workspace.registered())
+    names = [] if asks.is_copy else asks.workspace.registered()
+    seen = sum(asks.seen(name) is not None for name in names)
     keys = {} if trust is None else {k.name: ", ".join(k.roles) for k in trust.keys.values()}
     return AboutPage(
         address="/about",

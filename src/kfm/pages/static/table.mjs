@@ -91,14 +91,29 @@ class Rows {
     if (this.filter.words) asked.set("filter", this.condition());
     this.box.setAttribute("aria-busy", "true");
     try {
-      const answer = await fetch(`${this.at}?${asked}`, { headers: { accept: "application/json" } });
-      const told = await answer.json();
-      if (!answer.ok) throw new Error(told.said ?? answer.statusText);
+      const told = this.at.endsWith(".json") ? await this.here() : await this.there(asked);
       this.fill(told.rows, told);
     } catch (error) {
       this.said.textContent = `The rows could not be had: ${error.message}`;
     }
     this.box.removeAttribute("aria-busy");
+  }
+
+  async there(asked) {
+    const answer = await fetch(`${this.at}?${asked}`, { headers: { accept: "application/json" } });
+    const told = await answer.json();
+    if (!answer.ok) throw new Error(told.said ?? answer.statusText);
+    return told;
+  }
+
+  // In a copy no server answers: the rows that were copied are sorted and filtered here.
+  async here() {
+    this.all ??= (await (await fetch(this.at)).json()).rows;
+    const { column, words } = this.filter, name = this.sort.replace(/^-/, ""), down = this.sort.startsWith("-") ? -1 : 1;
+    let rows = words ? this.all.filter((row) => fits(row[column], words, this.types[column] === "string")) : [...this.all];
+    if (name) rows.sort((a, b) => down * order(a[name], b[name]));
+    const next = this.offset + SIZE < rows.length ? this.offset + SIZE : null;
+    return { rows: rows.slice(this.offset, this.offset + SIZE), next, total: rows.length };
   }
 
   fill(rows, told) {
@@ -118,6 +133,20 @@ class Rows {
     this.on.disabled = told.next === null;
     this.said.textContent = rows.length ? `Rows ${this.offset + 1} to ${last}${of}.` : "No row fits.";
   }
+}
+
+// Nothing comes last; numbers by size, all else as text.
+function order(a, b) {
+  if (a === null || b === null) return (a === null) - (b === null);
+  return typeof a === "number" && typeof b === "number" ? a - b : shown(a) < shown(b) ? -1 : Number(shown(a) > shown(b));
+}
+
+function fits(value, words, within) {
+  if (within) return value !== null && String(value).includes(words);
+  const [, sign, wanted] = /^(<=|>=|<>|[<>=])?\s*(.*)$/s.exec(words);
+  const found = order(value, typeof value === "number" ? Number(wanted) : wanted);
+  const holds = { "<": found < 0, ">": found > 0, "<=": found <= 0, ">=": found >= 0, "<>": found !== 0 };
+  return value !== null && (holds[sign] ?? found === 0);
 }
 
 function field(form, kind, label, id) {

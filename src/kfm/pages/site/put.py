@@ -1,0 +1,77 @@
+"""A folder that appears whole or not at all, and takes the place only of one that was made so."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kfm.model import UsageError
+from kfm.zones.base import hash_file
+from kfm.zones.durable import sync_folder
+
+__all__ = ["MANIFEST", "Manifest", "listed", "putting"]
+
+MANIFEST = "kfm-site.json"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a copy holds; by it a later one knows that it may take its place."""
+
+    datasets: dict[str, list[int]]  # generations
+    files: dict[str, str]  # with their digests
+
+
+@contextlib.contextmanager
+def putting(folder: Path) -> Iterator[Path]:
+    """A folder to fill; it takes its place when nothing was raised. Raises `UsageError` where
+    something is that was not made here.
+    """
+    _check_ours(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    mark = os.urandom(4).hex()
+    partial, old = (folder.with_name(f".{folder.name}.{mark}.{end}") for end in ("tmp", "old"))
+    partial.mkdir()
+    try:
+        yield partial
+        _check_ours(folder)  # nobody put something there meanwhile
+        if folder.exists():
+            folder.rename(old)
+        try:
+            partial.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        sync_folder(folder.parent)
+    finally:
+        for left in (partial, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def listed(folder: Path) -> dict[str, str]:
+    """Every file of a folder with its digest, the manifest apart."""
+    return {
+        path.relative_to(folder).as_posix(): hash_file(path).digest
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def _check_ours(folder: Path) -> None:
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if folder.is_dir() and not folder.is_symlink():
+        if not any(folder.iterdir()):
+            return
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            known = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+            if all(not p.is_symlink() for p in folder.rglob("*")) and known.files == listed(folder):
+                return
+    raise UsageError(
+        f"{folder} holds something that `kfm export site` did not make, or that was changed since.",
+        expected="no folder, an empty one, or a copy as it was made",
+        remedy="Name another folder, or take that one away.",
+    )
