@@ -36,6 +36,17 @@ def test_before_and_after_reach_through_every_dataset_between(family: Family) ->
     assert f"version:{family.version('trees')}" not in names(near, -1)
 
 
+def test_a_file_that_was_made_is_told_as_part_of_its_version(family: Family) -> None:
+    said = family.stand("lineage", "show", "trees", "--json").json
+    parts = {(e["source"], e["target"]) for e in said["lines"] if e["kind"] == "HAS_PART"}
+    whole = [f"version:{family.version(n)}" for n in ("both", "all_three")]
+    assert {source for source, _ in parts} == {*whole}, "no file of the one that was asked about"
+    assert {target.rpartition("/")[2] for _, target in parts} == {
+        "both.parquet",
+        "all_three.parquet",
+    }
+
+
 def test_a_tree_tells_it_on_the_terminal(family: Family) -> None:
     said = family.stand("lineage", "show", "all_three").out
     assert "comes from" in said and f"{family.stand.speaker.url}/owners" in said

@@ -5,12 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.given.ledger import row
 
 from kfm.catalog.lineage.cypher import cypher
-from kfm.catalog.lineage.graph import KEYS, graph_of
+from kfm.catalog.lineage.graph import KEYS, LABELS, graph_of, part_of
 from kfm.catalog.lineage.record import Facts, LineageRecord, Made, Used, read, record_of
-from kfm.model import LedgerRow
+from kfm.evidence.lineage import indexed
+from kfm.model import LedgerRow, canonical
 
 
 def record(**more: Any) -> LineageRecord:
@@ -97,6 +100,32 @@ def test_every_statement_merges_on_the_key_alone() -> None:
 def test_a_record_is_read_as_it_was_written() -> None:
     for each in (record(), record(inputs=(), labels={}, merged=True, h3_resolution=None)):
         assert read(each.written()) == each
+
+
+TEXT = st.text(st.characters(codec="utf-8"))
+USED = st.builds(Used, uri=TEXT, hash=TEXT, version=TEXT | st.just(msgspec.UNSET))
+MADE = st.builds(Made, kind=st.sampled_from(["table", "companion"]), path=TEXT, hash=TEXT)
+
+
+@given(
+    st.lists(USED),
+    st.lists(MADE),
+    st.dictionaries(st.sampled_from(LABELS), TEXT),
+    st.none() | st.integers(0, 15),
+)
+def test_a_record_is_written_canonically_whatever_is_in_it(
+    inputs: list[Used], outputs: list[Made], labels: dict[str, str], h3: int | None
+) -> None:
+    each = record(
+        inputs=tuple(inputs), outputs=tuple(outputs), labels=labels, h3_resolution=h3, merged=True
+    )
+    assert each.written() == canonical.dumps(msgspec.to_builtins(each))
+
+
+def test_the_index_is_told_no_part_that_the_name_of_a_file_says() -> None:
+    kinds = [edge[1] for edge in indexed(record()).edges]
+    assert kinds == ["USED_IN", "GENERATED", "GENERATED", "SUPERSEDES"]
+    assert part_of("file:trees@v2/a/trees.parquet") == "version:trees@v2"
 
 
 SPEC: dict[str, Any] = {

@@ -31,6 +31,7 @@ from kfm.model.journal import Captured
 from kfm.model.ledger import EventRow, NoopRow, WalRecord
 from kfm.store.committer import Ticket
 from kfm.store.events import Claim
+from kfm.store.lineage import Indexed
 from kfm.store.sqlite import SqliteStore
 from kfm.zones.local import LocalZone
 
@@ -629,6 +630,61 @@ def test_every_older_state_of_a_server_is_migrated_and_keeps_its_rows(
     _is_usable(place)
 
 
+LINEAGE = [
+    "insert into meta values ('epoch', '3')",
+    "insert into lineage values ('r1', 'd', 1, '{}')",
+    "insert into lineage_node (id, name) values (1, 'asset:u#h'), (2, 'run:r1'), (3, 'version:d@v1'), (4, 'file:d@v1/d.parquet')",
+    "insert into lineage_edge values (1, 'USED_IN', 2, 5, 'r1'), (2, 'GENERATED', 3, 5, 'r1'), (2, 'GENERATED', 4, 5, 'r1'), (3, 'HAS_PART', 4, 5, 'r1')",
+]
+
+
+def _knows_its_lineage(place: Place) -> None:
+    """What an older kfm indexed is walked, and told no second time by who puts it again."""
+    store = place.open()
+    edges = [("asset:u#h", "USED_IN", "run:r1"), ("run:r1", "GENERATED", "version:d@v1")]
+    edges += [("run:r1", "GENERATED", "file:d@v1/d.parquet")]
+    again = Indexed("r1", "d", 1, "{}", 5, edges)
+    for _ in range(2):
+        assert store.read(lambda tx: tx.lineage.page()) == [("r1", "{}")]
+        assert store.read(lambda tx: tx.lineage.down(1, 9)) == {1: 0, 2: 1, 3: 2, 4: 2}
+        assert store.read(lambda tx: tx.lineage.up(3, 9)) == {3: 0, 2: 1, 1: 2}
+        found = store.read(lambda tx: tx.lineage.into([3, 4]))
+        assert {(e.source, e.kind, e.target, e.at_ms, e.run_id) for e in found} == {
+            (2, "GENERATED", 3, 5, "r1"),
+            (2, "GENERATED", 4, 5, "r1"),
+        }
+        store.transaction(lambda tx: tx.lineage.put(again))
+    store.transaction(lambda tx: tx.lineage.forget("d"))
+    assert store.read(lambda tx: (tx.lineage.page(), tx.lineage.beginning(""))) == ([], [])
+    store.close()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_lineage_of_an_older_store_is_kept(place: Place) -> None:
+    path = Path(place.where)
+    path.parent.mkdir()
+    db = sqlite3.connect(path)
+    for file in MIGRATIONS[:13]:
+        db.executescript(file.read_text())
+    for statement in LINEAGE:
+        db.execute(statement)
+    db.execute("pragma user_version = 13")
+    db.commit()
+    db.close()
+    _knows_its_lineage(place)
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_lineage_of_an_older_server_is_kept(place: Place) -> None:
+    for statement in [s for file in MIGRATIONS[:13] for s in migration(file.read_text())]:
+        place.sql(statement)
+    for statement in LINEAGE:
+        place.sql(statement)
+    place.sql("select setval(pg_get_serial_sequence('lineage_node', 'id'), 4)")
+    place.sql("create table store_format as select cast(13 as bigint) as version")
+    _knows_its_lineage(place)
+
+
 def _is_usable(place: Place) -> None:
     store = place.open()
     assert store.epoch == 3
@@ -647,6 +703,11 @@ def test_a_query_says_the_same_to_a_server() -> None:
         " limit nullif(%(n)s, -1) for update skip locked"
     )
     assert to_postgres("select 1 /*for update*/", writing=False) == "select 1 "
+    each = to_postgres("select value from json_each(:a) as texts, json_each(:b)", writing=False)
+    assert each == (
+        "select value from json_array_elements_text(cast(%(a)s as json)) as texts(value),"
+        " json_array_elements(cast(%(b)s as json)) as each(value)"
+    )
 
 
 def test_a_table_is_the_same_on_a_server() -> None:

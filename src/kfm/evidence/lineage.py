@@ -66,7 +66,7 @@ def indexed(record: LineageRecord) -> Indexed:
         generation=record.generation,
         record=record.written().decode(),
         at_ms=int(dt.datetime.fromisoformat(record.started_at).timestamp() * 1000),
-        edges=edges_of(record),
+        edges=edges_of(record, parts=False),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kfm.catalog.lineage.graph import kind_of, run_name, version_name
+from kfm.catalog.lineage.graph import kind_of, part_of, run_name, version_name
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import known_lineage
 from kfm.lineage.sight import Sight
@@ -161,10 +161,18 @@ def _around(tx: Tx, name: str, up: int, down: int, until: int) -> tuple[dict[str
     distances = {n: -d for n, d in before.items()} | after
     edges = [e for e in tx.lineage.into(distances) if e.source in distances and e.at_ms <= until]
     names = tx.lineage.names(distances)
-    return (
-        {names[n]: d for n, d in distances.items()},
-        {Line(source=names[e.source], kind=e.kind, target=names[e.target]) for e in edges},
-    )
+    lines = {Line(source=names[e.source], kind=e.kind, target=names[e.target]) for e in edges}
+    return {names[n]: d for n, d in distances.items()}, lines | _parts(set(names.values()))
+
+
+def _parts(names: set[str]) -> set[Line]:
+    """Which files belong to which version, as their names say."""
+    files = (name for name in names if kind_of(name) == "Dataset")
+    return {
+        Line(source=part_of(file), kind="HAS_PART", target=file)
+        for file in files
+        if part_of(file) in names
+    }
 
 
 def _shown(start: str, found: dict[str, int], lines: set[Line], sight: Sight) -> Walk:

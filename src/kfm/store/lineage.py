@@ -15,7 +15,9 @@ EVER_MS = 2**53  # of a walk that is not limited in time
 
 
 class Indexed(NamedTuple):
-    """One record, and the edges it tells as (source, kind, target), nodes by name."""
+    """One record, and the edges it tells as (source, kind, target), nodes by name; its run
+    `run:ID` is an end of one at least.
+    """
 
     run_id: str
     dataset_id: str
@@ -42,21 +44,19 @@ class LineageView(View):
 
     def put(self, *rows: Indexed) -> None:
         """What is there already stays as it is."""
-        names: set[str] = set()
-        for row in rows:
-            names.update([edge[0] for edge in row.edges], [edge[2] for edge in row.edges])
+        names = {end for row in rows for source, _, target in row.edges for end in (source, target)}
         self._do("lineage_put_all", rows=_json(row[:4] for row in rows))
         # in one order everywhere: two that put the same names wait for each other, never crosswise
-        new = self._all("lineage_node_put_all", names=_json((name,) for name in sorted(names)))
+        new = self._all("lineage_node_put_all", names=_json(sorted(names)))
         # by their numbers: a name is looked for once, however many edges it has
-        ids = {str(r["name"]): str(r["id"]) for r in new}
-        old = self._all("lineage_ids", names=_json((n,) for n in names if n not in ids))
-        ids |= {str(r["name"]): str(r["id"]) for r in old}
-        edges = [
-            (ids[source], kind, ids[target], str(row.at_ms), row.run_id)
+        ids: dict[str, int] = {r["name"]: r["id"] for r in new}
+        old = self._all("lineage_ids", names=_json(n for n in names if n not in ids))
+        ids |= {r["name"]: r["id"] for r in old}
+        edges = (
+            (ids[source], kind, ids[target], row.at_ms, ids[f"run:{row.run_id}"])
             for row in rows
-            for source, kind, target in dict.fromkeys(row.edges)
-        ]
+            for source, kind, target in row.edges
+        )
         self._do("lineage_edge_put_all", edges=_json(edges))
 
     def get(self, run_id: str) -> str | None:
@@ -123,9 +123,9 @@ class LineageView(View):
         return [EdgeRow(*(r[name] for name in EdgeRow._fields)) for r in rows]
 
 
-def _json(rows: Iterable[Sequence[object]]) -> str:
+def _json(rows: Iterable[object]) -> str:
     return msgspec.json.encode(list(rows)).decode()
 
 
 def _ids(nodes: Iterable[int]) -> str:
-    return _json((str(node),) for node in sorted(set(nodes)))
+    return _json(sorted(set(nodes)))

@@ -130,16 +130,16 @@ def graph_of(record: LineageRecord) -> Graph:
     return Graph(tuple(nodes.values()), edges_of(record))
 
 
-def edges_of(record: LineageRecord) -> tuple[Edge, ...]:
-    """The edges alone, each once."""
+def edges_of(record: LineageRecord, *, parts: bool = True) -> tuple[Edge, ...]:
+    """The edges alone, each once; `parts`: those too that the names of files say."""
     ran, whole = run_name(record.run_id), version_name(record.version)
-    parts = [f"file:{record.version}/{made.path}" for made in record.outputs]
+    files = [f"file:{record.version}/{made.path}" for made in record.outputs]
     edges = [
         *(Edge(asset_name(i.uri, i.hash), "USED_IN", ran) for i in record.inputs),
         *(Edge(version_name(v), "USED_IN", ran) for v in _used(record)),
         *([] if record.of_version else [Edge(ran, "GENERATED", whole)]),
-        *(Edge(ran, "GENERATED", part) for part in parts),
-        *(Edge(whole, "HAS_PART", part) for part in parts),
+        *(Edge(ran, "GENERATED", file) for file in files),
+        *(Edge(whole, "HAS_PART", file) for file in files if parts),
         *(Edge(whole, "SUPERSEDES", version_name(v)) for v in _superseded(record)),
     ]
     return tuple(dict.fromkeys(edges))

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kfm.model import DatasetEntry, Json, LedgerRow, canonical, without_emitter
+from kfm.model import DatasetEntry, Json, LedgerRow, without_emitter
 from kfm.model.labels import discharged, obligations
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
 Kind = Literal["table", "partition", "companion", "stac_item", "tile_set"]
 _LABELS = ("sensitivity", "policy_label", "care_label", "licence")
 _OWN = "kfm://dataset/"
+_written = msgspec.json.Encoder(order="sorted").encode
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +84,8 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def written(self) -> bytes:
         """The bytes of the file, which are those of the index too."""
-        return canonical.dumps(msgspec.to_builtins(self))
+        # text and small numbers under our own names: sorted, msgspec writes those canonically
+        return _written(self)
 
 
 def read(raw: bytes | str) -> LineageRecord:

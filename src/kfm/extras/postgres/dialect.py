@@ -14,6 +14,7 @@ _WORDS = re.compile(
     r"(?P<text>'(?:[^']|'')*')"
     r"|/\*(?P<lock>for update|for share|for key share|skip locked)\*/"
     r"|\blimit :(?P<limit>\w+)"
+    r"|\bjson_each\(:(?P<texts>\w+)\) as texts\b"
     r"|\bjson_each\(:(?P<each>\w+)\)|\bjson_extract\(value, '\$\[(?P<item>\d+)\]'\)"
     r"|(?<![:\w]):(?P<name>[a-z]\w*)"
     r"|(?P<place>\?)|(?P<percent>%)"
@@ -36,6 +37,8 @@ def to_postgres(sql: str, *, writing: bool) -> str:
             return found["lock"] if writing else ""
         if found["limit"] is not None:
             return f"limit nullif(%({found['limit']})s, -1)"  # SQLite's -1 is everything
+        if found["texts"] is not None:
+            return f"json_array_elements_text(cast(%({found['texts']})s as json)) as texts(value)"
         if found["each"] is not None:
             return f"json_array_elements(cast(%({found['each']})s as json)) as each(value)"
         if found["item"] is not None:

@@ -19,7 +19,7 @@ import { in_turn, is_unlocked } from "../locks.mjs"
  */
 
 /** The format of the tables that is known here: how many files `store/migrations` has. */
-export const FORMAT = 13
+export const FORMAT = 14
 
 /** What tells one row of a table from another; tables that Node neither reads nor writes are not named. */
 export const KEYS = {
