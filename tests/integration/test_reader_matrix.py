@@ -162,7 +162,8 @@ def test_what_is_hidden_looks_like_what_is_not_there(
 PAGES = {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/static/{name}"}
 # what shows how things are run: for an engineer, and for who may more
 CONSOLE = {
-    "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/proposals",
+    "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/runs/{run_id}/events",
+    "/proposals",
     "/proposals/{number}", "/quarantine", "/quarantine/{run_id}", "/backfills",
     "/backfills/{backfill_id}", "/queue", "/schedules", "/policy",
     "/webhooks", "/slo",

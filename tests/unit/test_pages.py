@@ -116,7 +116,10 @@ def test_a_browser_reaches_the_governed_reader_and_nothing_else(tmp_path: Path) 
         "'self'",
     )
     ours = [p for p in FILES.values() if p.suffix == ".mjs" and p.parent.name != "vendor"]
-    others = r"WebSocket|EventSource|XMLHttpRequest|sendBeacon|indexedDB|https?://(?!www\.w3\.org/2000/svg)"
+    # the one that listens does so to the run whose page it is on
+    (listens,) = [p for p in ours if "EventSource(" in p.read_text()]
+    assert re.findall(r"EventSource\((.*?/)", listens.read_text()) == ["`${location.pathname}/"]
+    others = r"WebSocket|XMLHttpRequest|sendBeacon|indexedDB|https?://(?!www\.w3\.org/2000/svg)"
     assert ours and [p.name for p in ours if re.search(others, p.read_text())] == []
     brought = {p.name for p in FILES.values() if p.parent.name == "vendor" and "js" in p.suffix}
     assert brought == {"maplibre-gl.mjs", "maplibre-gl-worker.mjs", "pmtiles.js"}

@@ -31,10 +31,11 @@ class Journal(Answer, frozen=True, kw_only=True):
 
 def find_run(world: World, text: str) -> LedgerRow:
     """The run of an id, or of its beginning."""
+    exact: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(text))
+    if exact is not None:
+        return exact
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(None, 100_000))
-    fitting = [r for r in rows if r.run_id == text] or [
-        r for r in rows if len(text) >= 8 and r.run_id.startswith(text)
-    ]
+    fitting = [r for r in rows if len(text) >= 8 and r.run_id.startswith(text)]
     if len(fitting) != 1:
         raise UsageError(
             f"{text} names {len(fitting) or 'no'} runs.",

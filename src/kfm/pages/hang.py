@@ -15,6 +15,7 @@ from litestar.types import ControllerRouterHandler
 
 from kfm.console import sign_in
 from kfm.console.act import DONE, OPERATES
+from kfm.console.live import Live
 from kfm.pages import (
     about,
     addresses,
@@ -211,8 +212,11 @@ def hang(*, console: bool = False) -> Hung:
     first = kinds[len(PUBLIC)] if console else kinds[0]
     pages["home"] = _shown(first, console)  # of `/`, which the reader answers
     pages["problem"] = lambda shown: _problem(shown, console)
+    live = Live()
     routes: list[ControllerRouterHandler] = [*own, *sign_in.ROUTES, _places, static]
-    return Hung(pages=pages, routes=routes)
+    if console:
+        routes.append(live.route())
+    return Hung(pages=pages, routes=routes, leave=live.close)
 
 
 @reads("/datasets/{dataset_id:str}/versions/{which:str}/places")

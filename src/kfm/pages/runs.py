@@ -187,6 +187,7 @@ class RunPage(Page, frozen=True, kw_only=True):
     rows_read: int | None  # None: not told
     rows_written: int | None
     open: bool
+    last_seq: int = -1  # of the journal, as of now
 
 
 def render_run(page: RunPage, frame: Frame) -> str:
@@ -194,6 +195,7 @@ def render_run(page: RunPage, frame: Frame) -> str:
         page,
         frame,
         _head(page),
+        el("div", data_after=str(page.last_seq), hidden=True) if page.open else None,
         el(
             "div",
             (message(STATES[page.state][0], STATES[page.state][1], m) for m in page.why),

@@ -44,6 +44,7 @@ class Hung(NamedTuple):
 
     pages: Mapping[str, Page] = {}
     routes: Sequence[ControllerRouterHandler] = ()
+    leave: Callable[[], None] = lambda: None  # the reader stops: what is still being told ends
 
 
 NOTHING_HUNG = Hung()

@@ -63,9 +63,10 @@ def reading(
         ) from error
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_nearby(address, nearby))
+        hung = hang(console=console)
         app = make_app(
             workspace,
-            hang(console=console),
+            hung,
             address=known_as,
             here=console and here,
             limited=not here,
@@ -75,6 +76,7 @@ def reading(
 
         def stop() -> None:
             server.should_exit = True
+            hung.leave()
 
         at = address._replace(port=opened.getsockname()[1])
         stack.enter_context(noted(workspace.path, Noted(url=at.url, console=console)))

@@ -62,6 +62,11 @@ class JournalView(View):
             )
         return records
 
+    def since(self, wal_id: str, seq: int, limit: int) -> list[WalRecord]:
+        """Records from a number on, for who follows a run; nothing of the chain is checked."""
+        rows = self._all("journal_since", wal_id=wal_id, seq=seq, limit=limit)
+        return [WalRecord(**dict(r)) for r in rows]
+
     def raw(self, wal_id: str) -> list[Json]:
         """The records as they are, for setting them aside."""
         return self._whole("journal_get", wal_id=wal_id)

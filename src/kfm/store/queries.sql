@@ -41,6 +41,8 @@ select * from ledger where (cast(:dataset_id as text) is null or dataset_id = :d
 delete from ledger where run_id = :run_id
 -- name: journal_get
 select * from journal where wal_id = :wal_id order by seq
+-- name: journal_since
+select * from journal where wal_id = :wal_id and seq >= :seq order by seq limit :limit
 -- name: journal_one
 select * from journal where wal_id = :wal_id and seq = :seq
 -- name: journal_delete

@@ -6,6 +6,7 @@ from kfm.cli.answer import Call
 from kfm.cli.explain import Explained, explained
 from kfm.cli.runs import runs as listed
 from kfm.cli.wal import find_run
+from kfm.console.live import under_way
 from kfm.evidence.run_files import read_run_file, run_journal, started_at
 from kfm.model import Json, KfmError, LedgerRow, NoopRow, WalRecord, rfc3339
 from kfm.model.schedule import without_emitter
@@ -90,7 +91,8 @@ def run_page(asks: Asks, run_id: str) -> RunPage:
         written=_written(row),
         rows_read=None if private else row.rows_read,
         rows_written=None if private else row.rows_written,
-        open=row.ended_at is None and row.state != "PROPOSED",
+        open=under_way(row),
+        last_seq=records[-1].seq if records else -1,
     )
 
 
