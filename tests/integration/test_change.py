@@ -91,7 +91,8 @@ def test_it_does_not_suffice_where_people_must_approve(stand: Stand) -> None:
     stand.publish("feed", csv(range(100)))
     stand.register("feed", {"format": "csv"}, business_key=["id"], approvals=1)
     stand.speaker.says["/feed"] = csv(range(50))
-    assert stand("run", "feed", "--accept-change", "--reason", "because").code == 7
+    said = stand("run", "feed", "--accept-change", "--reason", "because")
+    assert said.code == 7 and "--accept-change does not suffice" in said.out
     assert stand("status", "feed", "--json").json["datasets"][0]["generation"] == 1
 
 

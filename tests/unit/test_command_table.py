@@ -174,6 +174,11 @@ def test_a_slip_is_refused_with_what_was_meant(
     assert said in told and "exit 2" not in told
 
 
+def test_every_argument_says_what_it_means() -> None:
+    silent = [(name, a.dest) for name, c in COMMANDS.items() for a in c.arguments if not a.help]
+    assert silent == []
+
+
 def test_a_flag_that_resembles_none_is_not_said_to_mean_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -140,7 +140,7 @@ def _of(
             raise UsageError(
                 f"{head.dataset_id} has no generation {which}.",
                 expected=expected,
-                remedy="Choose one of them.",
+                remedy=f"`kfm history {head.dataset_id}` lists them.",
             )
         made = [g for g in made if g.generation == int(which)]
     elif which:

@@ -72,10 +72,18 @@ class Reviewed(Answer, frozen=True, kw_only=True):
     def tell(self, call: Call) -> None:
         show("You would sign exactly this:\n")
         for name, value in self.you_sign.items():
-            show(f"  {name:<17} {value}")
+            if value not in ("", None):
+                show(f"  {name:<17} {_plain(value)}")
         change = f"diff {self.judgement.dataset_id} proposal/{self.proposal}"
         show(f"\nWhat changes   {again(call, change)}\n")
         tell(self.judgement, call)
+
+
+def _plain(value: object) -> str:
+    """A value as a person reads it; of a mapping what is stated."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} {inner}" for name, inner in value.items() if inner is not None)
 
 
 def review(call: Call, number: str | None) -> Waits | Reviewed:

@@ -318,7 +318,10 @@ def _accepted(
                 else outcome.reason
             )
             return msgspec.structs.replace(outcome, reason=why)
-    return promote_run(world, row, wait) if accept(world, row, login(), reason) else outcome
+    if accept(world, row, login(), reason):
+        return promote_run(world, row, wait)
+    why = f"{outcome.reason}; --accept-change does not suffice, others must approve it"
+    return msgspec.structs.replace(outcome, reason=why)
 
 
 def _noted(world: World, outcome: Outcome) -> Outcome:
@@ -380,5 +383,6 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
         write(f"      {reason['code']}: {reason['message']}")
         write(f"        {reason['remedy']}")
     if outcome.exit_code and outcome.remedy and not outcome.reasons:
-        say(f"      {outcome.remedy}")
+        asks = f" `kfm run {outcome.dataset_id}` asks again."
+        say(f"      {outcome.remedy}{asks if outcome.exit_code == 4 else ''}")
     sys.stdout.flush()

@@ -74,7 +74,7 @@ def resolve(world: World, text: str) -> Ref:
             raise UsageError(
                 f"{dataset_id} has no generation {which}.",
                 expected=f"1 to {rows[-1].generation}",
-                remedy="Choose one of them.",
+                remedy=f"`kfm history {dataset_id}` lists them.",
             )
     else:
         raise UsageError(

@@ -72,7 +72,7 @@ COMMANDS = (
         "dataset show",
         "print the registry entry of a dataset",
         "dataset:entry_of",
-        given("dataset_id", "", "ID"),
+        given("dataset_id", "the dataset", "ID"),
         example="kfm dataset show wells",
     ),
     Command(
@@ -86,7 +86,7 @@ COMMANDS = (
         "dataset schema",
         "print the columns and types of what is official",
         "dataset:columns",
-        given("dataset_id", "", "ID"),
+        given("dataset_id", "the dataset", "ID"),
         switch("--write", "write it into data/registry/ID.yml; the comments above it stay"),
         example="kfm dataset schema wells --write",
     ),
