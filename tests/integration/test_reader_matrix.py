@@ -169,7 +169,18 @@ CONSOLE = {
     "/webhooks", "/slo",
 }  # fmt: skip
 # what can be done: for whom; empty: for everybody
-ACTS = {"/login": "", "/logout": ""}
+ACTS = {
+    "/login": "",
+    "/logout": "",
+    "/datasets/{dataset_id}/run": "engineer",
+    "/queue/{job_id}/retry": "engineer",
+    "/queue/{job_id}/cancel": "engineer",
+    "/quarantine/{run_id}/replay": "engineer",
+    "/quarantine/{run_id}/fix": "steward",
+    "/quarantine/{run_id}/accept": "steward",
+    "/proposals/{number}/word": "steward",
+}
+WORD = "/proposals/{number}/word"  # what would be signed: for who reviews
 RANKS = ("anybody", "stranger", "granted", "engineer", "steward", "admin")
 OPERATES = RANKS.index("engineer")
 
@@ -186,7 +197,7 @@ def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
     signing = {("POST", "/login"), ("POST", "/logout")}
     everybody = {("GET", path) for path in PAGES} | signing
     assert addresses(shown) - addresses(plain) == everybody, "say here who gets what from it"
-    operators = {("GET", path) for path in CONSOLE} | {("POST", path) for path in ACTS}
+    operators = {("GET", path) for path in {*CONSOLE, WORD}} | {("POST", path) for path in ACTS}
     assert addresses(full) - addresses(plain) == everybody | operators
     for app in (plain, shown, full):
         app.close()
@@ -212,6 +223,16 @@ def test_how_things_are_run_is_shown_to_roles_alone(
                 assert answer.status_code == (200 if "{" not in path else answer.status_code), where
                 assert answer.status_code in (200, 404), where
             assert "Hidden Mound" not in answer.text, where
+
+
+def test_what_would_be_signed_is_told_to_who_reviews(
+    console: "TestClient[Reader]", ws: Path
+) -> None:
+    for who, headers in ROLES(ws).items():
+        asked = WORD.format(number=99)
+        answer = console.get(asked, params={"verdict": "maybe"}, headers=headers)
+        reviews = RANKS.index(who) >= RANKS.index("steward")
+        assert answer.status_code == (400 if reviews else 404), who
 
 
 @pytest.mark.parametrize("path", sorted(PAGES | {p for p in ONE if "/files/" not in p}))

@@ -80,6 +80,7 @@ KEEPS = {  # command -> why it need not ask
 }
 OTHER_JOBS = {
     "ingest.pull_source",
+    "quarantine.replay",
     "validate.qa_dataset",
     "promote",
     "repair",

@@ -1,4 +1,6 @@
-"""approve: a person's signed word on a proposal: yes, no, or that so great a change is right."""
+"""approve: a person's signed word on a proposal: yes, no, or that so great a change is right. It is
+signed here, or elsewhere and brought.
+"""
 
 import datetime as dt
 
@@ -18,15 +20,25 @@ from kfm.evidence.proposal import (
     uncompared,
 )
 from kfm.evidence.telling import tell_receivers
-from kfm.keys.approvals import loosened, terms_of
+from kfm.keys.approvals import in_time, loosened, terms_of
 from kfm.keys.private_key import PersonKey, account
-from kfm.keys.trust import statement
-from kfm.model import ACCEPT, SAID_NO, Approval, Denied, LedgerRow, ids, rfc3339
+from kfm.keys.trust import TrustedKey, statement
+from kfm.model import (
+    ACCEPT,
+    SAID_NO,
+    Approval,
+    Denied,
+    Json,
+    LedgerRow,
+    UsageError,
+    ids,
+    rfc3339,
+)
 from kfm.model.paths import proposal_path
 from kfm.store.base import Tx
 from kfm.world.world import World
 
-__all__ = ["accept", "approve", "earlier", "reject", "sign_off"]
+__all__ = ["accept", "approve", "bring", "earlier", "reject", "sign_off", "word_on"]
 
 DAYS = 14  # how long an approval may wait for its promotion
 
@@ -60,30 +72,48 @@ def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
     return True
 
 
+def word_on(
+    world: World, row: LedgerRow, name: str, reason: str, verdict: str, signed_at: str = ""
+) -> Json:
+    """The statement that a person signs; `signed_at` stands for the account it is signed from."""
+    proposal, digest = load(world, row)
+    said = Approval(
+        **members(world, row, proposal, digest),
+        expires=rfc3339(world.clock.now() + dt.timedelta(days=DAYS)),
+        name=name,
+        reason=reason,
+        verdict=verdict,
+        account=signed_at,
+        made_at=rfc3339(world.clock.now()),
+    )
+    return _stated(row, said)
+
+
+def _stated(row: LedgerRow, said: Approval) -> Json:
+    name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
+    return statement("approval", name, str(row.version_digest), msgspec.to_builtins(said))
+
+
 def sign_off(world: World, row: LedgerRow, signer: PersonKey, reason: str, verdict: str) -> str:
     """Write a person's signed word on a proposal; returns its path."""
-    proposal, digest = load(world, row)
-    if signer.keyid == builder_of(world, row):
+    load(world, row)
+    _check_other(world, row, signer.keyid)
+    here = account(world.keys.require_trust().fingerprint)
+    return _keep(
+        world, row, signer.sign(word_on(world, row, signer.name, reason, verdict, here)), verdict
+    )
+
+
+def _check_other(world: World, row: LedgerRow, keyid: str) -> None:
+    if keyid == builder_of(world, row):
         raise Denied(
             "The key that built this version may not approve it.",
             expected="the key of another person",
             remedy="`kfm keys new --name NAME --role approver` makes one.",
         )
-    expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
-    trust = world.keys.require_trust()
-    said = Approval(
-        **members(world, row, proposal, digest),
-        expires=expires,
-        name=signer.name,
-        reason=reason,
-        verdict=verdict,
-        account=account(trust.fingerprint),
-        made_at=rfc3339(world.clock.now()),
-    )
-    name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
-    signed = signer.sign(
-        statement("approval", name, str(row.version_digest), msgspec.to_builtins(said))
-    )
+
+
+def _keep(world: World, row: LedgerRow, signed: bytes, verdict: str) -> str:
     # a key that is not enrolled, or revoked, is refused here
     _, key = world.keys.verified_by(signed, "approver")
     terms = terms_of(world.family(row.dataset_id))
@@ -109,6 +139,12 @@ def sign_off(world: World, row: LedgerRow, signer: PersonKey, reason: str, verdi
 
 def approve(world: World, row: LedgerRow, signer: PersonKey, reason: str) -> tuple[int, int]:
     """Record an approval; when they suffice, the promote job is put. Returns (valid, needed)."""
+    _check_approvable(world, row, signer.keyid, signer.name)
+    sign_off(world, row, signer, reason, "approve")
+    return settle_approvals(world, row)
+
+
+def _check_approvable(world: World, row: LedgerRow, keyid: str, name: str) -> None:
     _still_waits(row)
     head = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
     if row.pinned != head.generation:
@@ -124,14 +160,67 @@ def approve(world: World, row: LedgerRow, signer: PersonKey, reason: str) -> tup
             expected="a recorded comparison",
             remedy=f"`kfm canary compare {row.dataset_id}` does it.",
         )
-    if any(j.valid and j.keyid == signer.keyid for j in approvals_of(world, row)):
+    if any(j.valid and j.keyid == keyid for j in approvals_of(world, row)):
         raise Denied(
-            f"{signer.name} approved this already.",
+            f"{name} approved this already.",
             expected="another person",
             remedy="`kfm review` shows who approved.",
         )
-    sign_off(world, row, signer, reason, "approve")
-    return settle_approvals(world, row)
+
+
+# ---- signed elsewhere ----------------------------------------------------------------------------
+def bring(world: World, row: LedgerRow, signed: bytes) -> tuple[Approval, LedgerRow | None]:
+    """Take a word that was signed elsewhere, by the same rules as one that is signed here. With a
+    no, the run as it ended.
+    """
+    _still_waits(row)
+    said, key = _read(world, row, signed)
+    _check_other(world, row, key.keyid)
+    if said.verdict == "approve":
+        _check_approvable(world, row, key.keyid, key.name)
+        _keep(world, row, signed, said.verdict)
+        settle_approvals(world, row)
+        return said, None
+    _keep(world, row, signed, said.verdict)
+    return said, _ended(world, row, key.name, said.reason)
+
+
+def _read(world: World, row: LedgerRow, signed: bytes) -> tuple[Approval, TrustedKey]:
+    """What a person said, and whose key signed it: exactly the statement that is to be signed, on
+    what is true now.
+    """
+    document, key = world.keys.verified_by(signed, "approver")
+    try:
+        said = msgspec.convert(document["predicate"], Approval)
+    except msgspec.ValidationError as error:
+        raise _no_word(f"It is no word on a proposal: {error}.") from error
+    if document != _stated(row, said) or said.verdict not in ("approve", "reject"):
+        raise _no_word("It is no word on this proposal.")
+    if said.name != key.name:
+        raise _no_word(f"It is signed by the key of {key.name}, and says that it is {said.name}'s.")
+    proposal, digest = load(world, row)
+    plain, true = msgspec.to_builtins(said), members(world, row, proposal, digest)
+    if changed := [name for name, value in true.items() if plain.get(name) != value]:
+        raise Denied(
+            f"It was given for something else: {', '.join(changed)} changed.",
+            expected="a word on what is proposed now",
+            remedy="Look at the proposal as it is, and sign that.",
+        )
+    now = world.clock.now()
+    latest = now + dt.timedelta(days=DAYS, minutes=5)
+    if not in_time(said.expires, now) or in_time(said.expires, latest):
+        raise _no_word(f"It is good until {said.expires}.", f"at most {DAYS} days from now")
+    if said.verdict == "reject" and not said.reason.strip():
+        raise _no_word("A rejection needs a reason.")
+    return said, key
+
+
+def _no_word(happened: str, expected: str = "the statement that the proposal shows") -> UsageError:
+    return UsageError(
+        happened,
+        expected=f"{expected}, signed by the key of who is named in it",
+        remedy="Take the statement from the proposal again, and sign it with `kfm keys sign`.",
+    )
 
 
 def settle_approvals(world: World, row: LedgerRow) -> tuple[int, int]:
@@ -146,7 +235,11 @@ def reject(world: World, row: LedgerRow, signer: PersonKey, reason: str) -> Ledg
     """A person's no: signed, and the run ends REJECTED."""
     _still_waits(row)
     sign_off(world, row, signer, reason, "reject")
-    said = f"{SAID_NO}: {signer.name}: {reason}"
+    return _ended(world, row, signer.name, reason)
+
+
+def _ended(world: World, row: LedgerRow, name: str, reason: str) -> LedgerRow:
+    said = f"{SAID_NO}: {name}: {reason}"
     ended = {
         "state": "REJECTED",
         "promo": 0,

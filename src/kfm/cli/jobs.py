@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +40,8 @@ __all__ = [
     "Put",
     "Retried",
     "Types",
+    "Wish",
+    "asked",
     "cancelled",
     "dead",
     "listed",
@@ -303,6 +306,26 @@ def put(
     priority: int,
     not_before: str,
 ) -> Put:
+    wish = Wish(what, dataset, settings_of(set), partition, window, pool, priority, not_before)
+    return asked(call, wish, login())
+
+
+class Wish(NamedTuple):
+    """A job that is asked for, in the words of who asks."""
+
+    what: str
+    dataset: str = ""
+    parameters: dict[str, str] = {}
+    partition: str = ""
+    window: str = ""
+    pool: str = ""
+    priority: int = 0
+    not_before: str = ""
+
+
+def asked(call: Call, wish: Wish, by: str) -> Put:
+    """Put a job for somebody."""
+    what, dataset, parameters, partition, window, pool, priority, not_before = wish
     workspace, kind = open_workspace(call.workspace), job_type(what)
     dataset_id = dataset_id_of(dataset) if dataset else ""
     entry = workspace.require(dataset_id) if dataset_id else None
@@ -315,8 +338,8 @@ def put(
     _check_place(entry, partition, pool, priority)
     request = Request(
         job_type=kind.name,
-        parameters=settings_of(set),
-        requested_by=login(),
+        parameters=parameters,
+        requested_by=by,
         dataset_id=dataset_id,
         partition=partition,
         win=parse_window(window, SystemClock().now()) if window else "",

@@ -13,7 +13,7 @@ from kfm.quarantine.desk import OVERRULED, Desk
 from kfm.quarantine.kept import Row
 from kfm.world.world import World
 
-__all__ = ["Decided", "accepted", "fixed"]
+__all__ = ["Decided", "accept", "accepted", "fix", "fixed"]
 
 
 class Decided(Answer, frozen=True, kw_only=True):
@@ -54,6 +54,11 @@ def _checked_reason(reason: str) -> str:
 
 
 def fixed(call: Call, what: str, row: int | None, set: list[str], reason: str) -> Decided:
+    return fix(call, what, row, set, reason, _by())
+
+
+def fix(call: Call, what: str, row: int | None, set: list[str], reason: str, by: str) -> Decided:
+    """Record what somebody says a row should have been."""
     with opened(call, what) as here:
         run, dataset_id = here.row, here.row.dataset_id
         if here.desk.private:
@@ -80,7 +85,7 @@ def fixed(call: Call, what: str, row: int | None, set: list[str], reason: str) -
                 expected="a record that can be told",
                 remedy=f"`kfm run {dataset_id}` sets it aside anew.",
             )
-        decision, new = decide(here.world, run, "fix", [one], by=_by(), reason=reason, sets=sets)
+        decision, new = decide(here.world, run, "fix", [one], by=by, reason=reason, sets=sets)
     return _decided(
         decision,
         new,
@@ -133,10 +138,15 @@ def _sets(
 
 
 def accepted(call: Call, what: str, row: int | None, reason: str) -> Decided:
+    return accept(call, what, row, reason, _by())
+
+
+def accept(call: Call, what: str, row: int | None, reason: str, by: str) -> Decided:
+    """Record that somebody leaves rows out, or takes a capture as it is."""
     with opened(call, what) as here:
         reason = _checked_reason(reason)
         if here.item.kind == "capture":
-            return _accept_capture(here, row, reason)
+            return _accept_capture(here, row, reason, by)
         desk, run_id, dataset_id = here.desk, here.row.run_id, here.row.dataset_id
         rows = (
             chosen(here, row, 1)
@@ -155,14 +165,14 @@ def accepted(call: Call, what: str, row: int | None, reason: str) -> Decided:
                 expected="an open row",
                 remedy="--row N decides on one again.",
             )
-        decision, new = decide(here.world, here.row, "accept", rows, by=_by(), reason=reason)
+        decision, new = decide(here.world, here.row, "accept", rows, by=by, reason=reason)
         before = [desk.decision(run_id, r) for r in rows]
     corrected = any(d is not None and d.verdict == "fix" for d in before)
     following = f"run {dataset_id}" if corrected else "quarantine list"
     return _decided(decision, new, f"{len(rows)} rows stay out", following)
 
 
-def _accept_capture(here: Opened, row: int | None, reason: str) -> Decided:
+def _accept_capture(here: Opened, row: int | None, reason: str, by: str) -> Decided:
     item, run = here.item, here.row
     if item.code not in OVERRULED:
         raise Denied(
@@ -180,7 +190,7 @@ def _accept_capture(here: Opened, row: int | None, reason: str) -> Decided:
             expected="no --row",
             remedy="Leave it out.",
         )
-    decision, new = decide(here.world, run, "accept", [], by=_by(), reason=reason, capture=True)
+    decision, new = decide(here.world, run, "accept", [], by=by, reason=reason, capture=True)
     return _decided(
         decision,
         new,

@@ -77,9 +77,14 @@ class Doing(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who does it, as envelopes and decisions name them."""
+        """Who does it, as envelopes of jobs name them."""
         name = self.asking.viewer.reader.name
         return f"user:{name}" if name else login()
+
+    @property
+    def name(self) -> str:
+        """Who does it, as decisions name them."""
+        return self.by.removeprefix("user:")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ __all__ = ["JOB_MODULES", "LIGHT_POOL", "place_of"]
 LIGHT_POOL = "light"
 JOB_MODULES = {  # type -> the module that defines it
     "ingest.pull_source": "kfm.jobs.ingest",
+    "quarantine.replay": "kfm.jobs.replay",
     "validate.qa_dataset": "kfm.jobs.qa",
     "transform.build_tiles": "kfm.jobs.tiles",
     "index.build_embeddings": "kfm.jobs.embeddings",

@@ -12,7 +12,7 @@ from kfm.model.paths import receipt_path
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome, worst
 
-__all__ = ["JOB", "Parameters"]
+__all__ = ["JOB", "WAIT_S", "Parameters", "told"]
 
 _STATUS = {
     "COMMITTED": "succeeded",
@@ -68,7 +68,7 @@ def run(ctx: JobContext) -> JobResult:
     kinds = owed(ctx.world, ctx.dataset_id) if max(o.exit_code for o in outcomes) == 0 else []
     if kinds:  # of a version that came while no worker ran, nothing was made yet
         ctx.world.store.transaction(lambda tx: _ask(tx, ctx, kinds))
-    return _result(ctx, outcomes)
+    return told(ctx, outcomes)
 
 
 def _ask(tx: Tx, ctx: JobContext, kinds: list[str]) -> None:
@@ -80,7 +80,8 @@ def _ask(tx: Tx, ctx: JobContext, kinds: list[str]) -> None:
         )
 
 
-def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
+def told(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
+    """How runs of a dataset ended, as the result of the job that asked for them."""
     last = worst(outcomes)
     row = ctx.world.store.read(lambda tx: tx.runs.get(last.run_id)) if last.run_id else None
     denied = last.exit_code == 3

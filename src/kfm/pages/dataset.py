@@ -7,6 +7,7 @@ import msgspec
 from kfm.data.history import Entry
 from kfm.data.shown import Map, Profile
 from kfm.pages import addresses
+from kfm.pages.decide import run_form
 from kfm.pages.html import Html, Inside, el, join
 from kfm.pages.layout import Crumb, Frame, Page, document
 from kfm.pages.parts import (
@@ -125,7 +126,7 @@ def render(page: DatasetPage, frame: Frame) -> str:
     return document(
         page,
         frame,
-        _head(page),
+        _head(page, frame),
         el("div", main, aside, class_="two"),
         here="/datasets",
         crumbs=(Crumb("Datasets", "/datasets"), Crumb(page.dataset_id)),
@@ -141,7 +142,7 @@ def _end(held: Held | None) -> Inside:
     return (f"generation {held.generation} · official since ", moment(held.official_at, "unknown"))
 
 
-def _head(page: DatasetPage) -> Html:
+def _head(page: DatasetPage, frame: Frame) -> Html:
     held, told = page.held, page.standing
     facts: list[Inside] = [state(told.state, told.word), told.note, label_chip(page.label)]
     facts.append(chip(page.licence) if page.licence else "no licence stated")
@@ -157,7 +158,8 @@ def _head(page: DatasetPage) -> Html:
             el("a", "How it was made", class_="btn", href=story),
         )
     lede = join(page.description, " " if page.description else "", told.sentence)
-    return head(page.title, lede, facts, actions)
+    again = run_form(frame, page.dataset_id)
+    return head(page.title, lede, facts, (actions, again) if actions or again else None)
 
 
 def _main(page: DatasetPage) -> list[Inside]:

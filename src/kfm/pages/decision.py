@@ -6,6 +6,7 @@ import msgspec
 
 from kfm.model import Verdict
 from kfm.pages import addresses
+from kfm.pages.decide import run_form
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Crumb, Frame, Page, document
 from kfm.pages.operate import Rule
@@ -76,7 +77,7 @@ def render(page: DecisionPage, frame: Frame) -> str:
             el(
                 "div",
                 _said(page),
-                _next(page),
+                _next(page, frame),
                 _gates(page),
                 _rules(page),
                 class_="stack",
@@ -105,14 +106,16 @@ def _said(page: DecisionPage) -> Html:
     )
 
 
-def _next(page: DecisionPage) -> Html | None:
-    if not page.remedies:
+def _next(page: DecisionPage, frame: Frame) -> Html | None:
+    again = run_form(frame, page.dataset_id)
+    if not page.remedies and again is None:
         return None
     items = (
         el("li", el("div", with_commands(r.said) if r.said else None, map(command, r.commands)))
         for r in page.remedies
     )
-    return section("next", "What to do next", el("ol", items, class_="steps"))
+    steps = el("ol", items, class_="steps") if page.remedies else None
+    return section("next", "What to do next", steps, again)
 
 
 def _gates(page: DecisionPage) -> Html | None:

@@ -9,6 +9,7 @@ from kfm.cli.scheduler import Problem
 from kfm.cli.webhook import Delivery, Turned
 from kfm.cli.worker import AtWork
 from kfm.pages import addresses
+from kfm.pages.decide import job_forms
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import (
@@ -71,7 +72,7 @@ def render_queue(page: QueuePage, frame: Frame) -> str:
         ("queued", "Waiting", page.queued),
     ):
         if jobs:
-            parts.append(_jobs(name, title, jobs))
+            parts.append(_jobs(frame, name, title, jobs))
     if not parts:
         parts.append(empty("No job waits or works.", "kfm up"))
     parts += [_pools(page.pools), _workers(page.workers)]
@@ -84,7 +85,7 @@ def render_queue(page: QueuePage, frame: Frame) -> str:
     )
 
 
-def _jobs(name: str, title: str, jobs: tuple[Job, ...]) -> Html:
+def _jobs(frame: Frame, name: str, title: str, jobs: tuple[Job, ...]) -> Html:
     heads = (th("Job"), th("What"), th("State"), th("Since"), th("Why"))
     rows = (
         el(
@@ -93,7 +94,13 @@ def _jobs(name: str, title: str, jobs: tuple[Job, ...]) -> Html:
             td((j.job_type, el("br"), el("span", j.dataset_id, class_="quiet"))),
             td(state(_JOB.get(j.word, "none"), j.word.capitalize())),
             td(moment(j.started_at or j.put_at), class_="nowrap"),
-            td((j.error or j.reason, command(f"kfm jobs show {j.job_id[:8]}"))),
+            td(
+                (
+                    j.error or j.reason,
+                    command(f"kfm jobs show {j.job_id[:8]}"),
+                    job_forms(frame, j),
+                )
+            ),
         )
         for j in jobs
     )

@@ -8,6 +8,7 @@ from kfm.diff.base import Diff
 from kfm.evidence.proposal import Judged
 from kfm.model import Verdict
 from kfm.pages import addresses
+from kfm.pages.decide import proposal_forms
 from kfm.pages.difference import changes
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Crumb, Frame, Page, document
@@ -111,12 +112,12 @@ def render_one(page: ProposalPage, frame: Frame) -> str:
         el(
             "div",
             el("div", _gates(page), _changes(page), class_="stack"),
-            el("aside", _seal(page), aria_label="Decision"),
+            el("aside", _seal(page, frame), aria_label="Decision"),
             class_="two",
         ),
         here="/proposals",
         crumbs=(Crumb("Proposals", "/proposals"), Crumb(str(page.proposal))),
-        scripts=["slider.mjs"],
+        scripts=["slider.mjs", "sign.mjs"],
     )
 
 
@@ -195,7 +196,7 @@ def _changes(page: ProposalPage) -> Html:
     return section("ch", "What changes", inside)
 
 
-def _seal(page: ProposalPage) -> Html:
+def _seal(page: ProposalPage, frame: Frame) -> Html:
     signs = page.you_sign
     exact = str(signs.get("candidate_digest", "")).removeprefix("sha256:")
     groups = (el("span", exact[n : n + 8]) for n in range(0, len(exact), 8))
@@ -228,14 +229,14 @@ def _seal(page: ProposalPage) -> Html:
             if page.approvals
             else el("p", "Nobody has signed yet.", class_="quiet"),
         ),
-        _decide(page),
+        _decide(page, frame, exact),
         class_="seal",
         id="decide",
         aria_labelledby="dec-h",
     )
 
 
-def _decide(page: ProposalPage) -> Html:
+def _decide(page: ProposalPage, frame: Frame, exact: str) -> Html:
     if page.state != "PROPOSED":
         return el("div", el("p", "It is closed: nothing is to be decided.", class_="quiet"))
     return el(
@@ -244,6 +245,7 @@ def _decide(page: ProposalPage) -> Html:
         el("p", "Your key stays with you: the command signs where it lies.", class_="hint"),
         command(page.approve),
         command(page.reject),
+        proposal_forms(frame, page.proposal, exact),
         class_="form",
     )
 

@@ -3,6 +3,7 @@
 from kfm.cli.quarantine import Listed as Aside
 from kfm.cli.quarantine import OneAside, ShownRow
 from kfm.pages import addresses
+from kfm.pages.decide import aside_forms
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Crumb, Frame, Page, document
 from kfm.pages.parts import (
@@ -101,7 +102,13 @@ def render_aside(page: AsidePage, frame: Frame) -> str:
         page,
         frame,
         head(title, lede, facts),
-        el("div", body, section("next", "What can be done", advice), class_="stack"),
+        el(
+            "div",
+            body,
+            aside_forms(frame, one),
+            section("next", "What can be done", advice),
+            class_="stack",
+        ),
         here="/quarantine",
         crumbs=(Crumb("Quarantine", "/quarantine"), Crumb(one.run_id[:8])),
     )

@@ -173,6 +173,23 @@ custodian answers for.""",
         about="""\
 Compare the fingerprint with its owner by another channel. A key that is listed gets one role more.""",
     ),
+    Command(
+        "keys sign",
+        "sign a word on a proposal of a console elsewhere, and print it",
+        "key_sign:signed",
+        given("file", "the statement that the page of the proposal gives", kind="path"),
+        option(
+            "--key",
+            "your key: a file, or a name of this workspace",
+            "FILE|NAME",
+            kind="path",
+            needed=True,
+        ),
+        example="kfm keys sign proposal-3-approve.json --key ann.key",
+        about="""\
+No workspace is needed: the key stays where it lies, and what is printed is brought to the page, which
+counts it as `kfm approve` or `kfm reject` would.""",
+    ),
     Command("keys list", "who may sign what", "keys:keys", example="kfm keys list"),
     Command(
         "keys rotate",

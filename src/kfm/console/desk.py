@@ -1,0 +1,77 @@
+"""Work what was set aside: say what a row should have been, leave it out, or have it worked again."""
+
+import re
+
+from litestar.handlers import HTTPRouteHandler
+
+from kfm.cli.jobs import Wish, asked
+from kfm.cli.quarantine_decide import accept, fix
+from kfm.console.act import Doing, Done, acts
+from kfm.console.review import REVIEWS
+from kfm.jobs.replay import REPLAY
+from kfm.model import LedgerRow
+from kfm.reader.door import BadQuestion, Hidden
+
+__all__ = ["ROUTES"]
+
+_RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_SET = "set."  # how the fields of columns begin
+
+
+@acts("/quarantine/{run_id:str}/accept", "leave out what was set aside", REVIEWS)
+def leave_out(doing: Doing) -> Done:
+    """What was set aside stays out, or a capture is taken without it."""
+    row = _run(doing)
+    number = _row(doing) if doing.form.text("row") else None
+    found = accept(doing.call, row.run_id, number, doing.form.text("reason"), doing.name)
+    return _decided(row, found.said)
+
+
+@acts("/quarantine/{run_id:str}/fix", "correct what was set aside", REVIEWS)
+def correct(doing: Doing) -> Done:
+    """Say what a row should have been. A field that is left as it is says nothing."""
+    row = _run(doing)
+    sets = [
+        f"{name.removeprefix(_SET)}={value.strip()}"
+        for name, value in doing.form.items()
+        if name.startswith(_SET) and value.strip()
+    ]
+    column = doing.form.text("column", 200)
+    if column:
+        sets.append(f"{column}={doing.form.text('value')}")
+    found = fix(doing.call, row.run_id, _row(doing), sets, doing.form.text("reason"), doing.name)
+    return _decided(row, found.said)
+
+
+@acts("/quarantine/{run_id:str}/replay", "ask for a replay")
+def replay(doing: Doing) -> Done:
+    """Have a capture worked again with what was decided."""
+    row = _run(doing)
+    wish = Wish(REPLAY, row.dataset_id, {"run_id": row.run_id})
+    put = asked(doing.call, wish, doing.by)
+    return Done(done="replay", at="/queue", dataset_id=row.dataset_id, what=put.job.job_id)
+
+
+def _run(doing: Doing) -> LedgerRow:
+    run_id = doing.parts["run_id"]
+    if not _RUN.fullmatch(run_id):
+        raise Hidden
+    found: LedgerRow | None = doing.asking.world.store.read(lambda tx: tx.runs.get(run_id))
+    if found is None:
+        raise Hidden
+    return found
+
+
+def _row(doing: Doing) -> int:
+    text = doing.form.text("row")
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise BadQuestion("row is the number of a row.", "row")
+    return int(text)
+
+
+def _decided(row: LedgerRow, said: str) -> Done:
+    at = f"/quarantine/{row.run_id}"
+    return Done(done="decided", at=at, dataset_id=row.dataset_id, what=said)
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (leave_out, correct, replay)
