@@ -29,6 +29,7 @@ PUBLIC = (
     "/datasets/city_trees/versions/3",
     "/datasets/city_trees/versions/3/diff",
     "/datasets/city_trees/versions/3/story",
+    "/datasets/city_trees/versions/3/ask",
     "/lineage/city_trees",
     "/search?q=trees",
     "/about",

@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 __all__ = [
     "MOST_ROWS",
+    "ask",
     "asset",
     "backfill",
     "dataset",
@@ -73,6 +74,11 @@ def diff(dataset_id: str, which: int | str) -> str:
 
 def story(dataset_id: str, which: int | str) -> str:
     return f"{version(dataset_id, which)}/story"
+
+
+def ask(dataset_id: str, which: int | str) -> str:
+    """Questions about a version, answered."""
+    return f"{version(dataset_id, which)}/ask"
 
 
 def lineage(what: str) -> str:

@@ -410,6 +410,14 @@ def _evidence(page: DatasetPage, held: Held) -> Html:
                     "Lineage",
                     el("a", "what came from what", href=addresses.lineage(page.dataset_id)),
                 ),
+                (
+                    "Questions",
+                    el(
+                        "a",
+                        "answered from evidence",
+                        href=addresses.ask(page.dataset_id, held.generation),
+                    ),
+                ),
             )
         ),
         el("p", el("a", "Verify in this browser", class_="btn", href=f"{where}#verify")),

@@ -24,6 +24,7 @@ from kfm.pages import (
     datasets,
     decision,
     difference,
+    focus,
     home,
     lineage,
     login,
@@ -57,7 +58,7 @@ from kfm.pages.gather.operate import (
 from kfm.pages.gather.places import places
 from kfm.pages.gather.proposals import proposal_page, proposals_page
 from kfm.pages.gather.runs import run_page, runs_page
-from kfm.pages.gather.told import about_page, lineage_page, search_page, story_page
+from kfm.pages.gather.told import about_page, focus_page, lineage_page, search_page, story_page
 from kfm.pages.gather.version import version_page
 from kfm.pages.layout import Frame, Page
 from kfm.pages.query import query_of
@@ -86,6 +87,7 @@ class Kind(NamedTuple):
     path: str
     gather: Callable[..., Page]
     render: Callable[..., str]
+    told: Callable[..., Page] | None = None  # the page of what the reader answers, as it is
 
 
 def _choice(asks: Asks, query: Query) -> datasets.DatasetsPage:
@@ -128,6 +130,20 @@ PUBLIC = (
         "/datasets/{dataset_id:str}/versions/{which:str}/story",
         lambda asks, query, dataset_id, which: story_page(asks, dataset_id, which),
         story.render,
+    ),
+    Kind(
+        "focus",
+        "/datasets/{dataset_id:str}/versions/{which:str}/ask",
+        lambda asks, query, dataset_id, which: focus_page(asks.focus(dataset_id, which)),
+        focus.render,
+        focus_page,
+    ),
+    Kind(
+        "focus_of",
+        "/datasets/{dataset_id:str}/ask",
+        lambda asks, query, dataset_id: focus_page(asks.focus(dataset_id, "latest")),
+        focus.render,
+        focus_page,
     ),
     Kind(
         "lineage",
@@ -262,6 +278,8 @@ def _with_parameters(found: Callable[..., Page], names: list[str]) -> Callable[.
 def _shown(kind: Kind, console: bool) -> Callable[[Shown], str]:
     def page(shown: Shown) -> str:
         found = shown.found
+        if kind.told is not None:
+            found = kind.told(found)
         if not isinstance(found, Page):  # the reader's own answer: the page says more
             asks = _asks(shown.asking, console, kind)
             found = kind.gather(asks, query_of(), *_parts(kind.path, shown.path))

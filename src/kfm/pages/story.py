@@ -1,5 +1,7 @@
 """The page of a story: how a layer was produced, each sentence with the files that show it."""
 
+from collections.abc import Mapping
+
 from kfm.pages import addresses
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Crumb, Frame, Page, document
@@ -14,6 +16,7 @@ class StoryPage(Page, frozen=True, kw_only=True):
     """How one generation was produced."""
 
     story: Story
+    opens: dict[str, str]  # where the bytes of a digest are had
     figure: str  # an invented picture of what generalising does; empty: nothing was generalised
 
 
@@ -40,7 +43,7 @@ def render(page: StoryPage, frame: Frame) -> str:
         el(
             "div",
             el("article", sections, class_="story"),
-            el("aside", _evidence(story, cited), aria_label="Evidence"),
+            el("aside", _evidence(page, cited), aria_label="Evidence"),
             class_="two read",
         ),
         here="/datasets",
@@ -98,7 +101,7 @@ def _ref(number: int, cited: set[int]) -> Html:
     )
 
 
-def _evidence(story: Story, cited: set[int]) -> Html:
+def _evidence(page: StoryPage, cited: set[int]) -> Html:
     return el(
         "section",
         el("h2", "Evidence"),
@@ -106,12 +109,17 @@ def _evidence(story: Story, cited: set[int]) -> Html:
             "p",
             el("small", "Whoever doubts a sentence opens its file and computes the digest."),
         ),
-        el("ol", (_proof(p, p.n in cited) for p in story.evidence), class_="evidence"),
+        el(
+            "ol",
+            (_proof(p, p.n in cited, page.opens) for p in page.story.evidence),
+            class_="evidence",
+        ),
         class_="card",
     )
 
 
-def _proof(proof: Proof, cited: bool) -> Html:
+def _proof(proof: Proof, cited: bool, opens: Mapping[str, str]) -> Html:
+    at, path = opens.get(proof.digest), el("code", proof.path)
     return el(
         "li",
         el("b", str(proof.n)),
@@ -121,7 +129,7 @@ def _proof(proof: Proof, cited: bool) -> Html:
             el("br"),
             el("span", proof.shows, class_="quiet"),
             el("br") if proof.shows else None,
-            el("code", proof.path),
+            el("a", path, href=at) if at else path,
             " ",
             digest(proof.digest, f"digest of {proof.what}"),
         ),

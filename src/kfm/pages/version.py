@@ -223,6 +223,14 @@ def _aside(page: VersionPage) -> list[Html]:
                     ("Approved by", ", ".join(entry.approved_by) if entry else ""),
                     ("Run", digest(page.run_id, "run id")),
                     ("Receipt", digest(page.receipt, "path of the receipt")),
+                    (
+                        "Questions",
+                        el(
+                            "a",
+                            "answered from evidence",
+                            href=addresses.ask(page.dataset_id, page.generation),
+                        ),
+                    ),
                 )
             ),
         ),

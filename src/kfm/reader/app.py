@@ -15,7 +15,19 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ControllerRouterHandler, Receive, Send
 
 from kfm.model import SystemClock
-from kfm.reader import about, datasets, evidence, feeds, files, find, health, rows, stac, versions
+from kfm.reader import (
+    about,
+    ask,
+    datasets,
+    evidence,
+    feeds,
+    files,
+    find,
+    health,
+    rows,
+    stac,
+    versions,
+)
 from kfm.reader.hung import NOTHING_HUNG, Hung
 from kfm.reader.kept import Kept
 from kfm.reader.limits import Limits
@@ -32,7 +44,7 @@ MOST_BYTES = 1 << 20  # of a question
 MOST_SECONDS = 30.0  # that a question may take to come
 ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     route
-    for room in (health, datasets, versions, feeds, files, rows, stac, about, evidence, find)
+    for room in (health, datasets, versions, feeds, files, rows, stac, about, ask, evidence, find)
     for route in room.ROUTES
 )
 _SAID = {

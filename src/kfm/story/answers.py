@@ -52,7 +52,7 @@ class _Asked:
     stage: Stage
     reader: Reader
     left: tuple[str, ...]
-    target_of: Callable[[Json], Target]
+    target_of: Callable[[Json], Target] | None
 
     @property
     def telling(self) -> Telling:
@@ -76,13 +76,20 @@ class _Asked:
                 return None
         except UsageError:
             return None
-        return blame(self.world, self.stage.ref, given, self.column, self.reader, self.target_of)
+        found = blame(self.world, self.stage.ref, given, self.column, self.reader, self.target_of)
+        # which generations somebody else may look at is for who runs things
+        return found if self.target_of else msgspec.structs.replace(found, not_shown=())
 
 
 def answer(
-    world: World, text: str, asked: str, reader: Reader, target_of: Callable[[Json], Target]
+    world: World,
+    text: str,
+    asked: str,
+    reader: Reader,
+    target_of: Callable[[Json], Target] | None,
 ) -> Answered:
-    """What evidence says. Raises `UsageError` where the words mean none of the questions."""
+    """What evidence says. Without `target_of` nobody looks at what upstream gave or at what was set
+    aside of it: that is for who runs things. Raises `UsageError` where the words mean none of the questions."""
     found = meant(asked)
     if found is None:
         raise UsageError(
@@ -269,7 +276,7 @@ def _missing(a: _Asked) -> _Told:
 def _set_aside(a: _Asked, key: dict[str, str]) -> list[tuple[str, tuple[File, ...]]]:
     """Records of the run that were set aside and spell the key; of private ones nothing is said."""
     s = a.stage
-    if s.private or s.receipt is None or "quarantine" not in s.files:
+    if a.target_of is None or s.private or s.receipt is None or "quarantine" not in s.files:
         return []
     path = quarantine_path(s.dataset_id, s.receipt.run_id, "rows.jsonl")
     said = []

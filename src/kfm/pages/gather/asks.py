@@ -1,11 +1,14 @@
 """Whom pages ask: the door that a request came through, and whether its viewer runs things."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from kfm.model import VersionFacts
+from kfm.reader.ask import Focus, citations, focus_of
 from kfm.reader.door import Asking, Hidden, NoLonger
 from kfm.reading.boundary import Opened, Reader
 from kfm.reading.references import Ref
+from kfm.story.node import Proof
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 
@@ -45,6 +48,15 @@ class Asks:
         with suppress(Hidden, NoLonger):
             return self._asking.known(text)
         return None
+
+    def focus(self, dataset_id: str, which: str, q: str = "") -> Focus:
+        """Questions about a version, answered."""
+        return focus_of(self._asking, dataset_id, which, q, now=not self.is_copy)
+
+    def opens(self, ref: Ref, proofs: Iterable[Proof]) -> dict[str, str]:
+        """Where files that show something are had, by their digests."""
+        found = citations(self._asking, ref, proofs)
+        return {digest: at.removeprefix(self.address) for digest, at in found.items()}
 
     def facts(self, text: str) -> VersionFacts:
         return self._asking.facts(text)[1]

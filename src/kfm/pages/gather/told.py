@@ -1,22 +1,25 @@
 """What the pages of stories, lineage, search and this place itself tell."""
 
+import shlex
 from urllib.parse import quote
 
 from kfm.lineage.ask import walk
 from kfm.model import Denied, KfmError, UsageError, rfc3339
 from kfm.pages import addresses
 from kfm.pages.about import AboutPage
+from kfm.pages.focus import FocusPage
 from kfm.pages.gather.asks import Asks
 from kfm.pages.lineage import LineagePage
 from kfm.pages.search import Named, SearchPage
 from kfm.pages.story import StoryPage
+from kfm.reader.ask import Focus
 from kfm.reader.door import Hidden
 from kfm.reader.versions import which_of
 from kfm.story.figure import figure
 from kfm.story.write import story_of
 from kfm.upkeep.search import search
 
-__all__ = ["about_page", "lineage_page", "search_page", "story_page"]
+__all__ = ["about_page", "focus_page", "lineage_page", "search_page", "story_page"]
 
 _HITS = 20
 _DEPTH = 6
@@ -32,7 +35,19 @@ def story_page(asks: Asks, dataset_id: str, which: str) -> StoryPage:
         title=f"How {story.title} was produced",
         command=f"kfm story {text}",
         story=story,
+        opens=asks.opens(ref, story.evidence),
         figure=figure(story.governance.min_records or 1) if generalised else "",
+    )
+
+
+def focus_page(focus: Focus) -> FocusPage:
+    where = addresses.ask(focus.dataset_id, focus.version_id)
+    text = f"{focus.dataset_id}@{focus.generation}"
+    return FocusPage(
+        address=f"{where}?q={quote(focus.asked)}" if focus.asked else where,
+        title=f"Ask about {focus.title}",
+        command=f"kfm ask {text} {shlex.quote(focus.asked) if focus.asked else ''}".rstrip(),
+        focus=focus,
     )
 
 

@@ -213,6 +213,7 @@ async def _generation(copy: _Copy, base: str, generation: int) -> None:
     await copy.text(address, f"{folder}/index.html", "page")
     await copy.maybe(f"{address}/diff", f"{folder}/diff/index.html", "page")
     await copy.text(f"{address}/story", f"{folder}/story/index.html", "page")
+    await copy.text(f"{address}/ask", f"{folder}/ask/index.html", "page")
     await copy.raw(f"{address}/proofs/generation", f"{folder}/proofs/generation.json")
 
 

@@ -29,6 +29,7 @@ class Links:
         """A page, whose file is `own`. What is not in the copy is no link in it."""
         text = _LINK_TAG.sub(lambda f: f[0] if self._has(f[1]) else "", text)
         text = _ATTRIBUTE.sub(lambda f: self._attribute(f, own), text)
+        text = text.replace("<a>This page as JSON</a>", "")
         # lines to paste elsewhere name a file as it is seen from the folder of the copy
         return self.words(text, "index.html")
 
