@@ -14,11 +14,12 @@ from litestar.testing import TestClient
 from kfm.cli.init import make_workspace
 from kfm.grants.token import Token, new_token
 from kfm.judge.candidate import official_candidate
-from kfm.model import ids
+from kfm.model import Denied, ids
 from kfm.pages.hang import hang
 from kfm.reader.app import Reader, make_app
 from kfm.reader.serve import reading
 from kfm.reading.boundary import Allowed, Asked, data_of, decide
+from kfm.reading.boundary import Reader as Boundary
 from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
@@ -183,6 +184,7 @@ ACTS = {
     "/proposals/{number}/word": "steward",
 }
 WORD = "/proposals/{number}/word"  # what would be signed: for who reviews
+BOUNDARY = "/boundary"  # what would be let out, to whom: for who operates
 RANKS = ("anybody", "stranger", "granted", "engineer", "steward", "admin")
 OPERATES = RANKS.index("engineer")
 
@@ -199,7 +201,9 @@ def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
     signing = {("POST", "/login"), ("POST", "/logout")}
     everybody = {("GET", path) for path in PAGES} | signing
     assert addresses(shown) - addresses(plain) == everybody, "say here who gets what from it"
-    operators = {("GET", path) for path in {*CONSOLE, WORD}} | {("POST", path) for path in ACTS}
+    operators = {("GET", path) for path in {*CONSOLE, WORD, BOUNDARY}} | {
+        ("POST", path) for path in ACTS
+    }
     assert addresses(full) - addresses(plain) == everybody | operators
     for app in (plain, shown, full):
         app.close()
@@ -225,6 +229,40 @@ def test_how_things_are_run_is_shown_to_roles_alone(
                 assert answer.status_code == (200 if "{" not in path else answer.status_code), where
                 assert answer.status_code in (200, 404), where
             assert "Hidden Mound" not in answer.text, where
+
+
+def test_the_boundary_answers_over_http_as_it_does_in_process(
+    console: "TestClient[Reader]", ws: Path
+) -> None:
+    """For every label and reader, and only to who operates; the log has the decision."""
+    people = {"anybody": "", "stranger": "B. Other", "granted": "A. Reader"}
+    for who, headers in ROLES(ws).items():
+        for name in STATES:
+            for reads, person in people.items():
+                answer = console.get(
+                    BOUNDARY, params={"ref": name, "reader": person}, headers=headers
+                )
+                where = (who, name, person, answer.text[:300])
+                if RANKS.index(who) < OPERATES:
+                    assert answer.status_code == 404 and name not in answer.text, where
+                    continue
+                if name == "unlicensed":  # nothing was ever official
+                    assert answer.status_code == 404, where
+                    continue
+                told = answer.json()
+                with open_world(open_workspace(ws)) as world:
+                    try:
+                        data_of(world, name, Boundary(person or None))
+                        allowed = True
+                    except Denied:
+                        allowed = False
+                assert told["allowed"] == allowed == (answers(name, reads) == 200), where
+                assert not allowed or (told["decision_ids"] and told["policy_digest"]), where
+                assert allowed or (told["code"] and told["said"]), where
+                assert mark(name) not in answer.text, where
+    assert console.get(BOUNDARY, headers=ROLES(ws)["admin"]).status_code == 400
+    odd = {"ref": "../open", "reader": "x"}
+    assert console.get(BOUNDARY, params=odd, headers=ROLES(ws)["admin"]).status_code == 404
 
 
 def test_what_would_be_signed_is_told_to_who_reviews(

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from kfm.console import ask, desk, review, sign_in
+from kfm.console import ask, boundary, desk, review, sign_in
 from kfm.console.act import DONE, OPERATES
 from kfm.console.live import Live
 from kfm.pages import (
@@ -229,7 +229,7 @@ def hang(*, console: bool = False) -> Hung:
     pages["home"] = _shown(first, console)  # of `/`, which the reader answers
     pages["problem"] = lambda shown: _problem(shown, console)
     live = Live()
-    done = [sign_in, *((ask, review, desk) if console else ())]
+    done = [sign_in, *((ask, boundary, review, desk) if console else ())]
     routes: list[ControllerRouterHandler] = [*own, _places, static]
     routes += [route for room in done for route in room.ROUTES]
     if console:
