@@ -1,4 +1,6 @@
-"""The files of every runner, rendered for the Kansas workspace, as `deploy/` shows them."""
+"""The files of every runner, rendered for the Kansas workspace, as `deploy/` shows them, and the
+chart that a whole workspace begins with.
+"""
 
 import shutil
 import sys
@@ -8,11 +10,13 @@ import msgspec
 
 from kfm.model import Runners
 from kfm.runners.render import marked
-from kfm.runners.settings import settings_of
+from kfm.runners.settings import Settings, settings_of
 from kfm.runners.table import RUNNERS
 from kfm.workspace.folder import open_workspace
 
 ROOT = Path(__file__).parents[1]
+TEMPLATE = ROOT / "src" / "kfm" / "template"
+HOURLY = "0 * * * *"  # as `scheduler/cron.yml` of the template says
 EXAMPLE = Runners(
     image="registry.example.org/kfm@sha256:" + "0" * 64,
     owners=("@kansas-frontier-matrix/stewards",),
@@ -34,10 +38,14 @@ def pages() -> dict[str, bytes]:
 
 def place(path: str, runner: str) -> str:
     """Where a file of a workspace is shown."""
-    inside = path.removeprefix(".github/").removeprefix(
-        f"pipelines/orchestration/runners/{runner}/"
-    )
+    inside = path.removeprefix(".github/").removeprefix(f"{RUNNERS[runner].folder}/")
     return f"{runner}/{inside}"
+
+
+def template() -> dict[str, bytes]:
+    """The chart that `kfm init --full` begins with: path below the template -> content."""
+    plain = Settings(runners=Runners(), datasets=(), tick=HOURLY, store="")
+    return marked("helm", RUNNERS["helm"].files(plain))
 
 
 if __name__ == "__main__":
@@ -46,3 +54,6 @@ if __name__ == "__main__":
     for path, content in pages().items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
+    for path, content in template().items():
+        (TEMPLATE / path).parent.mkdir(parents=True, exist_ok=True)
+        (TEMPLATE / path).write_bytes(content)

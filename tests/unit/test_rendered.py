@@ -65,6 +65,9 @@ def test_what_is_shown_is_what_is_rendered() -> None:
     spec.loader.exec_module(tool)
     there = {str(p.relative_to(DEPLOY)): p.read_bytes() for p in DEPLOY.rglob("*") if p.is_file()}
     assert tool.pages() == there, "make schemas"
+    for path, content in tool.template().items():
+        assert (tool.TEMPLATE / path).read_bytes() == content, "make schemas"
+    assert tool.HOURLY in (tool.TEMPLATE / TICK).read_text()
 
 
 def test_the_table_of_commands_names_every_runner() -> None:
@@ -257,8 +260,11 @@ def test_every_line_is_found_again_and_is_a_call_that_a_person_can_make(runner: 
             parser_of(command).parse(rest)
         assert not re.search(r"[{}$%]", " ".join(line.words).replace('"$0"', "")), line.words
     said = [" ".join(line.words) for line in found]
-    assert any("kfm://dataset/ks_counties" in words for words in said) or runner == "cronjob"
-    assert any(WINDOW in words for words in said) or runner in ("cronjob", "systemd")
+    assert any("kfm://dataset/ks_counties" in words for words in said) or runner in (
+        "cronjob",
+        "helm",
+    )
+    assert any(WINDOW in words for words in said) or runner in ("cronjob", "helm", "systemd")
 
 
 def commands(words: tuple[str, ...]) -> list[list[str]]:

@@ -82,7 +82,7 @@ def _files(workspace: Workspace, name: str) -> dict[str, str]:
     folder = workspace.path / RUNNERS[name].folder
     return {
         str(path.relative_to(workspace.path)): path.read_text()
-        for path in sorted(folder.glob("*"))
+        for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
 

@@ -10,7 +10,7 @@ from kfm.runners.lines import REST, STAY, TICK, Line, Values, joined
 from kfm.runners.settings import Settings
 from kfm.runners.yaml_text import Tree, Value, yaml_text
 
-__all__ = ["FOLDER", "files", "lines"]
+__all__ = ["FOLDER", "files", "lines", "tick", "workers"]
 
 FOLDER = "pipelines/orchestration/runners/cronjob"
 _GRACE: Tree = {"# SIGTERM finishes what runs": None, "terminationGracePeriodSeconds": 600}
@@ -18,9 +18,9 @@ _GRACE: Tree = {"# SIGTERM finishes what runs": None, "terminationGracePeriodSec
 
 def files(settings: Settings) -> dict[str, str]:
     """A store that is a file serves one machine: there the tick does all the work."""
-    found = {"cronjob.yaml": yaml_text(_tick(settings))}
+    found = {"cronjob.yaml": yaml_text(tick(settings))}
     if settings.store:
-        found["workers.yaml"] = yaml_text(_workers(settings))
+        found["workers.yaml"] = yaml_text(workers(settings))
     found["kustomization.yaml"] = yaml_text(_kustomization(settings, sorted(found)))
     return {f"{FOLDER}/{name}": text for name, text in found.items()}
 
@@ -59,7 +59,8 @@ def _pod(settings: Settings, command: Sequence[str], **more: Value) -> Tree:
     }
 
 
-def _tick(settings: Settings) -> Tree:
+def tick(settings: Settings) -> Tree:
+    """What looks for work, and does what nobody else does."""
     pod: Tree = {
         "metadata": {"labels": pods.labels("scheduler")},
         "spec": _pod(settings, joined(TICK, REST), restartPolicy="Never"),
@@ -86,14 +87,15 @@ def _tick(settings: Settings) -> Tree:
     }
 
 
-def _workers(settings: Settings) -> Tree:
+def workers(settings: Settings, replicas: Value = 2) -> Tree:
+    """What stays and works the table, where that is a server's."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "kfm-workers", "labels": pods.labels("workers")},
         "spec": {
             "# as many as you like: the job table decides who does what": None,
-            "replicas": 2,
+            "replicas": replicas,
             "selector": {"matchLabels": pods.labels("workers")},
             "template": {
                 "metadata": {"labels": pods.labels("workers")},

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kfm.runners import argo, compose, cronjob, github, gitops, systemd, tekton
+from kfm.runners import argo, compose, cronjob, github, gitops, helm, systemd, tekton
 from kfm.runners.lines import Line, Values
 from kfm.runners.settings import Settings
 
@@ -30,6 +30,7 @@ RUNNERS = {
         Runner("argo", "Argo Workflows", argo.FOLDER, argo.files, argo.lines),
         Runner("tekton", "Tekton Pipelines", tekton.FOLDER, tekton.files, tekton.lines),
         Runner("cronjob", "plain Kubernetes", cronjob.FOLDER, cronjob.files, cronjob.lines),
+        Runner("helm", "Kubernetes, by Helm", helm.FOLDER, helm.files, helm.lines),
         Runner("systemd", "one machine with systemd", systemd.FOLDER, systemd.files, systemd.lines),
         Runner(
             "compose", "one machine with containers", compose.FOLDER, compose.files, compose.lines

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Noted", "Tree", "Value", "yaml_text"]
+__all__ = ["Noted", "Tree", "Value", "Verbatim", "yaml_text"]
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -19,8 +19,22 @@ class Noted(msgspec.Struct, frozen=True):
     note: str
 
 
+class Verbatim(msgspec.Struct, frozen=True):
+    """What stands there as it is: a number that somebody else will fill in."""
+
+    text: str
+
+
 Value: TypeAlias = (
-    bool | int | str | Noted | list["Value"] | tuple["Value", ...] | Mapping[str, "Value"] | None
+    bool
+    | int
+    | str
+    | Noted
+    | Verbatim
+    | list["Value"]
+    | tuple["Value", ...]
+    | Mapping[str, "Value"]
+    | None
 )
 Tree: TypeAlias = Mapping[str, Value]  # a key that begins with # is a note above what follows
 
@@ -78,7 +92,7 @@ def _dash(item: Value, indent: str) -> Iterator[str]:
 
 def _fits(head: str, items: list[Value] | tuple[Value, ...]) -> bool:
     """Whether a list of plain values stands on its line."""
-    plain = not any(isinstance(each, Mapping | Noted | list | tuple) for each in items)
+    plain = not any(isinstance(each, Mapping | Noted | Verbatim | list | tuple) for each in items)
     return plain and len(head) + len(_short(items)) < _WIDTH
 
 
@@ -87,6 +101,8 @@ def _short(value: Value) -> str:
         return "{}"
     if isinstance(value, Noted):
         return f"{_scalar(value.value)} # {value.note}"
+    if isinstance(value, Verbatim):
+        return value.text
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_short, value))}]"
     return _scalar(value)

@@ -45,7 +45,7 @@ which is not public, or was erased since, are named.""",
     ),
 }
 
-RUNNERS = ("github", "argo", "tekton", "cronjob", "systemd", "compose", "gitops")
+RUNNERS = ("github", "argo", "tekton", "cronjob", "helm", "systemd", "compose", "gitops")
 
 CHECKS = (
     "gates", "receipts", "catalogs", "checksums", "policy", "documents", "owners", "workers",

@@ -22,6 +22,13 @@ def test_a_job_is_worked_and_leaves_its_receipt(tmp_path: Path) -> None:
     assert "succeeded" in {receipt["status"] for receipt in told}
 
 
+def test_work_does_what_the_package_does(tmp_path: Path) -> None:
+    work = Path(__file__).parents[1] / "src" / "work.py"
+    called = [sys.executable, str(work), "run-job", "--help"]
+    by_path = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert by_path.stdout == ran("workers", "run-job", "--help", where=tmp_path).stdout
+
+
 def test_an_unknown_type_is_refused_by_name(tmp_path: Path) -> None:
     assert ran("kfm", "init", "ws", "--sample", where=tmp_path).returncode == 0
     job = ("run-job", "no.such_type", "--dataset", "kfm://dataset/ks_earthquakes")
