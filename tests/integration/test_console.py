@@ -282,3 +282,28 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
             wire.sendall(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\nt".encode())
             answer = wire.recv(4096)
     assert answer.startswith(b"HTTP/1.1 408") and b"frame-ancestors" in answer
+
+
+# ---- what others can tell of it ------------------------------------------------------------------
+def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", ws: Path) -> None:
+    """By another method, by the description of the API, or by the first page."""
+    unknown = client.get("/nothing"), client.post("/nothing")
+    for path in ("/queue", "/proposals/1", "/runs/x", "/boundary", "/datasets/trees/run", "/slo"):
+        assert client.get(path).content == unknown[0].content, path
+        assert client.post(path).content == unknown[1].content, path
+        assert client.get(path).status_code == client.post(path).status_code == 404
+    described = client.get("/openapi.json").json()["paths"]
+    assert "/datasets" in described and "/login" in described
+    assert not [
+        p for p in described if p.split("/")[1] in ("queue", "proposals", "boundary", "runs")
+    ]
+    assert client.post("/datasets").status_code == 405
+    for headers in ({}, held(ws, "reader")):
+        first = client.get("/", headers={**headers, **BROWSER})
+        assert first.status_code == 200 and "<h1>Datasets</h1>" in first.text
+
+
+def test_a_form_is_kept_by_no_cache(client: "TestClient[Reader]") -> None:
+    for _ in range(2):  # with and without the cookie that it is known by
+        answer = client.get("/login", headers=BROWSER)
+        assert answer.headers["cache-control"] == "private, no-store"

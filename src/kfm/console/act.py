@@ -208,9 +208,10 @@ def _check_ours(doing: Doing) -> None:
 
 
 def _origin(address: str) -> str:
-    """Scheme, host and port of an address."""
-    scheme, _, rest = address.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}".lower()
+    """Scheme, host and port of an address, as a browser states them."""
+    scheme, _, rest = address.lower().partition("://")
+    host = rest.partition("/")[0].removesuffix({"https": ":443", "http": ":80"}.get(scheme, ""))
+    return f"{scheme}://{host}"
 
 
 # ---- what is said of it --------------------------------------------------------------------------

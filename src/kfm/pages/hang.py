@@ -11,7 +11,6 @@ from typing import NamedTuple
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
-from litestar.types import ControllerRouterHandler
 
 from kfm.console import ask, boundary, desk, review, sign_in
 from kfm.console.act import DONE, OPERATES
@@ -225,16 +224,42 @@ def hang(*, console: bool = False) -> Hung:
     answered = {_shape(path) for route in ROUTES for path in getattr(route, "paths", ())}
     own = [_route(kind, console) for kind in kinds if _shape(kind.path) not in answered]
     pages = {kind.name: _shown(kind, console) for kind in kinds}
-    first = kinds[len(PUBLIC)] if console else kinds[0]
-    pages["home"] = _shown(first, console)  # of `/`, which the reader answers
+    pages["home"] = _home(console)  # of `/`, which the reader answers
     pages["problem"] = lambda shown: _problem(shown, console)
     live = Live()
-    done = [sign_in, *((ask, boundary, review, desk) if console else ())]
-    routes: list[ControllerRouterHandler] = [*own, _places, static]
-    routes += [route for room in done for route in room.ROUTES]
+    routes: list[HTTPRouteHandler] = [*own, *sign_in.ROUTES, _places, static]
+    operating: list[HTTPRouteHandler] = []
     if console:
+        routes += [route for room in (ask, boundary, review, desk) for route in room.ROUTES]
         routes.append(live.route())
-    return Hung(pages=pages, routes=routes, leave=live.close)
+        known = answered | {_shape(kind.path) for kind in PUBLIC}
+        operating = [route for route in routes if not _is_public(route, known)]
+    for route in operating:
+        route.include_in_schema = False
+    hidden = tuple(_pattern(path) for route in operating for path in route.paths)
+    return Hung(pages=pages, routes=routes, leave=live.close, hidden=hidden)
+
+
+def _home(console: bool) -> Callable[[Shown], str]:
+    """The first page: how things are run, for who sees that; for everybody else what there is."""
+    mine, everybodys = _shown(CONSOLE[0], console), _shown(PUBLIC[0], console)
+
+    def page(shown: Shown) -> str:
+        operator = console and shown.asking.viewer.may(OPERATES)
+        return (mine if operator else everybodys)(shown)
+
+    return page
+
+
+def _is_public(route: HTTPRouteHandler, shown: set[str]) -> bool:
+    """Whether everybody may know that there is such an address."""
+    common = (*sign_in.ROUTES, _places, static)
+    return route in common or all(_shape(path) in shown for path in route.paths)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What fits an address, whatever its parts are."""
+    return re.compile(re.sub(r"\{[^}]*\}", "[^/]+", path))
 
 
 @reads("/datasets/{dataset_id:str}/versions/{which:str}/places")

@@ -155,9 +155,10 @@ def _in_time(receive: Receive) -> Receive:
 
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """What no route answers."""
-    status = error.status_code
-    if status == 404:
-        return problem(Visit.now(), NOTHING)
+    status, visit = error.status_code, Visit.now()
+    hidden = status == 405 and any(p.fullmatch(visit.path) for p in visit.hung.hidden)
+    if status == 404 or hidden:
+        return problem(visit, NOTHING)
     said = _SAID.get(status, "That is not answered here.")
     why = Problem(status=status, error="request", said=said)
     answer = problem(Visit.now(), why)

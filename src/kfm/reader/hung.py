@@ -18,6 +18,7 @@ are files of this reader: the content security policy lets nothing else in, nor 
 version (the function is given `asking`), else Litestar's.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class Hung(NamedTuple):
     pages: Mapping[str, Page] = {}
     routes: Sequence[ControllerRouterHandler] = ()
     leave: Callable[[], None] = lambda: None  # the reader stops: what is still being told ends
+    # addresses that only some may know of: that another method is meant would tell of them
+    hidden: Sequence[re.Pattern[str]] = ()
 
 
 NOTHING_HUNG = Hung()

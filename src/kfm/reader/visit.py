@@ -97,6 +97,7 @@ class Visit:
         self.at = at
         self.cookies = _cookies(headers.get(b"cookie", ""))
         self.given: list[bytes] = []  # cookies that the answer gives
+        self.is_theirs = False  # the answer holds what is for one viewer alone
         self.wait_s = 0.0  # how long to wait, where too much was asked
         self.asking = Asking(
             at.kept, self._claim(headers), at.address or _address(scope, headers), at.issuers
@@ -140,6 +141,7 @@ class Visit:
 
     def expect(self) -> None:
         """Know whoever asks again, so that the form that is shown now is theirs."""
+        self.is_theirs = True
         if not self.csrf:
             secret = secrets.token_urlsafe(32)
             self.cookies[self._named(_BEFORE)] = secret
@@ -223,7 +225,8 @@ class Visit:
         others = b"content-disposition" in headers  # bytes of strangers, whatever they say they are
         headers |= dict(_ALWAYS)
         headers[b"content-security-policy"] = _PAGE if page and not others else _OTHERS
-        headers.setdefault(b"cache-control", self.asking.cache_control.encode())
+        cache = "private, no-store" if self.is_theirs else self.asking.cache_control
+        headers.setdefault(b"cache-control", cache.encode())
         headers |= dict([_ONLY_TLS]) if self.at.is_tls else {}
         headers[b"vary"] = b"accept, authorization, cookie"
         headers[b"kfm-request"] = self.request_id.encode()
