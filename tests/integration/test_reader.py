@@ -5,6 +5,8 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +20,11 @@ from kfm.model import JobLine
 from kfm.reader.app import Reader
 from kfm.reader.hung import Hung, Shown
 from kfm.reader.log import RequestLine
+from kfm.reader.serve import reading
 from kfm.reading import boundary
 from kfm.testing import Upstream
+from kfm.webhook.serve import Address
+from kfm.workspace.folder import open_workspace
 from tests.given.reading import called, entry, reader
 from tests.given.verbs import until
 
@@ -236,6 +241,31 @@ def test_a_part_of_a_file_is_had_after_the_decision(
             assert client.get(path, headers=asked).status_code == 451, asked
     finally:
         mine.unlink()
+
+
+def test_a_file_goes_over_a_socket_byte_for_byte_until_it_is_damaged(trees: Path) -> None:
+    """Where the connection sends it from the disk; the log says how much went out."""
+    file = next((trees / "data" / "processed" / "trees").glob("*/trees.parquet"))
+    raw = file.read_bytes()
+    with reading(open_workspace(trees), Address("127.0.0.1", 0)) as served:
+        thread = threading.Thread(target=served.serve, daemon=True)
+        thread.start()
+        try:
+            at = f"{served.address.url}/datasets/trees/versions/latest/files/trees.parquet"
+            for asked, expected in (({}, raw), ({"range": "bytes=4-9"}, raw[4:10])):
+                with urllib.request.urlopen(urllib.request.Request(at, headers=asked)) as answer:
+                    assert answer.read() == expected
+                wanted = answer.headers["kfm-request"]
+                told = until(lambda: [x for x in lines(trees, "reader") if x["job_id"] == wanted])
+                assert told[0]["bytes_out"] == len(expected)
+            file.chmod(0o644)
+            file.write_bytes(raw[:-1] + b"?")
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                urllib.request.urlopen(at)
+        finally:
+            file.write_bytes(raw)
+            served.stop()
+            thread.join(60)
 
 
 def test_bytes_that_are_damaged_are_not_handed_out(

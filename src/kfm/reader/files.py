@@ -4,6 +4,7 @@ whole in memory.
 
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import Any, NamedTuple
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
 
 from kfm.model import IntegrityError
 from kfm.reader.door import Asking, Hidden
 from kfm.reader.route import reads
+from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit, has
+from kfm.reading.memory import Mark, is_settled, mark_of
 from kfm.zones.base import hash_file
 
 __all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]
@@ -51,18 +56,22 @@ class _Checked:
         self._seen: OrderedDict[tuple[object, ...], None] = OrderedDict()
         self._lock, self._most = Lock(), most
 
-    def check(self, path: Path, digest: str) -> os.stat_result:
-        """Raises `IntegrityError`; a file is read for it once."""
-        at = os.stat(path)
-        mark = (str(path), digest, at.st_ino, at.st_size, at.st_ctime_ns)
+    def check(self, path: Path, digest: str) -> Mark:
+        """What the file is known by. Raises `IntegrityError`; it is read for that once."""
+        began, at = time.time_ns(), mark_of(path)
+        mark = (str(path), digest, at)
         with self._lock:
             if mark in self._seen:
                 self._seen.move_to_end(mark)
                 return at
+        if at is None:
+            raise FileNotFoundError(path)
         if hash_file(path).digest != digest:
             raise IntegrityError(
                 f"{path.name} is damaged.", expected=digest, remedy="Run `kfm verify`."
             )
+        if not is_settled(at, began):
+            return at  # a change within this tick of the clock could not be told
         with self._lock:
             self._seen[mark] = None
             while len(self._seen) > self._most:
@@ -73,9 +82,9 @@ class _Checked:
 _CHECKED = _Checked()
 
 
-def check_bytes(path: Path, digest: str) -> int:
-    """The size of a file whose bytes are those of its digest. Raises `IntegrityError`."""
-    return _CHECKED.check(path, digest).st_size
+def check_bytes(path: Path, digest: str) -> Mark:
+    """What a file is known by whose bytes are those of its digest. Raises `IntegrityError`."""
+    return _CHECKED.check(path, digest)
 
 
 @reads("/datasets/{dataset_id:str}/versions/{which:str}/files/{name:path}")
@@ -101,7 +110,8 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
         return Response(b"", status_code=412, headers=headers)
     if has(stated.get(b"if-none-match"), tag):
         return Response(b"", status_code=304, headers=headers)
-    size = check_bytes(path, digest)
+    mark = check_bytes(path, digest)
+    size = mark[1] if mark is not None else 0
     part = part_of(stated, size, tag)
     if part is None:
         return Response(
@@ -112,8 +122,10 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
         headers["content-range"] = f"bytes {part.first}-{part.end - 1}/{size}"
     headers["content-length"] = str(part.end - part.first)
     kind = _TYPES.get(Path(name).suffix.lower(), "application/octet-stream")
-    body = iter(()) if Visit.now().is_head else _pieces(path, part)
-    return Stream(body, status_code=206 if partial else 200, headers=headers, media_type=kind)
+    status = 206 if partial else 200
+    if Visit.now().is_head:
+        return Stream(iter(()), status_code=status, headers=headers, media_type=kind)
+    return _File(path, part, mark, status_code=status, headers=headers, media_type=kind)
 
 
 def part_of(stated: dict[bytes, str], size: int, tag: str) -> Part | None:
@@ -135,13 +147,41 @@ def part_of(stated: dict[bytes, str], size: int, tag: str) -> Part | None:
     return Part(int(first), end) if int(first) < size else None
 
 
-def _pieces(path: Path, part: Part) -> Iterator[bytes]:
+class _File(Stream):
+    """A part of a file as an answer."""
+
+    def __init__(self, path: Path, part: Part, mark: Mark, **more: Any) -> None:
+        super().__init__(_pieces(path, part, mark), **more)
+        self.file = (path, part, mark)
+
+    def to_asgi_response(self, *given: Any, **more: Any) -> ASGIResponse:
+        found = super().to_asgi_response(*given, **more)
+        send_file = Visit.now().send_file
+        return found if send_file is None else _Sent(found, *self.file)
+
+
+class _Sent(ASGIResponse):
+    """The same, from the disk to the network without passing through this process."""
+
+    def __init__(self, like: ASGIResponse, path: Path, part: Part, mark: Mark) -> None:
+        self.like, self.file = like, (path, part, mark)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, part, mark = self.file
+        with path.open("rb", buffering=0) as opened:
+            number = opened.fileno()
+            await self.like.start_response(send)
+            sendable = Sendable(number, part.first, part.end, lambda: mark_of(number) == mark)
+            await Visit.now().sent(sendable, send)
+
+
+def _pieces(path: Path, part: Part, mark: Mark) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as opened:
         at = part.first
         while at < part.end:
             piece = os.pread(opened.fileno(), min(_PIECE, part.end - at), at)
-            if not piece:
-                return  # it was cut short meanwhile: whoever reads it sees that bytes are missing
+            if not piece or mark_of(opened.fileno()) != mark:
+                return  # it was changed meanwhile: whoever reads it sees that bytes are missing
             at += len(piece)
             yield piece
 

@@ -1,11 +1,13 @@
 """A reader that listens: uvicorn around the application."""
 
+import asyncio
 import contextlib
 import importlib.util
 import re
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kfm.model import MissingExtra, UsageError
 from kfm.reader.noted import Noted, noted
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     import uvicorn
 
 __all__ = ["PORT", "Reading", "reading"]
+
+_MOST_CONNECTIONS = 1000
 
 PORT = 8788  # unless another is named
 
@@ -97,7 +101,7 @@ def _quiet_server(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
     config = uvicorn.Config(
         app,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
-        http="httptools" if importlib.util.find_spec("httptools") else "h11",
+        http=_connection(),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -106,8 +110,23 @@ def _quiet_server(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=10,
+        limit_concurrency=_most_connections(),
     )
     return Quiet(config)
+
+
+def _connection() -> "type[asyncio.Protocol] | Literal['h11']":
+    if not importlib.util.find_spec("httptools"):
+        return "h11"
+    from kfm.reader.connection import Connection
+
+    return Connection
+
+
+def _most_connections() -> int:
+    """At once; who comes then is told to come again. Files and the store need descriptors, too."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if files < 0 else min(_MOST_CONNECTIONS, max(16, files // 2))
 
 
 def _nearby(address: Address, more: int) -> socket.socket:

@@ -9,7 +9,7 @@ import time
 from collections.abc import MutableMapping
 from contextvars import ContextVar
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Send
 
@@ -22,6 +22,7 @@ from kfm.reader.limits import Limits, client_of
 from kfm.reader.log import RequestLine, log_request
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
+from kfm.reader.sendable import SENDS_FILES, Sendable, SendFile
 from kfm.reader.viewer import Claim
 from kfm.zones.base import Zone
 
@@ -108,6 +109,8 @@ class Visit:
         self.measures = at.measures
         self.problem = ""
         self.answer, self.bytes_out = 0, 0
+        extension = (scope.get("extensions") or {}).get(SENDS_FILES) or {}
+        self.send_file = cast(SendFile | None, extension.get("send"))
         self._started = time.monotonic_ns()
 
     @classmethod
@@ -214,6 +217,13 @@ class Visit:
             await send(message)
 
         return told
+
+    async def sent(self, part: Sendable, send: Send) -> None:
+        """Send a part of a file, where the connection can; `send` has the headers already."""
+        assert self.send_file is not None
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        self.bytes_out += await self.send_file(part)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _begun(self, start: HTTPResponseStartEvent, then: Message) -> HTTPResponseStartEvent:
         headers = dict(start["headers"])

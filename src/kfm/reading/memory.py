@@ -41,9 +41,9 @@ _COARSE_NS = 3_000_000_000  # and some every two seconds
 _SECOND_NS = 1_000_000_000
 
 
-def mark_of(path: str | Path) -> Mark:
+def mark_of(path: str | Path | int) -> Mark:
     """What changes when the bytes under a name do, or the names in a folder. The time of the last
-    change cannot be set back, as that of the bytes can.
+    change cannot be set back, as that of the bytes can. A number is an open file.
     """
     try:
         at = os.stat(path)
