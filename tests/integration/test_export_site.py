@@ -91,7 +91,7 @@ def test_what_may_not_be_copied_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_versions_give_the_same_bytes_and_only_an_unchanged_copy_is_replaced(
+def test_the_same_evidence_gives_the_same_bytes_and_only_an_unchanged_copy_is_replaced(
     kfm: Kfm, site: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -158,10 +158,12 @@ def test_a_copy_of_one_version_and_one_whose_address_is_known(kfm: Kfm, tmp_path
     assert 'href="datasets/open/versions/1/index.html"' in (out / "index.html").read_text()
     assert kfm("export", "site", "open", "-o", str(out)).code == 0
     page = (out / "datasets/open/index.html").read_text()
+    assert "og:image" not in page, "nobody knows its whole address"
     named = re.findall(r"read_parquet\(&quot;(datasets/[^&]*)&quot;", page)
     assert named and (out / named[0]).is_file()
     assert kfm("export", "site", "open", "-o", str(out), "--at", at).code == 0
     page = (out / "datasets/open/index.html").read_text()
+    assert f'property="og:image" content="{at}/datasets/open/versions/v' in page
     assert f"read_parquet(&quot;{at}/datasets/open/versions/v" in page
     assert f'href="{at}/datasets/open/feed.xml"' in (out / "datasets/open/feed.xml").read_text()
     assert kfm("export", "site", "open", "-o", str(out), "--at", "ftp://x").code == 2

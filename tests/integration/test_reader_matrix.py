@@ -162,7 +162,8 @@ def test_what_is_hidden_looks_like_what_is_not_there(
 
 # ---- the pages, and what can be done on them -----------------------------------------------------
 # what pages add for everybody, beside those of the addresses above
-PAGES = {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/static/{name}"}
+CARDS = {"/datasets/{dataset_id}/card.svg", f"{VERSION}/card.svg"}
+PAGES = CARDS | {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/static/{name}"}
 # what shows how things are run: for an engineer, and for who may more
 CONSOLE = {
     "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/runs/{run_id}/events",

@@ -6,6 +6,7 @@ __all__ = [
     "MOST_ROWS",
     "ask",
     "asset",
+    "card",
     "backfill",
     "dataset",
     "decision",
@@ -79,6 +80,11 @@ def story(dataset_id: str, which: int | str) -> str:
 def ask(dataset_id: str, which: int | str) -> str:
     """Questions about a version, answered."""
     return f"{version(dataset_id, which)}/ask"
+
+
+def card(dataset_id: str, which: int | str = "") -> str:
+    """A picture to share."""
+    return f"{version(dataset_id, which) if which else dataset(dataset_id)}/card.svg"
 
 
 def lineage(what: str) -> str:

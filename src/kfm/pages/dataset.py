@@ -9,7 +9,7 @@ from kfm.data.shown import Map, Profile
 from kfm.pages import addresses
 from kfm.pages.decide import run_form
 from kfm.pages.html import Html, Inside, el, join
-from kfm.pages.layout import Crumb, Frame, Page, document
+from kfm.pages.layout import Crumb, Frame, Page, Shared, document
 from kfm.pages.parts import (
     Message,
     State,
@@ -97,6 +97,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 class DatasetPage(Page, frozen=True, kw_only=True):
     """One dataset."""
 
+    card: str  # where a picture to share is
     dataset_id: str
     description: str
     label: str | None
@@ -133,6 +134,7 @@ def render(page: DatasetPage, frame: Frame) -> str:
         scripts=scripts,
         end=_end(held),
         feed=addresses.feed(page.dataset_id),
+        shared=Shared(page.title, page.description or page.standing.sentence, page.card),
     )
 
 
@@ -386,7 +388,7 @@ def _aside(page: DatasetPage) -> list[Inside]:
         parts.append(_evidence(page, held))
     parts.append(about_licence(page))
     if held is not None:
-        parts += [_files(held), _cite(held)]
+        parts += [_files(held), _cite(page.dataset_id, held)]
     if page.used_by:
         links = (
             join(", " if n else "", el("a", name, href=addresses.dataset(name)))
@@ -451,7 +453,7 @@ def _files(held: Held) -> Html:
     return card("Get", body, id="get")
 
 
-def _cite(held: Held) -> Html:
+def _cite(dataset_id: str, held: Held) -> Html:
     return card(
         "Cite",
         el("p", el("small", held.cite.text)),
@@ -462,6 +464,7 @@ def _cite(held: Held) -> Html:
             class_="facts",
         ),
         command(held.cite.command),
+        el("p", el("small", el("a", "A card to share", href=addresses.card(dataset_id)), " (SVG)")),
     )
 
 

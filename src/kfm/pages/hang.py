@@ -37,8 +37,10 @@ from kfm.pages import (
     story,
     version,
 )
+from kfm.pages.card import draw
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.backfills import backfill_page, backfills_page
+from kfm.pages.gather.card import card_of
 from kfm.pages.gather.dataset import dataset_page
 from kfm.pages.gather.datasets import datasets_page
 from kfm.pages.gather.decision import decision_page
@@ -74,6 +76,7 @@ _THEME = re.compile(r"(?:^|; )kfm_theme=(light|dark)(?:;|$)")
 
 _DATASET = re.compile(r"/datasets/([a-z][a-z0-9_]*)(?:/.*)?")
 
+_SVG = "image/svg+xml"
 Query = dict[str, str]
 
 
@@ -227,7 +230,7 @@ def hang(*, console: bool = False) -> Hung:
     pages["home"] = _home(console)  # of `/`, which the reader answers
     pages["problem"] = lambda shown: _problem(shown, console)
     live = Live()
-    routes: list[HTTPRouteHandler] = [*own, *sign_in.ROUTES, _places, static]
+    routes: list[HTTPRouteHandler] = [*own, *sign_in.ROUTES, *_everybodys()]
     operating: list[HTTPRouteHandler] = []
     if console:
         routes += [route for room in (ask, boundary, review, desk) for route in room.ROUTES]
@@ -238,6 +241,11 @@ def hang(*, console: bool = False) -> Hung:
         route.include_in_schema = False
     hidden = tuple(_pattern(path) for route in operating for path in route.paths)
     return Hung(pages=pages, routes=routes, leave=live.close, hidden=hidden)
+
+
+def _everybodys() -> tuple[HTTPRouteHandler, ...]:
+    """What pages are made with, beside what they are made of."""
+    return (_places, _card, _version_card, static)
 
 
 def _home(console: bool) -> Callable[[Shown], str]:
@@ -253,7 +261,7 @@ def _home(console: bool) -> Callable[[Shown], str]:
 
 def _is_public(route: HTTPRouteHandler, shown: set[str]) -> bool:
     """Whether everybody may know that there is such an address."""
-    common = (*sign_in.ROUTES, _places, static)
+    common = (*sign_in.ROUTES, *_everybodys())
     return route in common or all(_shape(path) in shown for path in route.paths)
 
 
@@ -267,6 +275,20 @@ def _places(asking: Asking, dataset_id: FromPath[str], which: FromPath[str]) -> 
     """What a map draws of a version."""
     found = places(Asks(asking), dataset_id, which)
     return Response(found, media_type="application/geo+json")
+
+
+@reads("/datasets/{dataset_id:str}/card.svg", media=_SVG)
+def _card(asking: Asking, dataset_id: FromPath[str]) -> Response[bytes]:
+    """A picture of a dataset to share."""
+    return Response(draw(card_of(Asks(asking), dataset_id, "latest")).encode(), media_type=_SVG)
+
+
+@reads("/datasets/{dataset_id:str}/versions/{which:str}/card.svg", media=_SVG)
+def _version_card(
+    asking: Asking, dataset_id: FromPath[str], which: FromPath[str]
+) -> Response[bytes]:
+    """A picture of a version to share."""
+    return Response(draw(card_of(Asks(asking), dataset_id, which)).encode(), media_type=_SVG)
 
 
 def _shape(path: str) -> str:

@@ -3,13 +3,14 @@ address, the JSON twin and the command that prints the same.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from kfm.pages.html import Html, Inside, el, join
 from kfm.pages.parts import copy
 
-__all__ = ["Crumb", "Frame", "Page", "document"]
+__all__ = ["Crumb", "Frame", "Page", "Shared", "document"]
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 3 3'%3E%3Crect"
@@ -31,6 +32,14 @@ class Crumb(msgspec.Struct, frozen=True):
 
     text: str
     href: str | None = None
+
+
+class Shared(NamedTuple):
+    """What others show of a page where somebody shares its address."""
+
+    title: str
+    words: str
+    card: str  # a picture, by its whole address
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +65,7 @@ def document(
     scripts: Sequence[str] = (),
     end: Inside = None,
     feed: str = "",
+    shared: Shared | None = None,
 ) -> str:
     """A whole page. `here` is the link of the bar that leads to where one is, `feed` tells what
     becomes of what it shows.
@@ -80,7 +90,11 @@ def document(
     )
     theme = frame.theme if frame.theme in ("light", "dark") else None
     whole = el(
-        "html", _head(page, _scripts(scripts, frame.copy), feed), body, lang="en", data_theme=theme
+        "html",
+        _head(page, _scripts(scripts, frame.copy), feed, shared),
+        body,
+        lang="en",
+        data_theme=theme,
     )
     return f"<!DOCTYPE html>\n{whole}\n"
 
@@ -92,7 +106,7 @@ def _scripts(names: Sequence[str], copy: bool) -> list[str]:
     return ["kfm.mjs", *names]
 
 
-def _head(page: Page, scripts: Sequence[str], feed: str) -> Html:
+def _head(page: Page, scripts: Sequence[str], feed: str, shared: Shared | None) -> Html:
     return el(
         "head",
         el("meta", charset="utf-8"),
@@ -102,9 +116,21 @@ def _head(page: Page, scripts: Sequence[str], feed: str) -> Html:
         el("link", rel="alternate", type="application/json", href=twin_of(page.address)),
         _feed_link("/feed", "New versions of every dataset"),
         _feed_link(feed, f"New versions: {page.title}") if feed else None,
+        _told_of(shared) if shared else None,
         Html(f'<link rel="icon" href="{_ICON}">'),
         (_script(name) for name in scripts),
     )
+
+
+def _told_of(shared: Shared) -> Html:
+    said = {
+        "og:type": "website",
+        "og:title": shared.title,
+        "og:description": shared.words[:300],
+        "og:image": shared.card,
+        "og:image:alt": f"{shared.title}: rows, licence, version, and where its places lie",
+    }
+    return join(*(el("meta", property=name, content=text) for name, text in said.items()))
 
 
 def _feed_link(href: str, title: str) -> Html:

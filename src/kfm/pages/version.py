@@ -6,7 +6,7 @@ from kfm.data.history import Entry
 from kfm.pages import addresses
 from kfm.pages.dataset import File, changed
 from kfm.pages.html import Html, Inside, el
-from kfm.pages.layout import Crumb, Frame, Page, document
+from kfm.pages.layout import Crumb, Frame, Page, Shared, document
 from kfm.pages.parts import (
     card,
     chip,
@@ -53,6 +53,7 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True):
 class VersionPage(Page, frozen=True, kw_only=True):
     """One version of a dataset."""
 
+    card: str  # where a picture to share is
     dataset_id: str
     dataset_title: str
     generation: int
@@ -91,6 +92,7 @@ def render(page: VersionPage, frame: Frame) -> str:
         ),
         scripts=["verify.mjs"],
         feed=addresses.feed(page.dataset_id),
+        shared=Shared(page.title, f"{plural(page.rows, 'row')}. {page.cite}", page.card),
         end=("official since ", moment(page.entry.at, "unknown")) if page.entry else None,
     )
 

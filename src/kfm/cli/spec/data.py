@@ -144,7 +144,7 @@ text, and nothing is a formula. gpkg: one layer, times to the millisecond.""",
 Pages, maps, tables, changes, stories, lineage, citations, feeds, files and what proves them, and the
 JSON of each: for any static host, and to be opened from a folder. Only what anybody may see now,
 decided as the reader decides it; where a label asks something of who reads, the dataset is left out
-with a word. The same versions give the same bytes. The folder appears whole or not at all, and takes
+with a word. The same evidence gives the same bytes. The folder appears whole or not at all, and takes
 the place only of an unchanged copy.""",
     ),
     Command(

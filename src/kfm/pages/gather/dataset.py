@@ -28,7 +28,7 @@ from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.upkeep.citation import quoted, receipt_of
 from kfm.world.world import World
 
-__all__ = ["dataset_page"]
+__all__ = ["dataset_page", "made_of", "preview"]
 
 FEW = MOST  # places that a map draws without tiles
 _VERSIONS = 12
@@ -53,6 +53,7 @@ def dataset_page(asks: Asks, dataset_id: str) -> DatasetPage:
     return DatasetPage(
         address=addresses.dataset(dataset_id),
         title=entry.title,
+        card=f"{asks.address}{addresses.card(dataset_id)}",
         command=f"kfm explain {dataset_id}",
         dataset_id=dataset_id,
         description=entry.description,
@@ -107,8 +108,8 @@ def _pasted(next_command: str | None) -> str:
 def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
     text = f"{ref.dataset_id}@{ref.generation}"
     facts, opened = asks.facts(text), asks.data(text)
-    shown, places = _preview(opened, facts)
-    made = _made(asks.world, ref)
+    shown, places = preview(opened, facts)
+    made = made_of(asks.world, ref)
     # tiles leave out what is too dense to see: few places are drawn exactly
     tiled = facts.rows > FEW and _has_tiles(asks.world, opened)
     files = tuple(_files(opened, facts.rows))
@@ -144,7 +145,7 @@ def _has_tiles(world: World, opened: Opened) -> bool:
         return False  # `kfm doctor` says what is wrong with them
 
 
-def _made(world: World, ref: Ref) -> Generation | None:
+def made_of(world: World, ref: Ref) -> Generation | None:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(ref.dataset_id))
     return next((g for g in rows if g.generation == ref.generation), None)
 
@@ -224,7 +225,7 @@ _lock = Lock()
 _KEPT = 32
 
 
-def _preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
+def preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
     """Rows, columns and places of a version the boundary let out; read once for its digest."""
     with _lock:
         if opened.version_digest in _kept:
@@ -242,9 +243,9 @@ def _preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
 def _looked(tables: Mapping[str, Path], facts: VersionFacts) -> tuple[Shown, Map | None]:
     if not tables or facts.rows > _MANY:
         return _stated(facts), None
-    from kfm.data.show import preview  # pyarrow: only where a table is looked at
+    from kfm.data import show  # pyarrow: only where a table is looked at
 
-    return preview(tables, _FIRST)
+    return show.preview(tables, _FIRST)
 
 
 def _stated(facts: VersionFacts) -> Shown:

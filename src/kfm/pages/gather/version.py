@@ -50,6 +50,7 @@ def version_page(asks: Asks, dataset_id: str, which: str) -> VersionPage:
     return VersionPage(
         address=addresses.version(dataset_id, ref.version_id),
         title=f"{entry.title}, generation {ref.generation}",
+        card=f"{asks.address}{addresses.card(dataset_id, ref.version_id)}",
         command=f"kfm verify {text}",
         dataset_id=dataset_id,
         dataset_title=entry.title,

@@ -159,6 +159,7 @@ async def _dataset(copy: _Copy, wanted: Wanted, standing: bytes) -> list[int]:
         )
         if not wanted.which:
             await copy.text(base, f"{folder}/index.html", "page")
+            copy.files[f"{base}/card.svg"] = f"{folder}/versions/{about['version_id']}/card.svg"
             await copy.text(f"{base}/feed", f"{folder}/feed.xml", "text")
             await copy.text(f"{base}/versions.json", f"{folder}/versions.json", "json")
             await copy.text(f"/lineage/{name}", f"lineage/{name}/index.html", "page")
@@ -228,6 +229,7 @@ async def _version(copy: _Copy, name: str, version_id: str) -> None:
     for what in ("dcat", "openlineage"):
         await copy.maybe(f"{address}/{what}", f"{folder}/{what}.json", "json")
     await copy.raw(f"{address}/prov", f"{folder}/prov.json", needed=False)
+    await copy.raw(f"{address}/card.svg", f"{folder}/card.svg")
     for form, end in _FORMS.items():
         await copy.text(f"{address}/cite?form={form}", f"{folder}/cite.{end}", "text")
     evidence = f"/evidence/{name}@{version_id}"

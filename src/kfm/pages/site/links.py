@@ -14,6 +14,7 @@ __all__ = ["Links"]
 
 _ATTRIBUTE = re.compile(r' (href|src|action|data-map|data-tiles|data-href|data-rows)="(/[^"]*)"')
 _LINK_TAG = re.compile(r'<link rel="alternate"[^>]* href="([^"]*)">')
+_PICTURE = re.compile(r'<meta property="og:image(?::alt)?"[^>]*>')
 _ADDRESS = re.compile(re.escape(HERE) + r"(/(?:&amp;|[^\s\"'<>()&])*)?")
 
 
@@ -29,6 +30,8 @@ class Links:
         """A page, whose file is `own`. What is not in the copy is no link in it."""
         text = _LINK_TAG.sub(lambda f: f[0] if self._has(f[1]) else "", text)
         text = _ATTRIBUTE.sub(lambda f: self._attribute(f, own), text)
+        if not self._at:  # who shows a picture of a page knows it by its whole address
+            text = _PICTURE.sub("", text)
         text = text.replace("<a>This page as JSON</a>", "")
         # lines to paste elsewhere name a file as it is seen from the folder of the copy
         return self.words(text, "index.html")
