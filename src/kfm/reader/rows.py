@@ -23,17 +23,19 @@ from kfm.reader.files import check_bytes
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
 from kfm.reading.boundary import Opened
+from kfm.reading.memory import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
 
 __all__ = ["ROUTES", "Rows"]
 
 _MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
 _SECONDS = 10.0
-_BATCH = 1 << 14
+_BATCH, _SCANNED = 1 << 14, 1 << 16
+_BUFFER = 1 << 16
 _AT = "kfm row"  # where a row stands: no column of a registered table has a space in front of this
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt,
@@ -85,43 +87,56 @@ def rows(
     greatest first, `token` is that of the page before.
     """
     library("pyarrow", "reads Parquet")
-    import pyarrow.dataset as ds
-
     opened = asking.data(which_of(dataset_id, which))
-    paths = _tables(opened)
-    table = ds.dataset([str(p) for p in paths], format="parquet", schema=_schema(paths))
+    table = _table(_tables(opened))
     asked = _asked(table.schema, columns, filter, sort, limit, token)
-    found, more = _page(table, paths, asked)
-    geometry = _geometry(paths)
+    found, more = _page(table, asked)
+    geometry = table.geometry
     following = _following(asking, dataset_id, opened, asked, more, columns, filter, sort, form)
     if form == "json":
         return _as_json(asking, opened, table, asked, found, geometry, following)
     return _as_text(form, found, geometry, opened, following)  # type: ignore[return-value]
 
 
-def _tables(opened: Opened) -> list[Path]:
-    """The tables of a version, whose bytes are those that were published."""
+class _Table(NamedTuple):
+    """What the heads of files say; the rows are read when they are asked for."""
+
+    paths: tuple[Path, ...]
+    heads: "tuple[pq.FileMetaData, ...]"
+    schema: "pa.Schema"
+    geometry: str
+    rows: int
+
+
+def _tables(opened: Opened) -> tuple[tuple[Path, Mark], ...]:
+    """The tables of a version, whose bytes are those that were published, and what they are known
+    by.
+    """
     names = [name for name in sorted(opened.files) if name.endswith(".parquet")]
     if not names:
         raise BadQuestion("This version holds no table.")
-    for name in names:
-        check_bytes(opened.files[name], opened.digests[name])
-    return [opened.files[name] for name in names]
-
-
-def _schema(paths: Sequence[Path]) -> "pa.Schema":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    return pa.unify_schemas(
-        [pq.read_schema(path).remove_metadata() for path in paths], promote_options="permissive"
+    return tuple(
+        (opened.files[name], check_bytes(opened.files[name], opened.digests[name]))
+        for name in names
     )
 
 
-def _geometry(paths: Sequence[Path]) -> str:
+@functools.lru_cache(64)
+def _table(files: tuple[tuple[Path, Mark], ...]) -> _Table:
+    """The same for as long as the files are: a head of many row groups takes longer than a page."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from kfm.diff.side import Side
 
-    return str(Side({path.name: path for path in paths}).geometry)
+    paths = tuple(path for path, _ in files)
+    heads = tuple(pq.read_metadata(path) for path in paths)
+    schema = pa.unify_schemas(
+        [head.schema.to_arrow_schema().remove_metadata() for head in heads],
+        promote_options="permissive",
+    )
+    geometry = str(Side({path.name: path for path in paths}).geometry)
+    return _Table(paths, heads, schema, geometry, sum(head.num_rows for head in heads))
 
 
 # ---- what was asked ------------------------------------------------------------------------------
@@ -227,24 +242,27 @@ def _no() -> "pa.Scalar":
 
 
 # ---- the page ------------------------------------------------------------------------------------
-def _page(table: "ds.Dataset", paths: Sequence[Path], asked: _Asked) -> tuple["pa.Table", bool]:
+def _page(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
     """The rows of one page, and whether there are more."""
     import pyarrow as pa
 
     try:
         if asked.sort:
             return _sorted(table, asked)
-        return _in_order(table, paths, asked)
+        return _in_order(table, asked)
     except pa.ArrowException as error:
         raise BadQuestion("These rows cannot be looked up so.", "filter") from error
 
 
-def _batches(table: "ds.Dataset", asked: _Asked, skip: int = 0) -> Iterator["pa.RecordBatch"]:
+def _batches(table: _Table, asked: _Asked) -> Iterator["pa.RecordBatch"]:
     """What fits, in the order of the files, some at a time, as long as there is time."""
+    import pyarrow.dataset as ds
+
+    files = [str(path) for path in table.paths]
     names = list(dict.fromkeys([*asked.columns, *(name for name, _ in asked.sort)]))
     until = time.monotonic() + _SECONDS
-    scanner = table.scanner(
-        columns=names, filter=asked.filter, batch_size=_BATCH, batch_readahead=2,
+    scanner = ds.dataset(files, format="parquet", schema=table.schema).scanner(
+        columns=names, filter=asked.filter, batch_size=_SCANNED, batch_readahead=2,
         fragment_readahead=1, use_threads=False,
     )  # fmt: skip
     for batch in scanner.to_batches():
@@ -253,11 +271,11 @@ def _batches(table: "ds.Dataset", asked: _Asked, skip: int = 0) -> Iterator["pa.
         yield batch
 
 
-def _in_order(table: "ds.Dataset", paths: Sequence[Path], asked: _Asked) -> tuple["pa.Table", bool]:
+def _in_order(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
     import pyarrow as pa
 
     if asked.filter is None:
-        return _by_number(table, paths, asked)
+        return _by_number(table, asked)
     left, found, have = asked.offset, list["pa.RecordBatch"](), 0
     for batch in _batches(table, asked):
         if batch.num_rows <= left:
@@ -271,32 +289,35 @@ def _in_order(table: "ds.Dataset", paths: Sequence[Path], asked: _Asked) -> tupl
     return whole.slice(0, asked.limit), have > asked.limit
 
 
-def _by_number(
-    table: "ds.Dataset", paths: Sequence[Path], asked: _Asked
-) -> tuple["pa.Table", bool]:
+def _by_number(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
     """Without a filter a page is found by counting row groups, not rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     left, wanted, found = asked.offset, asked.limit + 1, list["pa.Table"]()
-    for path in paths:
-        file = pq.ParquetFile(path)
-        for number in range(file.num_row_groups):
-            size = file.metadata.row_group(number).num_rows
-            if left >= size:
-                left -= size
-                continue
+    for path, head in zip(table.paths, table.heads):
+        if left >= head.num_rows or not wanted:
+            left = max(0, left - head.num_rows)
+            continue
+        # no more of a column is brought than the page needs
+        with pq.ParquetFile(path, metadata=head, buffer_size=_BUFFER) as file:
             names = [n for n in asked.columns if n in file.schema_arrow.names]
-            for batch in file.iter_batches(_BATCH, row_groups=[number], columns=names):
-                part = batch.slice(left, wanted)
-                left = max(0, left - batch.num_rows)
-                wanted -= part.num_rows
-                if part.num_rows:
-                    found.append(pa.Table.from_batches([part]))
+            for number in range(file.num_row_groups):
+                size = head.row_group(number).num_rows
+                if left >= size:
+                    left -= size
+                    continue
+                most = min(_BATCH, left + wanted)
+                for batch in file.iter_batches(most, row_groups=[number], columns=names):
+                    part = batch.slice(left, wanted)
+                    left = max(0, left - batch.num_rows)
+                    wanted -= part.num_rows
+                    if part.num_rows:
+                        found.append(pa.Table.from_batches([part]))
+                    if not wanted:
+                        break
                 if not wanted:
                     break
-            if not wanted:
-                break
     schema = _shown(table, asked.columns)
     parts = [_filled(part, schema) for part in found]
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
@@ -316,31 +337,47 @@ def _filled(part: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _shown(table: "ds.Dataset", names: Sequence[str]) -> "pa.Schema":
+def _shown(table: _Table, names: Sequence[str]) -> "pa.Schema":
     import pyarrow as pa
 
     return pa.schema([table.schema.field(name) for name in names])
 
 
-def _sorted(table: "ds.Dataset", asked: _Asked) -> tuple["pa.Table", bool]:
+def _sorted(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
     """The first rows by the order that is asked for; no more are held than the page needs. Rows that
     are equal by it stand as they do in the files.
     """
     import pyarrow as pa
 
-    need, best, seen = asked.offset + asked.limit + 1, None, 0
+    numpy = library("numpy", "counts rows")
+    need, best, seen, last = asked.offset + asked.limit + 1, None, 0, None
     order = [*asked.sort, (_AT, "ascending")]
     for batch in _batches(table, asked):
-        numbers = pa.array(range(seen, seen + batch.num_rows), pa.int64())
+        numbers = pa.array(numpy.arange(seen, seen + batch.num_rows))
         seen += batch.num_rows
         part = pa.Table.from_batches([batch.append_column(_AT, numbers)])
+        part = part if last is None else part.filter(_no_worse(part, asked.sort[0], last))
         best = part if best is None else pa.concat_tables([best, part])
         if best.num_rows > need + 4 * _BATCH:
             best = best.sort_by(order).slice(0, need).combine_chunks()
+            last = best.column(asked.sort[0][0])[-1] if best.num_rows == need else None
     if best is None:
         return _shown(table, asked.columns).empty_table(), False
     found = best.sort_by(order).slice(asked.offset, asked.limit + 1).select(asked.columns)
     return found.slice(0, asked.limit), found.num_rows > asked.limit
+
+
+def _no_worse(part: "pa.Table", by: tuple[str, str], last: "pa.Scalar") -> "pa.Array":
+    """The rows that may come before the last of those that are held; all of them, where that one
+    has no value: whatever has none comes last.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = part.column(by[0])
+    if not last.is_valid or (pa.types.is_floating(last.type) and last.as_py() != last.as_py()):
+        return pa.chunked_array([pa.array([True] * len(column))])
+    return (pc.less_equal if by[1] == "ascending" else pc.greater_equal)(column, last)
 
 
 # ---- how it is told ------------------------------------------------------------------------------
@@ -367,7 +404,7 @@ def _following(
 def _as_json(
     asking: Asking,
     opened: Opened,
-    table: "ds.Dataset",
+    table: _Table,
     asked: _Asked,
     found: "pa.Table",
     geometry: str,
@@ -380,7 +417,7 @@ def _as_json(
         columns=asked.columns,
         rows=_plain(found, geometry),
         returned=found.num_rows,
-        total=table.count_rows() if asked.filter is None else None,
+        total=table.rows if asked.filter is None else None,
         next=following,
         evidence=f"{asking.address}/evidence/{opened.dataset_id}@{opened.version_id}",
     )
