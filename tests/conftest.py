@@ -17,6 +17,7 @@ from kfm.connectors.child.process import kept_cold, kept_warm
 from kfm.samples.upstream import SampleUpstream
 from tests.brought import go_tool
 from tests.given.ports import free_port
+from tests.given.rules import resting_rules
 from tests.given.verbs import COLLECTED, Said, caller, had, until
 
 # A busy machine proves nothing. The same commit is tried with the same examples every time; `make
@@ -41,7 +42,7 @@ def forked_children() -> Iterator[None]:
     That both kinds of child are alike is shown in test_staged.py; tests of how a child is started
     use `started_children`.
     """
-    with kept_warm():
+    with kept_warm(), resting_rules():
         yield
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from kfm.testing import Upstream
 from tests.given.sites import SITES
-from tests.given.verbs import Kfm
+from tests.given.verbs import Kfm, each
 
 WELLS = "wells"
 COLUMNS = ("county", "depth", "status")
@@ -69,24 +70,27 @@ def searched(past: list[dict[str, Any]], name: str, column: str) -> tuple[Any, i
     return value, since
 
 
-def test_fifty_cells_over_twenty_generations_agree_with_a_naive_search(
-    kfm: Kfm, ws: Path, up: Upstream
+CELLS = {"twelve cells over six": (12, 6), "fifty cells over twenty": (50, 20)}
+
+
+@pytest.mark.parametrize("many", each(CELLS, "twelve cells over six"))
+def test_cells_over_many_generations_agree_with_a_naive_search(
+    many: str, kfm: Kfm, ws: Path, up: Upstream
 ) -> None:
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
+    (cells, generations), seed = CELLS[many], 17
     chance = random.Random(seed)
     rows = {f"w{n:03}": {"county": "a", "depth": "1", "status": "b"} for n in range(40)}
     register(ws, up)
     served: list[list[str]] = []
-    while len(served) < 20:
+    while len(served) < generations:
         up.files["/wells.csv"] = csv_of(rows)
         said = kfm("run", WELLS, "--json").json["runs"][0]
         if said["state"] == "COMMITTED":
             served.append(csv_of(rows).decode().splitlines())
         table_of(chance, rows)
     past = naive(ws, kfm)
-    assert len(past) == 20
-    for _ in range(50):
+    assert len(past) == generations
+    for _ in range(cells):
         name, column = chance.choice(sorted(past[-1]["rows"])), chance.choice(COLUMNS)
         value, since = searched(past, name, column)
         told = kfm("blame", WELLS, "--key", name, "--column", column, "--json").json

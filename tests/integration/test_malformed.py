@@ -1146,7 +1146,7 @@ def _high_water(pid: int) -> int:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="not run: memory of other processes is read from /proc"
 )
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", each(FLOODS, "rows"))
 def test_memory_does_not_grow_with_the_input(stand: Stand, name: str) -> None:
     """KFM_BIG=1 sends 600 MB; otherwise a small and a larger input show that nothing holds a whole
     one.

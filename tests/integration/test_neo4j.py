@@ -309,7 +309,7 @@ class Killed:
             self.graph.start()
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.drill)])
 def test_a_graph_that_is_killed_while_it_is_written_loses_and_doubles_nothing(
     graph: Neo4j, tmp_path: Path, times: int
 ) -> None:

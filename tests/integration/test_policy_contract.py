@@ -25,6 +25,7 @@ from kfm.policy import subset
 from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.policy.embedded import Embedded, rego_eval
 from kfm.policy.opa import OpaBinary, OpaServer
+from tests.given.rules import started_rules
 from tests.given.verbs import until
 
 Make = Callable[..., Any]
@@ -38,6 +39,12 @@ LOOP = "slow if { some a in numbers.range(1, 20000); some b in numbers.range(1, 
 
 def rules(body: str, default: str = "default allow := false\n") -> dict[str, bytes]:
     return {"a.rego": f"package kfm.a\n{default}{body}".encode()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_children() -> Iterator[None]:
+    with started_rules():
+        yield
 
 
 @pytest.fixture(params=["embedded", "opa", "server"])

@@ -8,6 +8,7 @@ from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import program, write
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import UsageError
+from kfm.zones.durable import sync_folder
 
 __all__ = ["Made", "made", "make_workspace"]
 
@@ -76,8 +77,17 @@ def make_workspace(
     if any((folder / "keys").glob("*.key")):
         return None
     keyid = KeyFolder(folder / "keys").new()
-    os.sync()  # a key that signed something must not be lost by a power cut
+    for part in (folder, folder / "keys", folder / "policy", folder / "data" / "registry"):
+        _sync(part)  # a key that signed something must not be lost by a power cut
     return keyid
+
+
+def _sync(folder: Path) -> None:
+    """The files of a folder, and their names: nothing else on the machine has to wait for them."""
+    for file in (path for path in folder.iterdir() if path.is_file()):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+    sync_folder(folder)
 
 
 _SAMPLE = (

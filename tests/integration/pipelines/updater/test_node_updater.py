@@ -305,7 +305,11 @@ def test_a_copy_of_the_store_waits_for_node(ws: Path, sample: SampleUpstream) ->
     assert waiting.wait(60) == 0
 
 
-ROUNDS = {"ten": 10, "two hundred": 200}
+ROUNDS = {
+    f"{where}-{many}": (where, count)
+    for where, few in (("22-sqlite", 10), ("machine-jsonl", 5))
+    for many, count in (("few", few), ("two hundred", 200))
+}
 
 
 def committed(ws: Path) -> list[tuple[Any, ...]]:
@@ -318,11 +322,11 @@ def committed(ws: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("rounds", each(ROUNDS, "ten"))
-@pytest.mark.parametrize("where", ["22-sqlite", "machine-jsonl"])
+@pytest.mark.parametrize("rounds", each(ROUNDS, "22-sqlite-few", "machine-jsonl-few"))
 def test_alternating_runs_killed_at_random_leave_the_ledger_and_bytes_of_python_alone(
-    where: str, rounds: str, ws: Path, sample: SampleUpstream, kfm: Kfm, tmp_path: Path
+    rounds: str, ws: Path, sample: SampleUpstream, kfm: Kfm, tmp_path: Path
 ) -> None:
+    where, many = ROUNDS[rounds]
     node, _, store = where.partition("-")
     chance = random.Random(16)
     alone = tmp_path / "alone" / "ws"
@@ -332,7 +336,7 @@ def test_alternating_runs_killed_at_random_leave_the_ledger_and_bytes_of_python_
     both = twins(write(ws.parent), node, sample.url)
     control = twins(write(alone.parent), node, sample.url)
     which = ["node", "python"]
-    for number in range(ROUNDS[rounds]):
+    for number in range(many):
         if number % 3 == 0:
             sample.control(QUAKES, revision=number // 3)
             assert control.call("python").code == 0
