@@ -6,7 +6,7 @@ from kfm.jobs.backfill_assembly import assemble
 from kfm.jobs.backfill_batch import Batch, work_batch
 from kfm.jobs.backfill_spans import JOB_TYPE
 from kfm.jobs.backfill_told import audit_path
-from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType
+from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType, passed
 from kfm.model import BackfillRow, Fenced, LedgerRow, PolicyDecision, ReceiptOutput, UsageError
 from kfm.model.paths import part_folder
 from kfm.world.outcome import Outcome
@@ -70,10 +70,11 @@ def _assembled(row: BackfillRow, outcome: Outcome | None) -> JobResult:
     denied = row.state == "denied"
     reasons = outcome.reasons if outcome is not None else ()
     told = tuple(PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in reasons)
+    name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
     made = (
-        f"kfm://dataset/{row.dataset_id}@{row.version_id}"
+        (ReceiptOutput(kind="dataset", id=name, checksum="", zone="Published"),)
         if row.version_id and row.state in ("done", "running")
-        else ""
+        else ()
     )
     return JobResult(
         status="failed" if denied else "succeeded" if outcome is not None else "skipped",
@@ -83,11 +84,9 @@ def _assembled(row: BackfillRow, outcome: Outcome | None) -> JobResult:
             if denied
             else ""
         ),
-        decisions=told
+        decisions=(*passed(made), *told)
         or ((PolicyDecision(decision="deny", gate="gates", reason=row.reason),) if denied else ()),
-        outputs=(
-            (ReceiptOutput(kind="dataset", id=made, checksum="", zone="Published"),) if made else ()
-        ),
+        outputs=made,
         retry=not denied,
         exit_code=3 if denied else 0,
     )

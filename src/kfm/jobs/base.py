@@ -50,6 +50,7 @@ __all__ = [
     "NoParameters",
     "catalog_table",
     "job_type",
+    "passed",
     "published",
     "readable",
     "stack_of",
@@ -220,6 +221,16 @@ def published(outcomes: Iterable[Outcome]) -> Iterator[ReceiptOutput]:
             yield ReceiptOutput(kind="dataset", id=name, checksum="", zone="Published")
 
 
+def passed(outputs: Iterable[ReceiptOutput]) -> tuple[PolicyDecision, ...]:
+    """That what became official was let pass; the receipt of its run names each gate."""
+    return tuple(
+        PolicyDecision(
+            decision="allow", gate="policy", reason=f"every gate and the policy let {o.id} pass"
+        )
+        for o in outputs
+    )
+
+
 def work(kind: JobType, ctx: JobContext) -> JobResult:
     """Do a job and write its receipt; whatever goes wrong becomes a result, and the receipt says
     so.
@@ -245,9 +256,23 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         )
         odd.__cause__ = error
         result = _failed(odd)
+    if not result.receipt and _unaccounted(result):
+        result = _failed(
+            StepFailed(
+                f"{kind.name} published something, and tells no decision that let it.",
+                expected="a policy decision for everything that is published",
+                remedy="Name it in `JobResult.decisions`; src/kfm/jobs/promote.py does.",
+            )
+        )
     if not result.receipt:
         result = msgspec.structs.replace(result, receipt=write_receipt(kind, ctx, result, started))
     return result
+
+
+def _unaccounted(result: JobResult) -> bool:
+    """Whether something was published without a recorded decision."""
+    published = any(output.zone == "Published" for output in result.outputs)
+    return published and not any(d.decision == "allow" for d in result.decisions)
 
 
 def _failed(error: KfmError) -> JobResult:

@@ -8,6 +8,7 @@ from kfm.jobs.base import (
     JobResult,
     JobType,
     NoParameters,
+    passed,
     published,
 )
 from kfm.jobs.promote_here import promote_run
@@ -41,16 +42,20 @@ def run(ctx: JobContext) -> JobResult:
             break
     if not outcomes:
         return JobResult(status="skipped", reason="nothing waits to be promoted")
-    last = worst(outcomes)
+    last, made = worst(outcomes), tuple(published(outcomes))
     code = refused.exit_code if refused is not None else last.exit_code
     reason = refused.happened if refused is not None else last.reason or last.state
     return JobResult(
         status="failed" if code not in (0, 7) else "succeeded",
         reason=reason,
         error=reason if code not in (0, 7) else "",
-        outputs=tuple(published(outcomes)),
-        decisions=tuple(
-            PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in last.reasons
+        outputs=made,
+        decisions=(
+            *passed(made),
+            *(
+                PolicyDecision(decision="deny", gate="gates", reason=r["code"])
+                for r in last.reasons
+            ),
         ),
         retry=code != 3,
         exit_code=code,

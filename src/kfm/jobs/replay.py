@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.jobs.base import JobContext, JobResult, JobType, passed
 from kfm.jobs.drive import run_target
 from kfm.jobs.ingest import WAIT_S, told
 from kfm.model import LedgerRow, UsageError
@@ -40,7 +40,10 @@ def run(ctx: JobContext) -> JobResult:
     wanted, _ = Desk(ctx.world, ctx.dataset_id).again(target, run_id)
     if wanted is None:
         return JobResult(status="skipped", reason="what was decided is official already")
-    return told(ctx, [run_target(ctx.world, wanted, wait_s=WAIT_S)])
+    found = told(ctx, [run_target(ctx.world, wanted, wait_s=WAIT_S)])
+    # the run has its receipt; that it was asked for again is told in one of its own
+    decisions = (*passed(found.outputs), *found.decisions)
+    return msgspec.structs.replace(found, receipt="", decisions=decisions)
 
 
 JOB = JobType(

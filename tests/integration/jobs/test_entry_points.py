@@ -13,6 +13,7 @@ from kfm.cli import main
 from kfm.jobs import JOB_MODULES
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_spans import JOB_TYPE
+from kfm.jobs.replay import REPLAY
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
@@ -34,8 +35,23 @@ def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
     return caller(here, capsys)
 
 
+def corrected(here: Path) -> str:
+    """The run that set a row aside, which somebody has corrected since."""
+    entry, file = here / "data" / "registry" / f"{ID}.yml", here / "inbox" / "levels.csv"
+    entry.write_text(f"{entry.read_text()}max_quarantined: 0.5\n")
+    file.write_text(f"{file.read_text()}S7,2026-01-01,deep\n")
+    assert main(["-w", str(here), "run", ID]) == 0
+    with open_world(open_workspace(here)) as world:
+        run_id: str = world.store.read(lambda tx: tx.runs.recent(ID, 1))[0].run_id
+    said = ("quarantine", "fix", run_id, "--row", "1", "--set", "level=7", "--reason", "seen")
+    assert main(["-w", str(here), *said]) == 0
+    return run_id
+
+
 def parameters(here: Path, kind: str) -> list[str]:
     """What the type cannot do without."""
+    if kind == REPLAY:
+        return ["--set", f"run_id={corrected(here)}"]
     if kind != JOB_TYPE:
         return []
     workspace = open_workspace(here)
