@@ -21,6 +21,7 @@ from kfm.pages.site import copy
 from kfm.testing import Upstream
 from tests.given.browsing import Looker, chromium, looker
 from tests.given.reading import STATES, called, mark, published
+from tests.given.tiles import tiles
 from tests.given.verbs import Kfm, caller, tree
 
 _LINK = re.compile(r' (?:href|src|action|data-map|data-tiles|data-href|data-rows)="([^"]*)"')
@@ -170,15 +171,30 @@ def test_a_copy_of_one_version_and_one_whose_address_is_known(kfm: Kfm, tmp_path
 
 
 # ---- in a browser --------------------------------------------------------------------------------
+class _Host(http.server.SimpleHTTPRequestHandler):
+    """Any static host: it sends files, or the part of one that is asked for."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        path = Path(self.translate_path(self.path))
+        if asked is None or not path.is_file():
+            return super().do_GET()
+        raw = path.read_bytes()
+        part = raw[int(asked[1]) : int(asked[2]) + 1]
+        self.send_response(206)
+        self.send_header("content-range", f"bytes {asked[1]}-{asked[2]}/{len(raw)}")
+        self.send_header("content-length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+        return None
+
+
 @contextlib.contextmanager
 def hosted(folder: Path) -> Iterator[str]:
-    """Any static host."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(_Host, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -231,3 +247,20 @@ def _walked(person: Looker, site: Path) -> None:
     for path in sorted(site.rglob("*.html")):
         page = person.go(f"/{path.relative_to(site)}")
         page.wait_for_load_state("networkidle")
+
+
+def test_many_places_are_painted_from_the_tiles_of_the_copy(
+    ws: Path, kfm: Kfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfm.pages.gather.dataset.FEW", 4)
+    tiles(ws, "open")
+    assert kfm("export", "site", "open", "-o", str(tmp_path / "out")).code == 0
+    (made,) = (tmp_path / "out").rglob("tiles.pmtiles")
+    with chromium() as started, hosted(tmp_path / "out") as url, looker(started, url) as person:
+        asked: list[str] = []
+        person.page.on("request", lambda r: asked.append(r.url))
+        page = person.go("/datasets/open/index.html")
+        page.wait_for_selector("[data-painted]", timeout=120_000)
+        assert any(each.endswith(made.name) for each in asked)
+        assert not any("places" in each for each in asked)
+        assert (person.said, person.outside) == ([], [])

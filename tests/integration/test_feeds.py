@@ -141,6 +141,8 @@ def test_the_feed_of_all_is_made_after_filtering_and_kept_by_its_tag(
     answer = client.get("/feed")
     feed = _checked(answer.content)
     names = {e.findtext(f"{ATOM}id") for e in feed.iter(f"{ATOM}entry")}
+    told = [e for e in _entries(feed) if TITLE in e[0]]
+    assert told == _entries(own), "the same of a generation wherever it is told"
     assert len(names) == 6 and {e.findtext(f"{ATOM}id") for e in own.iter(f"{ATOM}entry")} < names
     known = {"if-none-match": answer.headers["etag"]}
     assert client.get("/feed", headers=known).status_code == 304

@@ -16,6 +16,8 @@ _LINE, _GREEN, _FLOWER, _GREY = "#d9d4c5", "#2f7052", "#e3a81c", "#b9b3a4"
 _FONT = "system-ui, 'Noto Sans', 'Segoe UI', Helvetica, Arial, sans-serif"
 _SKETCH = (720, 96, 416, 416)  # where the places are drawn: x, y, wide, high
 _MOST_LINES = 3
+# of letters, in shares of their height, where they are other than most
+_widths = dict.fromkeys("iIjl.,:;'!| ", 0.33) | dict.fromkeys("mwMW@%", 0.95)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +44,14 @@ def draw(card: Card) -> str:
         f"official since {when(card.official_at)}" if card.official_at else "",
         f"source last asked {when(card.looked_at)}" if card.looked_at else "",
     ]
-    title = _wrapped(card.title, 22 if card.places else 38)
+    title, wide = _wrapped(card.title, 22 if card.places else 38), 620 if card.places else 1060
     top = 190 + 62 * len(title)
     parts = [
         el("title", f"{card.title}: {count(card.rows)} rows"),
         el("rect", width=WIDE, height=HIGH, fill=_PAPER),
         el("rect", width=WIDE, height=10, fill=_GREEN),
         _mark(),
-        *(_text(line, 64, 190 + 62 * n, 52, weight=700) for n, line in enumerate(title)),
+        *(_text(line, 64, 190 + 62 * n, 52, weight=700, most=wide) for n, line in enumerate(title)),
         *(
             _text(line, 64, top + 44 * n, 30, fill=_QUIET)
             for n, line in enumerate(filter(None, facts))
@@ -99,9 +101,22 @@ def _text(
     fill: str = _INK,
     weight: int = 400,
     anchor: str = "start",
+    most: int = WIDE,
 ) -> Html:
+    """A line; one that would be wider than `most` is squeezed into it, whatever the font."""
+    squeezed: dict[str, str | int] = {}
+    if size * sum(_widths.get(c, 0.95 if ord(c) > 0x2E80 else 0.58) for c in text) > most:
+        squeezed = {"textLength": most, "lengthAdjust": "spacingAndGlyphs"}
     return el(
-        "text", text, x=x, y=y, font_size=size, fill=fill, font_weight=weight, text_anchor=anchor
+        "text",
+        text,
+        x=x,
+        y=y,
+        font_size=size,
+        fill=fill,
+        font_weight=weight,
+        text_anchor=anchor,
+        **squeezed,
     )
 
 
@@ -137,7 +152,7 @@ def _sketch(places: Map | None) -> Html | None:
             "circle",
             cx=f"{x0 + (x + 0.5) * step:.1f}",
             cy=f"{y0 + (y + 0.5) * step:.1f}",
-            r=f"{step * (0.35 + 0.4 * (many / most) ** 0.5):.1f}",
+            r=f"{min(step, 16) * (0.35 + 0.4 * (many / most) ** 0.5):.1f}",
         )
         for y, row in enumerate(places.spots)
         for x, many in enumerate(row)

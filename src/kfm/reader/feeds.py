@@ -6,7 +6,7 @@ are the same wherever a feed is read, and nothing in one depends on the moment i
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
@@ -50,13 +50,10 @@ def of_all(asking: Asking) -> Response[bytes]:
         ),
         reverse=True,
     )[:_MOST]
-    wanted = {(name, number) for _, name, number in newest}
-    told = [
-        one
-        for name in {name for name, _ in wanted}
-        for one in _told(asking, found[name], _MOST)
-        if (name, one.entry.generation) in wanted
-    ]
+    first: dict[str, int] = {}
+    for _, name, number in newest:
+        first[name] = min(number, first.get(name, number))
+    told = [one for name in first for one in _told(asking, found[name], first[name])]
     trust = asking.world.keys.trust()
     return _feed(
         asking,
@@ -81,7 +78,7 @@ def of_one(asking: Asking, dataset_id: str) -> Response[bytes]:
         title=entry.title,
         paths=(f"/datasets/{dataset_id}/feed", f"/datasets/{dataset_id}"),
         author=_author(entry),
-        told=list(_told(asking, entry, _MOST)),
+        told=list(_told(asking, entry)),
     )
 
 
@@ -90,9 +87,12 @@ def _generations(asking: Asking, dataset_id: str) -> list[Generation]:
     return rows
 
 
-def _told(asking: Asking, dataset: DatasetEntry, most: int) -> Iterator[_Told]:
-    """The generations of a dataset, newest first; one that changed nothing is left out."""
+def _told(asking: Asking, dataset: DatasetEntry, first: int = 0) -> Iterator[_Told]:
+    """The generations of a dataset down to the `first`, newest first; one that changed nothing is
+    left out.
+    """
     made = {g.generation: g for g in _generations(asking, dataset.dataset_id)}
+    most = min(_MOST, sum(number >= first for number in made))
     past = history(asking.world, dataset.dataset_id, asking.viewer.reader, most).generations
     for entry in past:
         if entry.kind != "void":
@@ -104,7 +104,7 @@ def _told(asking: Asking, dataset: DatasetEntry, most: int) -> Iterator[_Told]:
                 name=_urn(made[entry.generation].file_digest),
                 updated=(gone or entry).at or _NEVER,
                 title=f"{dataset.title}, generation {entry.generation}: {_title(entry)}",
-                words=in_words(entry, past),
+                words=in_words(entry, _came(made, entry.version_id)),
             )
 
 
@@ -124,17 +124,20 @@ def _title(entry: Entry) -> str:
     return "rolled back" if entry.kind == "rollback" else "new version"
 
 
-def in_words(entry: Entry, past: Iterable[Entry]) -> str:
-    """What a generation changed, in sentences; `past` are those it is told among."""
+def _came(made: Mapping[int, Generation], version_id: str | None) -> int:
+    """The generation that a version came with."""
+    return min((n for n, g in made.items() if g.version_id == version_id), default=0)
+
+
+def in_words(entry: Entry, came: int) -> str:
+    """What a generation changed, in sentences; its version came with the generation `came`."""
     if entry.version_id is None:
         return "Everything was withdrawn: nothing of this dataset is official from here on."
     if entry.rows is None:
         return "This version may not be had any more."
     said = []
     if entry.kind == "rollback":
-        before = [e.generation for e in past if e.version_id == entry.version_id]
-        first = min(before)
-        back = f" of generation {first}" if first < entry.generation else ""
+        back = f" of generation {came}" if came < entry.generation else ""
         said.append(f"What is official went back to the version{back}.")
     elif entry.kind == "withdraw":
         said.append("Records were withdrawn.")

@@ -1,0 +1,52 @@
+"""Who ran the demo and nothing else is led to the pages, and finds there what a newcomer asks."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from tests.given.verbs import until
+
+
+def test_the_demo_ends_where_one_can_look_and_what_is_there_answers(tmp_path: Path) -> None:
+    kfm = [sys.executable, "-m", "kfm"]
+    done = subprocess.run(
+        [*kfm, "demo", "--dir", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (look,) = re.findall(r"^Look +(.*? up) .*http://127\.0\.0\.1:8788/$", done.stdout, re.MULTILINE)
+    words = shlex.split(look)
+    assert words[-3:] == ["-w", "demo", "up"], "it can be pasted"
+    said = tmp_path / "said"
+    with said.open("w") as err:
+        process = subprocess.Popen(
+            [*kfm, *words[-3:]], cwd=tmp_path, stderr=err, start_new_session=True
+        )
+    try:
+        url = until(lambda: re.search(r"(http://127\.0\.0\.1:\d+)/ shows it", said.read_text()))[1]
+        for path, found in (
+            ("/", ("ks_wells", "ks_sites")),  # what needs me
+            ("/decisions/ks_wells", ("No licence is stated", "kfm licence")),  # why it is denied
+            ("/datasets/ks_earthquakes", ("data-map", "CC0-1.0", "kfm cite")),
+            ("/datasets/ks_earthquakes/versions/1", ("Verify in this browser",)),
+            ("/datasets/ks_earthquakes/ask", ("Where does it come from?",)),
+            ("/lineage/ks_earthquakes", ("earthquakes.geojson",)),  # where a point came from
+        ):
+            asked = urllib.request.Request(url + path, headers={"accept": "text/html"})
+            with urllib.request.urlopen(asked) as answer:
+                page = answer.read().decode()
+            assert [text for text in found if text not in page] == [], path
+        opened = subprocess.run(
+            [*kfm, "-w", "demo", "open", "ks_wells"],
+            cwd=tmp_path,
+            env={**os.environ, "BROWSER": "true %s"},
+            capture_output=True,
+            text=True,
+        )
+        assert opened.stdout.strip() == f"{url}/decisions/ks_wells"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
