@@ -20,6 +20,9 @@ from kfm.cli import main
 from kfm.model import STATUS, Energy, EnergyFactors
 from kfm.telemetry.energy import Meter, carbon_of
 from kfm.telemetry.send import send, sent_so_far, unsent
+from kfm.upkeep.retention import alone
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.brought import go_tool
 from tests.given.collector import KINDS, Took, attributes, collector, every
 from tests.given.stand import Stand, answer
@@ -136,25 +139,84 @@ def _until(step: str, steps: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("step", "stage"),
-    [
-        ("transform intended", "EXECUTE"),
-        ("generation named, or none to name", "UPSERT"),
-        ("lineage and outbox", "LINEAGE"),
-    ],
-)
+KILLED = [
+    ("job and lease taken", "PLAN"),
+    ("upstream captured", "PLAN"),
+    ("run claimed", "EXECUTE"),
+    ("capture stored", "EXECUTE"),
+    ("transform intended", "EXECUTE"),
+    ("part stored", "EXECUTE"),
+    ("part DONE", "EXECUTE"),
+    ("dataset lease taken", "EXECUTE"),
+    ("assemble pinned", "EXECUTE"),
+    ("candidate written", "EXECUTE"),
+    ("proposal written", "EXECUTE"),
+    ("promote: dataset lease taken", "UPSERT"),
+    ("judged again", "UPSERT"),
+    ("generation named, or none to name", "UPSERT"),
+    ("version written", "UPSERT"),
+    ("cypher written", "UPSERT"),
+    ("lineage and outbox", "LINEAGE"),
+    ("receipts sealed", "LINEAGE"),
+    ("★", "LINEAGE"),
+    ("projections rendered", "LINEAGE"),
+]
+
+
+@pytest.mark.parametrize(("step", "stage"), KILLED)
 def test_a_run_that_was_killed_is_told_as_failed_where_it_was(
     stand: Stand, step: str, stage: str
 ) -> None:
     killed(stand, step)
-    assert stand("resume").code == 0
+    # who was killed before it claimed a run left none to resume: who comes next finds its lease
+    assert stand(*(["run", "wells"] if stage == "PLAN" else ["resume"])).code == 0
     told = [
         (line["status"], line["failure_stage"], line["wal_replay_count"]) for line in lines(stand)
     ]
     # a worked job asks once more, and finds nothing new
     ended = [each for each in told if each[0] != "SKIPPED"]
     assert ended[0] == ("FAILED", stage, 0) and ended[1][:2] == ("SUCCESS", None), told
+
+
+def endings_told(stand: Stand) -> list[tuple[str, str | None, str]]:
+    """Without looks that found nothing new: a worked job asks once more."""
+    told = [line for line in lines(stand) if line["status"] != "SKIPPED"]
+    return [(line["status"], line["failure_stage"], line["run_id"]) for line in told]
+
+
+def test_a_run_that_was_killed_is_told_once_and_under_a_name_of_its_own(stand: Stand) -> None:
+    stand.publish("wells")
+    stand.speaker.says["/wells"] = answer("k,v\na,3\nb,4\n")
+    killed(stand, "upstream captured")
+    for _ in range(2):
+        assert stand("run", "wells").code == 0
+    told = endings_told(stand)
+    assert [each[:2] for each in told] == [("SUCCESS", None), ("FAILED", "PLAN"), ("SUCCESS", None)]
+    assert len({run_id for *_, run_id in told}) == 3
+    schema = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
+    schema.validate(lines(stand)[1])
+
+
+def test_a_run_that_was_killed_and_is_overtaken_is_told_as_failed_all_the_same(
+    stand: Stand,
+) -> None:
+    killed(stand, "transform intended")
+    stand.speaker.says["/wells"] = answer("k,v\na,3\nb,4\n")
+    assert stand("run", "wells").code == 0
+    (failed, stage, first), (ended, _, second) = endings_told(stand)
+    assert (failed, stage, ended) == ("FAILED", "EXECUTE", "SUCCESS") and first != second
+
+
+def test_upkeep_that_was_killed_is_no_run(stand: Stand) -> None:
+    """It holds every lease of a dataset, so that no run begins."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if not pid:
+        with open_world(open_workspace(stand.ws)) as world, alone(world, "wells"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert stand("run", "wells").code == 0 and [e[0] for e in endings_told(stand)] == ["SUCCESS"]
 
 
 class Collector:

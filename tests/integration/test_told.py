@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
-from kfm.evidence.run_end import owed
 from kfm.model.clock import SystemClock
 from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.derived import owed
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -77,7 +77,7 @@ def offer(where: Path | None, world: "World", dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes
     it now; a worker would do it by itself.
     """
-    from kfm.evidence.run_end import derivation, owed
+    from kfm.upkeep.derived import derivation, owed
 
     for kind in owed(world, dataset_id):
         say(

@@ -7,7 +7,6 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.channel.chain import pinned_parts
-from kfm.evidence.append_times import appended_at
 from kfm.evidence.journal import Journal
 from kfm.model import (
     PARTIAL,
@@ -28,28 +27,28 @@ from kfm.model import (
     rfc3339,
     without_emitter,
 )
-from kfm.model.paths import search_path, version_tiles_folder
 from kfm.store.base import Tx
+from kfm.world.killed import killed_in_promotion
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
+    "DERIVED",
     "FOLLOWING",
     "close_log",
     "close_runs",
-    "derivation",
     "end_parts",
     "follow_up",
     "idempotency_state",
-    "owed",
+    "killed_in_promotion",
     "ran_of",
     "tell_killed",
     "workers_alive",
 ]
 
-_DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
-FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
+DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
+FOLLOWING = ("validate.qa_dataset", *DERIVED.values())  # what a new version may ask for
 
 
 def workers_alive(tx: Tx) -> bool:
@@ -70,7 +69,7 @@ def follow_up(
     if entry is None:
         return
     trace = _trace(tx, world, run_id)
-    for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
+    for job_type in ("validate.qa_dataset", *(DERIVED[name] for name in entry.derive if derived)):
         tx.jobs.submit(
             Request(
                 job_type=job_type,
@@ -90,44 +89,6 @@ def _trace(tx: Tx, world: World, run_id: str | None) -> Trace:
     if given and row is not None:
         given = asked_by(given, correlation, row.run_id, row.attempt)
     return Trace(parent_run_id=run_id, correlation_id=correlation, traceparent=given or UNSET)
-
-
-def owed(world: World, dataset_id: str) -> list[str]:
-    """The types of job that would make what the registry entry wants made of the official version,
-    and nobody has made or asked for yet.
-    """
-    entry, head = (
-        world.registry(dataset_id),
-        world.store.read(lambda tx: tx.index.last_generation(dataset_id)),
-    )
-    if entry is None or not entry.derive or head is None or head.version_id is None:
-        return []
-    made = {
-        "tiles": f"{version_tiles_folder(dataset_id, head.version_id)}/tiles.json",
-        "search": search_path(dataset_id, head.version_id, "search.json"),
-    }
-    since = appended_at(world, head) or ""
-    tried = {
-        kind: world.store.read(
-            lambda tx: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1)
-        )
-        for kind in _DERIVED.values()
-    }
-    asked = {
-        kind
-        for kind, jobs in tried.items()
-        if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)
-    }
-    return [
-        _DERIVED[name]
-        for name in entry.derive
-        if _DERIVED[name] not in asked and not world.data.exists(made[name])
-    ]
-
-
-def derivation(job_type: str, dataset_id: str) -> str:
-    """The command that works such a job now, without a worker."""
-    return f"kfm worker run-job {job_type} --dataset kfm://dataset/{dataset_id}"
 
 
 def end_parts(
@@ -237,7 +198,9 @@ def tell_killed(world: World, log: RunLog, journal: Journal) -> None:
     found = ran_of(row.updater_id, row.updater_version, sources, journal, row.trigger_type)
     began = dt.datetime.fromisoformat(row.timestamp)
     took = int((world.clock.now() - began).total_seconds() * 1000)
-    killed = msgspec.structs.replace(found, replays=max(0, row.attempt - 1))
+    # what is proposed is judged again before it names a generation
+    stage = "UPSERT" if (row.state, found.stage) == ("PROPOSED", "EXECUTE") else found.stage
+    killed = msgspec.structs.replace(found, replays=max(0, row.attempt - 1), stage=stage)
     world.telemetry.ended(world, log, "FAILED", max(0, took), killed)
 
 

@@ -4,12 +4,12 @@ follows from it.
 
 import msgspec
 
-from kfm.evidence.run_end import owed
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType, published
 from kfm.jobs.drive import run_target
 from kfm.model import INGEST, Denied, Fenced, PolicyDecision, Request, trigger_of
 from kfm.model.paths import receipt_path
 from kfm.store.base import Tx
+from kfm.upkeep.derived import owed
 from kfm.world.outcome import Outcome, worst
 
 __all__ = ["JOB", "WAIT_S", "Parameters", "told"]

@@ -11,7 +11,7 @@ from kfm.channel.chain import Channel
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.receipts import finish
-from kfm.evidence.run_end import end_parts, follow_up, tell_killed
+from kfm.evidence.run_end import end_parts, follow_up, killed_in_promotion, tell_killed
 from kfm.model import (
     PROMOTE,
     Appending,
@@ -100,6 +100,7 @@ class _Taken(msgspec.Struct, frozen=True):
 
     token: Token
     row: LedgerRow
+    killed: bool  # who had it did not come to the end
 
 
 def _proposed(tx: Tx, dataset_id: str, run_id: str | None) -> LedgerRow | None:
@@ -116,12 +117,13 @@ def _take(tx: Tx, world: World, dataset_id: str, run_id: str | None) -> _Taken |
     if row is None:
         return None
     check_switch(tx, dataset_id, PROMOTE)
+    killed = killed_in_promotion(tx, row)
     token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
     if token is None:
         return None
     if row.promo:
         tx.promotions.take(row)
-    return _Taken(token, row)
+    return _Taken(token, row, killed)
 
 
 _VOIDED = "approval.void or registry.changed"
@@ -145,7 +147,7 @@ class _Promote(Held):
         records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
         veil = world.veil(row.dataset_id)
         self.wal = Journal(world.store, world.clock, row, records, (self.token,), veil)
-        if row.intent is not None:  # whoever named it did not come to the end
+        if taken.killed:
             tell_killed(world, self.log, self.wal)
 
     @property

@@ -7,13 +7,14 @@ freeze the run there. The order of operations is that of the checked model; see 
 from pathlib import Path
 
 from kfm.evidence.owed import check_erased
-from kfm.model import INGEST, LedgerRow, Plan, UsageError, without_emitter
+from kfm.model import INGEST, LedgerRow, Plan, UsageError, is_assembly, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
 from kfm.run.noop import Noop
 from kfm.run.stage import stage, tell_noop
 from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
 from kfm.store.base import Tx
+from kfm.world.killed import killed_unclaimed, tell_unclaimed
 from kfm.world.target import Target
 from kfm.world.world import World
 
@@ -30,11 +31,20 @@ def _take(tx: Tx, world: World, target: Target) -> Taken | None:
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     if job is None or job.state == "ended":
         return None
+    left = tx.leases.is_left(target.partition_lease)
+    unclaimed = left and killed_unclaimed(tx, target)
+    claimed = _claimed(tx, target) if left else ()
     token = tx.leases.take(target.partition_lease, world.holder, world.lease_seconds)
     if token is None:
         return None
     tx.jobs.start(job)
-    return Taken(token, job.forced)
+    return Taken(token, job.forced, unclaimed, claimed)
+
+
+def _claimed(tx: Tx, target: Target) -> tuple[LedgerRow, ...]:
+    opened = tx.runs.open_runs(target.dataset_id, target.partition)
+    mine = ("CLAIMED", target.win)
+    return tuple(r for r in opened if (r.state, r.win) == mine and not is_assembly(r))
 
 
 def update(world: World, target: Target, replay: LedgerRow | None = None) -> Steps:
@@ -60,6 +70,9 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
     if taken is None:
         return None
     work.forced = taken.forced
+    if taken.unclaimed:
+        tell_unclaimed(work.world, work.target)
+    work.tell_left(taken)
     trigger = without_emitter(work.target.trigger)
     work.log.say("run.triggered", stage="watch", trigger=trigger, forced=bool(taken.forced))
     yield Reached.JOB_TAKEN

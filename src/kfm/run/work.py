@@ -3,6 +3,7 @@ assembles shares it.
 """
 
 from collections.abc import Generator
+from contextlib import suppress
 from enum import StrEnum
 from typing import Unpack
 
@@ -29,7 +30,7 @@ from kfm.model import (
 )
 from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
-from kfm.run.claim import Claimed, failed_row
+from kfm.run.claim import Claimed, failed_row, journal_of
 from kfm.run.held import Held
 from kfm.run.look import Captured
 from kfm.store.base import Tx
@@ -141,6 +142,8 @@ class Taken(msgspec.Struct, frozen=True):
 
     token: Token
     forced: int = 0  # of the job that was taken with it
+    unclaimed: bool = False  # who had it was killed before its run had a name
+    left: tuple[LedgerRow, ...] = ()  # runs that whoever had it claimed, and was killed over
 
 
 class Work(Held):
@@ -158,6 +161,7 @@ class Work(Held):
         self.captured: Captured | None = None
         self.partial: Replays | None = None  # its part holds only the records set aside by that run
         self.run_id = ""
+        self._told: set[str] = set()  # runs that were killed, and are told of
 
     @property
     def row(self) -> LedgerRow | None:
@@ -182,11 +186,21 @@ class Work(Held):
         else:
             tx.jobs.requeue(target.dataset_id, target.partition, target.win)
 
+    def tell_left(self, taken: Taken) -> None:
+        """Who had the lease was killed over these runs: they failed, whatever becomes of them now."""
+        for row in taken.left:
+            log = self.world.log(row.dataset_id)
+            log.bind(row.run_id)
+            records = self.world.store.read(lambda tx: tx.journals.get(row.wal_id))
+            with suppress(KfmError):  # who goes on says what is wrong with its journal
+                tell_killed(self.world, log, journal_of(self.world, row, self.token, records))
+        self._told = {row.run_id for row in taken.left}
+
     def begin(self, claimed: Claimed) -> None:
         """The run is ours: from here on everything is written under its name."""
         self.wal = claimed.wal
         self.log.bind(claimed.row.run_id)
-        if claimed.resumed:
+        if claimed.resumed and claimed.row.run_id not in self._told:
             tell_killed(self.world, self.log, claimed.wal)
         event, row = "run.resumed" if claimed.resumed else "run.claimed", claimed.row
         self.log.say(

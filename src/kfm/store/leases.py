@@ -70,6 +70,13 @@ class LeaseView(View):
         row = self._one("lease_get", name=name)
         return None if row is None else int(row["token"])
 
+    def is_left(self, name: str) -> bool:
+        """Whether somebody took it and has not given it back; asked by who takes it then, it was
+        killed.
+        """
+        row = self._one("lease_get", name=name)
+        return row is not None and row["holder"] is not None
+
     def is_free(self, name: str) -> bool:
         row = self._one("lease_get", name=name)
         return row is None or row["holder"] is None or self._lapsed(name, row)

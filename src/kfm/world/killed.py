@@ -1,0 +1,52 @@
+"""killed: what a lease that was never given back tells of who held it. Every ending of a run gives
+its leases back in the transaction that ends it.
+"""
+
+from kfm.model import LedgerRow, Ran, partition_lease, without_emitter
+from kfm.store.base import Tx
+from kfm.world.target import Target
+from kfm.world.world import World
+
+__all__ = ["killed_in_promotion", "killed_unclaimed", "tell_unclaimed"]
+
+
+def killed_unclaimed(tx: Tx, target: Target) -> bool:
+    """Whether who holds the lease of a partition has claimed no run: asked by who takes it over,
+    it was killed before its run had a name. Who keeps everybody out of a dataset for its upkeep
+    holds the lease of the dataset, too.
+    """
+    held = tx.leases.is_left
+    return (
+        held(target.partition_lease)
+        and not held(target.dataset_id)
+        and not _claimed(tx, target.dataset_id, target.partition)
+    )
+
+
+def killed_in_promotion(tx: Tx, row: LedgerRow) -> bool:
+    """Whether who promoted a run did not come to the end: it named a generation, or it has the lease
+    of the dataset, whose runs are proposed by then, and was judging it again.
+    """
+    own = partition_lease(row.dataset_id, row.partition)
+    held = tx.leases.is_left
+    judging = held(row.dataset_id) and not held(own) and not _claimed(tx, row.dataset_id, None)
+    return row.intent is not None or judging
+
+
+def _claimed(tx: Tx, dataset_id: str, partition: str | None) -> bool:
+    return any(r.state == "CLAIMED" for r in tx.runs.open_runs(dataset_id, partition))
+
+
+def tell_unclaimed(world: World, target: Target) -> None:
+    """A run that was killed before it had a name gets one, and is told as failed. How long it took
+    nobody knows.
+    """
+    log = world.log(target.dataset_id)
+    log.bind(world.new_run_id())
+    ran = Ran(
+        updater_id=target.updater_id,
+        version=target.pipeline_version,
+        trigger=without_emitter(target.trigger),
+        stage="PLAN",
+    )
+    world.telemetry.ended(world, log, "FAILED", 0, ran)
