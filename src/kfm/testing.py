@@ -133,6 +133,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     aside: tuple[Left, ...]  # for a person to look at
     counts: Json | None  # the books of all that was read
     types: dict[str, str]  # of the table
+    warnings: tuple[str, ...]  # that a run would tell
     printed: str
     problem: str
     remedy: str
@@ -464,6 +465,7 @@ def try_connector(workspace: Path, dataset_id: str, rows: int = 10) -> Tried:
         aside=tuple(aside),
         counts=None if result is None else msgspec.to_builtins(result.books),
         types={} if result is None else {c.name: c.type for c in result.schema},
+        warnings=() if result is None else result.warnings,
         printed="".join(heard),
         problem="" if error is None else error.happened,
         remedy="" if error is None else error.remedy,

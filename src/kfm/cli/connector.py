@@ -56,6 +56,8 @@ class Trial(Tried, Answer, frozen=True, kw_only=True):
                 f"\n{self.counts['read']} read, {self.counts['written']} written,"
                 f" {self.counts['quarantined']} set aside{dropped}"
             )
+        for warning in self.warnings:
+            write(f"warning: {warning}")
         if self.problem:
             write(f"\n{sign('REJECTED')} {self.problem}\n  {self.remedy}")
             for line in self.stack:

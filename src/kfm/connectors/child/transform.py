@@ -10,6 +10,7 @@ from kfm.connectors.child.feed import AskParent, Context, Emit, Feed, Watch, loa
 from kfm.connectors.child.hooks import judge_table
 from kfm.connectors.loading import Loaded, load
 from kfm.connectors.operations import Read
+from kfm.connectors.read.next_page import told_of_more
 from kfm.connectors.read.packed import unpacked
 from kfm.connectors.table.infer import Inferred, Widen
 from kfm.connectors.table.names import check_names
@@ -57,7 +58,10 @@ def _read(job: Read, scratch: Path, emit: Emit, watch: Watch | None) -> Transfor
             if kind is not None and kind.companions is not None and parse is None
             else ()
         )
-        return msgspec.structs.replace(result, files=files, key=job.business_key)
+        more = () if own and own.hook("acquire") else told_of_more(job)
+        return msgspec.structs.replace(
+            result, files=files, key=job.business_key, warnings=(*result.warnings, *more)
+        )
     finally:
         feed.remove()
         if collecting:
