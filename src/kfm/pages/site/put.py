@@ -39,14 +39,11 @@ def putting(folder: Path) -> Iterator[Path]:
         _check_ours(folder)  # nobody put something there meanwhile
         if folder.exists():
             folder.rename(old)
-        try:
-            partial.rename(folder)
-        except OSError:
-            if old.exists():
-                old.rename(folder)
-            raise
+        partial.rename(folder)
         sync_folder(folder.parent)
     finally:
+        if old.exists() and not folder.exists():  # whatever stopped it, the earlier copy stays
+            old.rename(folder)
         for left in (partial, old):
             shutil.rmtree(left, ignore_errors=True)
 
