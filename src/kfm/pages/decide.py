@@ -2,6 +2,8 @@
 
 from kfm.cli.jobs import Job
 from kfm.cli.quarantine import OneAside
+from kfm.console.act import OPERATES
+from kfm.console.review import REVIEWS
 from kfm.pages import addresses
 from kfm.pages.forms import button, field, form, may
 from kfm.pages.html import Html, Inside, el
@@ -10,12 +12,10 @@ from kfm.pages.parts import command, section, with_commands
 
 __all__ = ["aside_forms", "job_forms", "proposal_forms", "run_form"]
 
-_OPERATES, _REVIEWS = "engineer", "steward"
-
 
 def run_form(frame: Frame, dataset_id: str) -> Html | None:
     """Ask for a run of a dataset."""
-    if not may(frame, _OPERATES):
+    if not may(frame, OPERATES):
         return None
     action = f"{addresses.dataset(dataset_id)}/run"
     return form(frame, action, button("Ask for a run"), class_="inline")
@@ -23,7 +23,7 @@ def run_form(frame: Frame, dataset_id: str) -> Html | None:
 
 def job_forms(frame: Frame, job: Job) -> Html | None:
     """Try a job again that was put aside, or end one."""
-    if not may(frame, _OPERATES):
+    if not may(frame, OPERATES):
         return None
     act, word = ("retry", "Retry") if job.state == "ended" else ("cancel", "Cancel")
     label = (word, el("span", f" {job.job_type} {job.dataset_id} {job.job_id[:8]}", class_="vh"))
@@ -35,7 +35,7 @@ def proposal_forms(frame: Frame, number: int, exact: str) -> Inside:
     """Say yes or no with one's own key: in this browser, or where the key lies. `exact`: the digest
     that the page shows, which is to be the one that is signed.
     """
-    if not may(frame, _REVIEWS):
+    if not may(frame, REVIEWS):
         return None
     return (
         el("h3", "Sign with a key"),
@@ -129,12 +129,12 @@ def aside_forms(frame: Frame, one: OneAside) -> Inside:
     at = f"/quarantine/{one.run_id}"
     parts: list[Inside] = []
     open_yet = one.state in ("open", "fixed", "accepted") and one.current
-    if may(frame, _REVIEWS) and open_yet:
+    if may(frame, REVIEWS) and open_yet:
         if one.rows and not one.private:
             parts.append(_correct(frame, at, [row.n for row in one.rows]))
         if any(line.startswith("kfm quarantine accept") for line in one.next):
             parts.append(_leave_out(frame, at, one))
-    if may(frame, _OPERATES) and any(line.startswith("kfm quarantine replay") for line in one.next):
+    if may(frame, OPERATES) and any(line.startswith("kfm quarantine replay") for line in one.next):
         parts.append(
             section(
                 "replay",

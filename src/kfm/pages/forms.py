@@ -2,17 +2,16 @@
 known for one of this viewer's.
 """
 
+from kfm.grants.token import ROLES
 from kfm.pages.html import Html, Inside, Value, el
 from kfm.pages.layout import Frame
 
 __all__ = ["button", "field", "form", "may"]
 
-_ROLES = ("reader", "engineer", "steward", "admin")
-
 
 def may(frame: Frame, role: str) -> bool:
     """Whether whoever looks may do what a role may; what they may not is not offered."""
-    return bool(frame.csrf) and frame.role in _ROLES[_ROLES.index(role) :]
+    return bool(frame.csrf) and frame.role in ROLES[ROLES.index(role) :]
 
 
 def form(frame: Frame, action: str, *inside: Inside, upload: bool = False, **more: Value) -> Html:

@@ -1,7 +1,8 @@
 """Pages on the addresses of the reader: which page is shown where, and for whom.
 
 `kfm serve` shows what is published; `--console` adds the pages of who runs things, on this machine
-or for whose token has a role for it, and what can be done there. An address that the reader answers itself keeps its own JSON twin, and gets its page by name.
+or for whose token has a role for it, and what can be done there. An address that the reader answers
+itself keeps its own JSON twin, and gets its page by name.
 """
 
 import re
@@ -70,7 +71,7 @@ from kfm.reader.route import Problem, reads
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit
 
-__all__ = ["hang"]
+__all__ = ["PUBLIC", "Kind", "hang", "parts_of"]
 
 _THEME = re.compile(r"(?:^|; )kfm_theme=(light|dark)(?:;|$)")
 
@@ -329,13 +330,13 @@ def _shown(kind: Kind, console: bool) -> Callable[[Shown], str]:
             found = kind.told(found)
         if not isinstance(found, Page):  # the reader's own answer: the page says more
             asks = _asks(shown.asking, console, kind)
-            found = kind.gather(asks, query_of(), *_parts(kind.path, shown.path))
+            found = kind.gather(asks, query_of(), *parts_of(kind.path, shown.path))
         return kind.render(found, _frame(shown.asking, console))
 
     return page
 
 
-def _parts(template: str, path: str) -> list[str]:
+def parts_of(template: str, path: str) -> list[str]:
     """What stands in an address where its template has braces."""
     pairs = zip(template.split("/"), path.split("/"), strict=False)
     return [text for name, text in pairs if name.startswith("{")]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.told import about_page
-from kfm.pages.hang import PUBLIC, Kind, hang
+from kfm.pages.hang import PUBLIC, Kind, hang, parts_of
 from kfm.pages.layout import Page
 from kfm.pages.site.index import COPY
 from kfm.reader.door import Asking
@@ -30,8 +30,7 @@ def _shown(kind: Kind) -> Callable[[Shown], str]:
     def page(shown: Shown) -> str:
         found = shown.found
         if not isinstance(found, Page):
-            pairs = zip(kind.path.split("/"), shown.path.split("/"), strict=False)
-            parts = [text for name, text in pairs if name.startswith("{")]
+            parts = parts_of(kind.path, shown.path)
             found = kind.gather(Asks(shown.asking, copy=True), {}, *parts)
         return kind.render(found, COPY)
 
