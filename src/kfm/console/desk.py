@@ -10,7 +10,7 @@ from kfm.console.act import Doing, Done, acts
 from kfm.console.review import REVIEWS
 from kfm.jobs.replay import REPLAY
 from kfm.model import LedgerRow
-from kfm.reader.door import BadQuestion, Hidden
+from kfm.reader.door import BadQuestion, Hidden, whole_number
 
 __all__ = ["ROUTES"]
 
@@ -63,10 +63,10 @@ def _run(doing: Doing) -> LedgerRow:
 
 
 def _row(doing: Doing) -> int:
-    text = doing.form.text("row")
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    found = whole_number(doing.form.text("row"))
+    if found is None:
         raise BadQuestion("row is the number of a row.", "row")
-    return int(text)
+    return found
 
 
 def _decided(row: LedgerRow, said: str) -> Done:

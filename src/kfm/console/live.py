@@ -22,7 +22,7 @@ from kfm.console.act import OPERATES
 from kfm.evidence.run_files import run_journal
 from kfm.model import KfmError, LedgerRow, WalRecord
 from kfm.pages.query import query_of
-from kfm.reader.door import Asking, BadQuestion, Hidden
+from kfm.reader.door import Asking, BadQuestion, Hidden, whole_number
 from kfm.reader.kept import Kept
 from kfm.reader.route import Problem, problem, reads
 from kfm.reader.visit import Visit
@@ -232,9 +232,10 @@ def _after(visit: Visit) -> int:
     text = visit.headers.get(b"last-event-id") or query_of().get("after", "")
     if not text:
         return -1
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    found = whole_number(text)
+    if found is None:
         raise BadQuestion("after is no number of a record.", field="after")
-    return int(text)
+    return found
 
 
 def _record(record: WalRecord) -> bytes:

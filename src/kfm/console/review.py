@@ -13,7 +13,7 @@ from kfm.evidence.proposal import run_of
 from kfm.evidence.receipts import finish
 from kfm.keys.trust import Envelope
 from kfm.model import LedgerRow, UsageError, canonical
-from kfm.reader.door import Asking, BadQuestion, Hidden
+from kfm.reader.door import Asking, BadQuestion, Hidden, whole_number
 from kfm.reader.route import reads
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -83,10 +83,11 @@ def _envelope(text: str) -> bytes:
 
 
 def _waiting(world: World, number: str) -> LedgerRow:
-    if not number.isascii() or not number.isdigit() or len(number) > 9:
+    found = whole_number(number)
+    if found is None:
         raise Hidden
     try:
-        return run_of(world, int(number))
+        return run_of(world, found)
     except UsageError as nothing:
         raise Hidden from nothing
 

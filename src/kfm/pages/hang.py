@@ -65,7 +65,7 @@ from kfm.pages.gather.version import version_page
 from kfm.pages.layout import Frame, Page
 from kfm.pages.query import query_of
 from kfm.pages.static_files import static
-from kfm.reader.door import Asking, Hidden
+from kfm.reader.door import Asking, Hidden, whole_number
 from kfm.reader.hung import Hung, Shown
 from kfm.reader.route import Problem, reads
 from kfm.reader.versions import which_of
@@ -103,9 +103,10 @@ def _runs(asks: Asks, query: Query) -> runs.RunsPage:
 
 
 def _proposal(asks: Asks, query: Query, number: str) -> proposal.ProposalPage:
-    if not number.isascii() or not number.isdigit() or len(number) > 9:
+    found = whole_number(number)
+    if found is None:
         raise Hidden
-    return proposal_page(asks, int(number))
+    return proposal_page(asks, found)
 
 
 PUBLIC = (

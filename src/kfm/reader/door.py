@@ -25,7 +25,7 @@ from kfm.reading.shown_before import was_public
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 
-__all__ = ["Asking", "BadQuestion", "Hidden", "NoLonger", "Stranger"]
+__all__ = ["Asking", "BadQuestion", "Hidden", "NoLonger", "Stranger", "whole_number"]
 
 
 class Hidden(Exception):
@@ -50,6 +50,11 @@ class BadQuestion(Exception):
     def __init__(self, said: str, field: str = "") -> None:
         super().__init__(said)
         self.said, self.field = said, field
+
+
+def whole_number(text: str) -> int | None:
+    """A number of at most nine digits; None: it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
 class Asking:

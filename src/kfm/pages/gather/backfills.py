@@ -20,7 +20,7 @@ from kfm.pages.backfill import (
 )
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.backfill_cells import FEW, blocks_of, borders_of, label_of, named
-from kfm.reader.door import BadQuestion, Hidden
+from kfm.reader.door import BadQuestion, Hidden, whole_number
 from kfm.store.base import Tx
 
 __all__ = ["backfill_page", "backfills_page"]
@@ -132,9 +132,10 @@ def _whole(query: dict[str, str], name: str, usual: int, most: int, least: int =
     text = query.get(name, "")
     if not text:
         return usual
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text)):
+    found = whole_number(text)
+    if found is None or found < least:
         raise BadQuestion(f"{name} is no number that means a partition here.", field=name)
-    return min(int(text), most)
+    return min(found, most)
 
 
 def _about(asks: Asks, row: BackfillRow, plan: BackfillPlan) -> Backfill:
