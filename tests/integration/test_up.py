@@ -132,12 +132,17 @@ def test_what_keeps_up_from_serving_keeps_it_from_nothing_else(
     assert ("in use" if lacks == "port" else "kfm[api]") in said.read_text()
 
 
-def test_a_port_that_is_taken_gives_way_to_the_next_that_is_free(ws: Path) -> None:
+def test_a_port_that_is_taken_gives_way_to_the_next_that_is_free(
+    ws: Path, kfm: Kfm, tmp_path: Path
+) -> None:
+    assert kfm("run", QUAKES).code == 0
     with reading(open_workspace(ws), Address("127.0.0.1", 0)) as first:
         port = first.address.port
         with reading(open_workspace(ws), first.address, console=True, nearby=50) as second:
             assert port < second.address.port <= port + 50
             assert [r.url for r in readers(ws)] == [second.address.url, first.address.url]
+            assert kfm("backup", "make", str(tmp_path / "kept")).code == 0
+            assert not list((tmp_path / "kept").rglob("readers")), "they live here and now"
         with (
             pytest.raises(UsageError, match="in use"),
             reading(open_workspace(ws), first.address),

@@ -48,7 +48,7 @@ _OWN = {"policy", "data", "pipelines", "scripts", "src"} | {
 }
 _SYSTEM = (Path("/dev"), Path("/proc"), Path("/sys"), Path("/run"))
 # below ledger/: of living processes only
-_MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")
+_MACHINE = ("locks/", "bells/", "readers/", "turnstile.lock", "reindex.lock")
 
 
 class Kept(msgspec.Struct, frozen=True):
