@@ -28,6 +28,8 @@ PAGES = {  # heading -> (file, record); a record that others hold comes after th
     "`notify`": ("model/dataset.py", "Notify"),
     "`github`": ("model/dataset.py", "Github"),
     "`webhooks`": ("model/dataset.py", "Webhooks"),
+    "`serve`": ("reader/settings.py", "Serve"),
+    "`serve.oidc`": ("reader/settings.py", "Issuer"),
     "`runners`": ("model/dataset.py", "Runners"),
     "`telemetry`": ("model/dataset.py", "TelemetryTargets"),
     "`alerts`": ("model/dataset.py", "Alerts"),

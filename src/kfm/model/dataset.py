@@ -222,7 +222,7 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     telemetry: TelemetryTargets = TelemetryTargets()
     webhooks: Webhooks = Webhooks()
     alerts: Alerts = Alerts()
-    # who may sign in at `kfm serve`, and how often may be asked: schemas/config/serve.json
+    # who may sign in at `kfm serve`, and how often may be asked
     serve: Json = {}
     # where `kfm discover` looks for what is not registered yet
     catalogues: tuple[Catalogue, ...] = ()

@@ -5,12 +5,10 @@ from typing import Annotated
 import msgspec
 
 from kfm.model import UsageError
+from kfm.model.dataset import Text
 from kfm.workspace.folder import Workspace
 
 __all__ = ["Issuer", "Serve", "settings_of"]
-
-_Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-_Many = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,11 +16,11 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # as its tokens and its discovery document spell it; HTTPS, or loopback where that is allowed
     issuer: Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]+$", max_length=500)]
-    audience: _Word  # what its tokens must be made for
-    name: _Word = "sub"  # the claim that is the name of a person, as grants have it
-    roles: _Word = "roles"  # the claim that gives roles: a list, or words with blanks between
+    audience: Text  # what its tokens must be made for
+    name: Text = "sub"  # the claim that is the name of a person, as grants have it
+    roles: Text = "roles"  # the claim that gives roles: a list, or words with blanks between
     # what the issuer calls a role -> what it is here; empty: the same words
-    role_of: dict[_Word, _Word] = {}
+    role_of: dict[Text, Text] = {}
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +28,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     oidc: Issuer | None = None
     # of one client or one token; 0: as many as they like. On this machine alone nobody counts.
-    requests_per_minute: _Many = 6000
+    requests_per_minute: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 6000
     failed_logins_per_minute: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
     session_hours: Annotated[int, msgspec.Meta(ge=1, le=168)] = 12
     # the header in which what stands in front of us says who asks; empty: nobody is believed
@@ -45,5 +43,5 @@ def settings_of(workspace: Workspace) -> Serve:
         raise UsageError(
             f"kfm.yml, serve: {error}.",
             expected="what schemas/config/serve.json describes",
-            remedy="Correct it; docs/reader.md has an example.",
+            remedy="Write `serve:` in kfm.yml like the example in docs/reader.md.",
         ) from error
