@@ -1,5 +1,6 @@
 """Every run that ended is told of, whatever became of it; a collector delays nobody."""
 
+import fcntl
 import json
 import os
 import re
@@ -16,10 +17,13 @@ import yaml
 
 import kfm.jobs.drive
 import kfm.jobs.promote_here
+import kfm.telemetry.beside
+import kfm.telemetry.send
 from kfm.cli import main
 from kfm.model import STATUS, Energy, EnergyFactors
+from kfm.telemetry.beside import start_beside
 from kfm.telemetry.energy import Meter, carbon_of
-from kfm.telemetry.send import send, sent_so_far, unsent
+from kfm.telemetry.send import send, send_beside, sent_so_far, unsent
 from kfm.upkeep.retention import alone
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -412,3 +416,26 @@ def test_energy_is_counted_where_the_processor_tells_and_else_estimated(tmp_path
     assert (found.method, found.kwh) == ("cpu-time", pytest.approx(2 * 3.5 / 3.6e6))
     assert carbon_of(found, EnergyFactors()) is None
     assert isinstance(found, Energy) and found.watts_per_core == 3.5
+
+
+def test_no_process_is_begun_to_send_while_another_sends(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand.publish("wells")
+    begun: list[list[str]] = []
+    monkeypatch.setattr(kfm.telemetry.send, "start_beside", begun.append)
+    logs = stand.ws / "ledger" / "logs"
+    with (logs / "telemetry.sent.lock").open("w") as sending:
+        fcntl.flock(sending, fcntl.LOCK_EX)
+        send_beside(logs, "http://127.0.0.1:1", "s")
+    assert begun == []
+    send_beside(logs, "http://127.0.0.1:1", "s")
+    assert len(begun) == 1
+
+
+def test_a_process_beside_a_run_comes_after_it_for_the_processor() -> None:
+    start_beside(["this"])
+    ours, its = (
+        os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, kfm.telemetry.beside._started[-1])
+    )
+    assert its == min(19, ours + 10)

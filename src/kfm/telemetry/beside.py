@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 __all__ = ["start_beside"]
 
+_LATER = 10  # nice
 _started: list[int] = []  # by this process, and not known to have ended
 
 
 def start_beside(words: Sequence[str]) -> None:
-    """`python -m WORDS…` without input and output. Those that ended since the last call are let go."""
+    """`python -m WORDS…` without input and output, after whatever else wants the processor. Those
+    that ended since the last call are let go.
+    """
     for pid in tuple(_started):
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
@@ -24,3 +27,5 @@ def start_beside(words: Sequence[str]) -> None:
     except NotImplementedError:  # a system that cannot make a session here: it ends with ours
         pid = os.posix_spawn(command[0], command, os.environ, file_actions=quiet)
     _started.append(pid)
+    with contextlib.suppress(OSError):  # it has ended already
+        os.setpriority(os.PRIO_PROCESS, pid, min(19, os.getpriority(os.PRIO_PROCESS, 0) + _LATER))

@@ -165,10 +165,15 @@ def _not_taken(answer: bytes) -> tuple[int, str]:
 
 
 def send_beside(folder: Path, address: str, service: str) -> None:
-    """Start a process that sends, and do not wait for it."""
+    """Start a process that sends, and do not wait for it; none while another sends, for it would
+    only find that out: who sends goes on to what was added meanwhile.
+    """
     if not unsent(folder):
         return
-    start_beside(["kfm.telemetry.send", str(folder), address, service])
+    with _alone(folder) as alone:
+        pass
+    if alone:
+        start_beside(["kfm.telemetry.send", str(folder), address, service])
 
 
 if __name__ == "__main__":
