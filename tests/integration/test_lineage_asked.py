@@ -47,6 +47,24 @@ def test_a_file_that_was_made_is_told_as_part_of_its_version(family: Family) -> 
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch"], "Lineage knows nothing of nosuch."),
+        (["trees", "--as-of", "yesterday"], "yesterday is no moment, and no run or version"),
+        (["trees", "--as-of", "2026-13-45"], "2026-13-45 is no moment."),
+        (["trees", "--up", "-1"], "-1 runs cannot be walked."),
+        (["trees", "--down", "-7"], "-7 runs cannot be walked."),
+    ],
+)
+def test_what_cannot_be_meant_is_said_and_nobody_is_sent_to_run_it(
+    family: Family, words: list[str], said: str
+) -> None:
+    told = family.stand("lineage", "show", *words, "--json")
+    assert told.code == 2 and told.json["happened"].startswith(said), told.json
+    assert "kfm run " not in told.json["remedy"] and told.json["remedy"]
+
+
 def test_a_tree_tells_it_on_the_terminal(family: Family) -> None:
     said = family.stand("lineage", "show", "all_three").out
     assert "comes from" in said and f"{family.stand.speaker.url}/owners" in said

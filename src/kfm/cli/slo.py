@@ -45,7 +45,7 @@ def _cells(each: Standing) -> tuple[str, ...]:
         each.dataset_id,
         f"{each.runs:,}",
         f"{each.failed:,}",
-        f"{success} of {each.success_target:.4g}",
+        f"{success} of {100 * each.success_target:.6g}%",
         f"{each.slow:,} > {each.latency_target}",
         f"{'yes' if each.fresh else 'no'}, {each.freshness_target}",
         f"{each.error_budget_burn:.0%}",

@@ -12,7 +12,7 @@ from kfm.evidence.lineage import known_lineage
 from kfm.lineage.sight import Sight
 from kfm.model import UsageError
 from kfm.reading.boundary import NOBODY, Reader
-from kfm.reading.references import resolve
+from kfm.reading.references import generations_of, resolve
 from kfm.store.base import Tx
 from kfm.store.lineage import EVER_MS
 from kfm.world.world import World
@@ -81,6 +81,9 @@ class Impact(msgspec.Struct, frozen=True, kw_only=True):
 def starts(world: World, text: str, sight: Sight) -> list[str]:
     """The nodes that a person means: a version, a run, or an input by its address."""
     if re.fullmatch(r"[a-z][a-z0-9_]*(@\w+)?", text):
+        dataset_id = text.partition("@")[0]
+        if world.registry(dataset_id) is None and not generations_of(world, dataset_id):
+            raise _unknown(text)
         ref = resolve(world, text)
         return [version_name(f"{ref.dataset_id}@{ref.version_id}")]
     begin = f"asset:{text}#" if "://" in text else run_name(text)
@@ -112,11 +115,18 @@ def until_of(world: World, text: str | None) -> int:
         except ValueError as error:
             raise UsageError(
                 f"{text} is no moment.",
-                expected="RFC 3339, such as 2026-11-17T10:00:00Z",
-                remedy="",
+                expected="a day and a time of the calendar, such as 2026-11-17T10:00:00Z",
+                remedy="Say another one, the id of a run, or DATASET@GENERATION.",
             ) from error
         return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp() * 1000)
-    (name, *_) = starts(world, text, Sight(world))
+    try:
+        (name, *_) = starts(world, text, Sight(world))
+    except UsageError as error:
+        raise UsageError(
+            f"{text} is no moment, and no run or version that lineage knows.",
+            expected="2026-11-17, 2026-11-17T10:00:00Z, the id of a run, or DATASET@GENERATION",
+            remedy="`kfm runs` lists runs, `kfm history DATASET` versions.",
+        ) from error
 
     def when(tx: Tx) -> int:
         node = tx.lineage.node(name)
@@ -138,6 +148,12 @@ def walk(
     reader: Reader = NOBODY,
 ) -> Walk:
     """Everything within so many runs before and after, as far as the reader may know of it."""
+    if min(up, down) < 0:
+        raise UsageError(
+            f"{min(up, down)} runs cannot be walked.",
+            expected="0 or more",
+            remedy="--up N and --down N say how many runs back and on; 0 is none.",
+        )
     sight, until = Sight(world, reader), until_of(world, as_of)
     (start, *_) = begun = starts(world, text, sight)
     found: dict[str, int] = {}
