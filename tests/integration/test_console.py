@@ -2,6 +2,7 @@
 down of it.
 """
 
+import http.client
 import json
 import socket
 from collections.abc import Iterator
@@ -301,6 +302,21 @@ def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", w
     for headers in ({}, held(ws, "reader")):
         first = client.get("/", headers={**headers, **BROWSER})
         assert first.status_code == 200 and "<h1>Datasets</h1>" in first.text
+
+
+def test_a_head_leaves_the_connection_open(ws: Path) -> None:
+    with served(ws, console=False) as url:
+        wire = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        for path in ("/datasets", "/nothing", "/datasets/trees/versions/1/files/data.csv"):
+            wire.request("HEAD", path)
+            answer = wire.getresponse()
+            assert not answer.read() and answer.getheader("connection") != "close"
+            assert wire.sock is not None
+            mine = wire.sock.getsockname()
+            wire.request("GET", "/health")  # raises where the other side has gone
+            assert wire.sock.getsockname() == mine
+            assert wire.getresponse().read()
+        wire.close()
 
 
 def test_a_form_is_kept_by_no_cache(client: "TestClient[Reader]") -> None:

@@ -77,8 +77,8 @@ class Reader(Litestar):
                 )
                 return
             visit.twin(scope)
-            if visit.is_head:
-                scope["method"] = "GET"
+            if visit.is_head:  # a copy: who sends the answer has to know it for that of a HEAD
+                scope = {**scope, "method": "GET"}
             await super().__call__(
                 scope, _in_time(receive) if visit.method == "POST" else receive, told
             )
