@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from httpx import Response
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
@@ -263,6 +264,10 @@ def test_a_body_that_is_too_large_or_no_form_is_refused(client: "TestClient[Read
     form = csrf(client)
     assert sent(client, "/login", {"token": "x" * (2 << 20), "csrf": form}).status_code == 413
     assert sent(client, "/login", {"token": "x" * 9000, "csrf": form}).status_code == 400
+    torn = b'--x\r\nContent-Disposition: form-data; name="a"\r\n%s\r\n\xff\r\n--x--\r\n'
+    for more in (b"", b"Content-Type: text/plain; charset=none\r\n"):
+        parts = {"content-type": "multipart/form-data; boundary=x", **BROWSER}
+        assert client.post("/login", content=torn % more, headers=parts).status_code == 400
     for kind in ("multipart/form-data", "multipart/form-data; boundary=" + "x" * 99, "text/plain"):
         answer = client.post(
             "/login", content=b"token=x", headers={"content-type": kind, **BROWSER}
@@ -302,6 +307,56 @@ def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", w
     for headers in ({}, held(ws, "reader")):
         first = client.get("/", headers={**headers, **BROWSER})
         assert first.status_code == 200 and "<h1>Datasets</h1>" in first.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/queue", "/queue/", "/proposals//1", "/proposals/1/word", "/datasets/trees/run", "/runs/x/"],
+)
+def test_what_is_hidden_answers_as_what_is_not_there(
+    client: "TestClient[Reader]", path: str
+) -> None:
+    """Whatever is asked of it, and whatever is shown."""
+    torn = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\r\n--x--\r\n'
+    parts = {"content-type": "multipart/form-data; boundary=x"}
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    nobody = {"authorization": "Bearer kfm_" + "x" * 43}
+    lost = {"cookie": "__Host-kfm_session=" + "x" * 43}
+    asked = [
+        *((method, {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")),
+        *(("GET", shown, b"") for shown in (nobody, lost)),
+        *(("POST", nobody | kind, body) for kind, body in ((form, b"a=1"), (parts, torn))),
+        *(("POST", parts, body) for body in (b"", torn)),
+        ("POST", form, b"a=" + b"x" * (2 << 20)),
+    ]
+    for method, headers, body in asked:
+        found, other = (
+            client.request(method, at, headers=headers, content=body) for at in (path, "/nothing")
+        )
+        assert _told(found) == _told(other), (method, headers, body[:20])
+        assert found.status_code in (401, 404)
+
+
+def _told(answer: Response) -> tuple[int, bytes, dict[str, str]]:
+    headers = {name: value for name, value in answer.headers.items() if name != "kfm-request"}
+    return answer.status_code, answer.content, headers
+
+
+def test_counts_do_not_tell_of_the_console(client: "TestClient[Reader]", ws: Path) -> None:
+    for headers in ({}, held(ws, "engineer")):
+        client.get("/queue", headers=headers)
+        client.get("/runs/x", headers=headers)
+    counted = client.get("/metrics").text
+    assert 'route="GET ?",answer="200"' in counted
+    assert "/queue" not in counted and "/runs" not in counted
+
+
+def test_runs_of_a_dataset_that_is_not_registered_are_not_there(
+    client: "TestClient[Reader]", ws: Path
+) -> None:
+    headers = held(ws, "engineer")
+    assert client.get("/runs?dataset=trees", headers=headers).status_code == 200
+    assert client.get("/runs?dataset=nothing", headers=headers).status_code == 404
 
 
 def test_a_head_leaves_the_connection_open(ws: Path) -> None:

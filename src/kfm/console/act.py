@@ -11,6 +11,7 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.concurrency import sync_to_thread
 from litestar.datastructures import UploadFile
+from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.cli.answer import Call
@@ -28,7 +29,7 @@ from kfm.model import (
 )
 from kfm.reader.door import Asking, BadQuestion, Hidden, Stranger
 from kfm.reader.log import AuditLine, log_audit
-from kfm.reader.route import Problem, noted, problem, why
+from kfm.reader.route import Problem, noted, problem, refusal, why
 from kfm.reader.visit import Visit
 
 __all__ = ["DONE", "OPERATES", "Doing", "Done", "Form", "TooMany", "acts"]
@@ -53,6 +54,8 @@ DONE = {
 
 class Form(dict[str, str]):
     """What was filled in, by name."""
+
+    unread: Problem | None = None  # why it could not be read; told to who may know of the address
 
     def text(self, name: str, most: int = 2000) -> str:
         """A field without the blanks around it. Raises `BadQuestion`."""
@@ -108,6 +111,14 @@ class _NotYours(Exception):
         self.said = said
 
 
+class _Unread(Exception):
+    """The form could not be read."""
+
+    def __init__(self, why: Problem) -> None:
+        super().__init__(why.said)
+        self.why = why
+
+
 def acts(
     path: str, named: str, role: str = OPERATES
 ) -> Callable[[Callable[[Doing], Done]], HTTPRouteHandler]:
@@ -134,7 +145,15 @@ def acts(
 async def _filled(request: Request[Any, Any, Any]) -> Form:
     """The fields of a form; a file counts as the text that is in it."""
     found = Form()
-    for name, value in (await request.form()).multi_items():
+    try:
+        filled = (await request.form()).multi_items()
+    except HTTPException as error:
+        found.unread = refusal(error.status_code)
+        return found
+    except (UnicodeError, LookupError):  # bytes that are no text, or of an encoding nobody knows
+        found.unread = refusal(400)
+        return found
+    for name, value in filled:
         if isinstance(value, UploadFile):
             raw = await value.read(_LONGEST + 1)
             if not raw:
@@ -180,6 +199,8 @@ def _let_in(doing: Doing, role: str) -> None:
     viewer = doing.asking.viewer
     if role and not viewer.may(OPERATES):
         raise Hidden  # they do not even see what could be done
+    if doing.form.unread is not None:
+        raise _Unread(doing.form.unread)
     _check_ours(doing)
     if role and not viewer.may(role):
         raise _NotYours(f"That is for the role {role}; yours is {viewer.role}.")
@@ -219,6 +240,8 @@ def _why(visit: Visit, error: Exception) -> Problem:
     match error:
         case _NotYours(said=said):
             return Problem(status=403, error="not_yours", said=said)
+        case _Unread(why=unread):
+            return unread
         case TooMany():
             return Problem(
                 status=429, error="too_many", said="Too many wrong tokens came from there."

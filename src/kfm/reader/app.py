@@ -9,10 +9,12 @@ import time
 from typing import Any
 
 from litestar import Litestar, Request, Response
+from litestar.concurrency import sync_to_thread
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.types import ControllerRouterHandler, Receive, Send
+from litestar.response.base import ASGIResponse
+from litestar.types import ControllerRouterHandler, Receive, Scope, Send
 
 from kfm.model import SystemClock
 from kfm.reader import (
@@ -33,7 +35,7 @@ from kfm.reader.kept import Kept
 from kfm.reader.limits import Limits
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
-from kfm.reader.route import NOTHING, Problem, later, problem
+from kfm.reader.route import Problem, later, nothing, problem, refusal, why
 from kfm.reader.settings import settings_of
 from kfm.reader.visit import Standing, Visit
 from kfm.workspace.folder import Workspace
@@ -47,12 +49,8 @@ ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     for room in (health, datasets, versions, feeds, files, rows, stac, about, ask, evidence, find)
     for route in room.ROUTES
 )
-_SAID = {
-    400: "The question cannot be understood.",
-    405: "Only what is here can be read: GET and HEAD.",
-    408: "The question did not come in time.",
-    413: "The question is too large.",
-}
+# no route knows TRACE: what may be done at an address is told to nobody
+_ASKED_AS = {"HEAD": "GET", "OPTIONS": "TRACE"}
 
 
 class Reader(Litestar):
@@ -70,15 +68,15 @@ class Reader(Litestar):
         told = visit.sending(send)
         try:
             wrong = visit.entered(scope)
-            why = Problem(status=400, error="request", said=wrong) if wrong else later(visit)
-            if why is not None:
-                await problem(visit, why).to_asgi_response(None, Request(scope))(
+            no = Problem(status=400, error="request", said=wrong) if wrong else later(visit)
+            if no is not None:
+                await problem(visit, no).to_asgi_response(None, Request(scope))(
                     scope, receive, told
                 )
                 return
             visit.twin(scope)
-            if visit.is_head:  # a copy: who sends the answer has to know it for that of a HEAD
-                scope = {**scope, "method": "GET"}
+            # a copy: who sends the answer has to know it for that of a HEAD
+            scope = {**scope, "method": _ASKED_AS.get(visit.method, visit.method)}
             await super().__call__(
                 scope, _in_time(receive) if visit.method == "POST" else receive, told
             )
@@ -156,20 +154,33 @@ def _in_time(receive: Receive) -> Receive:
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """What no route answers."""
     status, visit = error.status_code, Visit.now()
-    hidden = status == 405 and any(p.fullmatch(visit.path) for p in visit.hung.hidden)
-    if status == 404 or hidden:
-        return problem(visit, NOTHING)
-    said = _SAID.get(status, "That is not answered here.")
-    why = Problem(status=status, error="request", said=said)
-    answer = problem(Visit.now(), why)
+    if status == 404 or visit.hung.hides(visit.path):
+        return _Nothing(b"")
+    answer = problem(visit, refusal(status))
     if status == 405:
         more = ", POST" if request.scope["path"] == "/stac/search" else ""
         answer.headers["allow"] = f"GET, HEAD{more}"
     return answer
 
 
+class _Nothing(Response[bytes]):
+    """Where there is nothing. What is shown of who asks is looked at as where something is hidden:
+    the two are told apart by nothing.
+    """
+
+    def to_asgi_response(self, *given: Any, **more: Any) -> ASGIResponse:
+        return _Looked()
+
+
+class _Looked(ASGIResponse):
+    def __init__(self) -> None:
+        self.visit = Visit.now()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await sync_to_thread(nothing, self.visit)
+        await answer.to_asgi_response(None, Request(scope))(scope, receive, send)
+
+
 def _fault(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     visit = Visit.now()
-    visit.problem = f"{type(error).__name__}: {error}"
-    why = Problem(status=500, error="fault", said="That is a fault of ours.")
-    return problem(visit, why)
+    return problem(visit, why(visit, error))

@@ -49,5 +49,10 @@ class Hung(NamedTuple):
     # addresses that only some may know of: that another method is meant would tell of them
     hidden: Sequence[re.Pattern[str]] = ()
 
+    def hides(self, path: str) -> bool:
+        """Whether only some may know of an address; slashes too many lead to the same."""
+        plain = re.sub("/+", "/", path).rstrip("/")
+        return any(pattern.fullmatch(plain) for pattern in self.hidden)
+
 
 NOTHING_HUNG = Hung()

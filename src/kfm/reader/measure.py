@@ -1,6 +1,7 @@
 """What the reader did, as Prometheus text: counts by route and answer, no name of a dataset."""
 
 from collections import Counter
+from collections.abc import Callable
 from threading import Lock
 
 __all__ = ["Measures"]
@@ -24,10 +25,15 @@ class Measures:
             self._seconds += seconds
             self._bytes += sent
 
-    def text(self) -> str:
+    def text(self, hides: Callable[[str], bool] = lambda _: False) -> str:
+        """All of them; what is at an address that is hidden counts as at none."""
         with self._lock:
             lines = ["# TYPE kfm_reader_requests_total counter"]
-            for (route, answer), count in sorted(self._requests.items()):
+            told: Counter[tuple[str, int]] = Counter()
+            for (route, answer), count in self._requests.items():
+                method, _, path = route.partition(" ")
+                told[f"{method} ?" if hides(path) else route, answer] += count
+            for (route, answer), count in sorted(told.items()):
                 named = route.replace("\\", "\\\\").replace('"', '\\"')
                 lines.append(
                     f'kfm_reader_requests_total{{route="{named}",answer="{answer}"}} {count}'

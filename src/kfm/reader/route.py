@@ -21,7 +21,19 @@ from kfm.reader.hung import Shown
 from kfm.reader.log import DecisionLine, log_decision
 from kfm.reader.visit import Visit
 
-__all__ = ["JSON", "NOTHING", "Problem", "later", "noted", "problem", "reads", "told", "why"]
+__all__ = [
+    "JSON",
+    "NOTHING",
+    "Problem",
+    "later",
+    "noted",
+    "nothing",
+    "problem",
+    "reads",
+    "refusal",
+    "told",
+    "why",
+]
 
 JSON = "application/json"
 _MOST_IDS = 16  # decisions in a header; the log has all of them
@@ -43,6 +55,12 @@ NOTHING = Problem(
     error="not_found",
     said="There is nothing here, or nothing that may be shown to you.",
 )
+_SAID = {
+    400: "The question cannot be understood.",
+    405: "Only what is here can be read: GET and HEAD.",
+    408: "The question did not come in time.",
+    413: "The question is too large.",
+}
 _PROBLEMS = {
     status: ResponseSpec(Problem, description=said, generate_examples=False)
     for status, said in (
@@ -125,6 +143,28 @@ def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -
     return answer
 
 
+def nothing(visit: Visit) -> Response[Any]:
+    """What is said where there is nothing, to whom it may be: a token that stands for nobody is
+    one here, too.
+    """
+    said = NOTHING
+    if visit.asking.claim.digest:
+        try:
+            with visit.asking.opened():
+                pass
+        except Exception as error:
+            said = why(visit, error)
+    answer = problem(visit, said)
+    noted(visit, answer)
+    return answer
+
+
+def refusal(status: int) -> Problem:
+    """Why a question is not even asked."""
+    said = _SAID.get(status, "That is not answered here.")
+    return Problem(status=status, error="request", said=said)
+
+
 def noted(visit: Visit, answer: Response[Any]) -> None:
     """Count who guesses; forget a session that is none any more."""
     asking, limits = visit.asking, visit.at.limits
@@ -177,6 +217,8 @@ def why(visit: Visit, error: Exception) -> Problem:
             return Problem(status=451, error=code, said=said)
         case Stranger():
             return Problem(status=401, error="token", said="This token stands for nobody.")
+        case RecursionError():  # brackets in brackets, more than anybody means
+            return refusal(400)
         case BadQuestion(said=said, field=field):
             return Problem(status=400, error="question", said=said, field=field)
         case Fenced() | StoreUnavailable() | UpstreamUnavailable():

@@ -8,7 +8,7 @@ from kfm.cli.runs import runs as listed
 from kfm.cli.wal import find_run
 from kfm.console.live import under_way
 from kfm.evidence.run_files import read_run_file, run_journal, started_at
-from kfm.model import Json, KfmError, LedgerRow, NoopRow, WalRecord, rfc3339
+from kfm.model import Json, KfmError, LedgerRow, NoopRow, UsageError, WalRecord, rfc3339
 from kfm.model.schedule import without_emitter
 from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
@@ -27,7 +27,10 @@ _LEFT_OUT = ("run_id", "ts", "level", "event", "stage", "dataset_id")
 
 def runs_page(asks: Asks, dataset_id: str, with_noops: bool) -> RunsPage:
     call = Call(asks.workspace.path, True, False)
-    rows = listed(call, dataset_id or None, with_noops, _LIMIT).runs
+    try:
+        rows = listed(call, dataset_id or None, with_noops, _LIMIT).runs
+    except UsageError as nothing:  # there is no such dataset
+        raise Hidden from nothing
     query = f"?dataset={dataset_id}" if dataset_id else ""
     command = " ".join(filter(None, ("kfm runs", dataset_id, "--all" if with_noops else "")))
     return RunsPage(
