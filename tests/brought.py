@@ -66,8 +66,9 @@ TOOLS = {
         "act": "github.com/nektos/act",
         "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
     },
-    # for `make drill` alone, too: it shares most of a server's packages
+    # these, too: three minutes of CPU each
     "helm": {"helm": "helm.sh/helm/v3/cmd/helm"},
+    "argolint": {"argolint": "kfm.tests/argolint"},
     "prometheus": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
     # ours, of others' packages: what OpenTelemetry and Grafana define, and a collector
     "otlp": {"otlp": "kfm.tests/otlp"},

@@ -15,6 +15,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from tests.brought import go_tool
 from tests.given.manifests import Refused, compose_refuses, judge
 from tests.given.verbs import SHARED, Kfm, had
 
@@ -193,6 +194,26 @@ SUITES = {
 def test_a_manifest_fits_the_published_schema(document: dict[str, Any]) -> None:
     schema = json.loads((SHARED / "schemas/runners" / SUITES[document["kind"]]).read_text())
     jsonschema_rs.validator_for(schema).validate(document)
+
+
+@pytest.mark.drill
+def test_argos_own_linter_finds_nothing_and_would(tmp_path: Path) -> None:
+    program = had(lambda: go_tool("argolint"))
+
+    def linted(*files: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *files], capture_output=True, text=True, check=False)
+
+    files = sorted(str(path) for path in (DEPLOY / "argo").glob("*.yaml"))
+    said = linted(*files)
+    assert said.returncode == 0 and "no linting errors found" in said.stdout, said.stdout
+    alone = linted(str(DEPLOY / "argo" / "tick.yaml"))
+    assert alone.returncode == 1 and "couldn't find workflow template" in alone.stdout
+    dataset = (DEPLOY / "argo" / "dataset.yaml").read_text()
+    (tmp_path / "odd.yaml").write_text(
+        dataset.replace("inputs.parameters.dataset", "inputs.parameters.x")
+    )
+    odd = linted(str(tmp_path / "odd.yaml"))
+    assert odd.returncode == 1 and "failed to resolve {{inputs.parameters.x}}" in odd.stdout
 
 
 # nothing but a Linux with systemd has it, and it cannot be brought
