@@ -111,6 +111,7 @@ OPENERS = NAMES | {
     "candidate_of", "index_path", "official_candidate", "open_table", "read_facts", "records_of_version", "tiles_folder", "version_listing",
 }  # fmt: skip
 INSIDE = {  # module that names such a place -> why nothing leaves there
+    "reading/places.py": "finds which items a search may mean; the door decides on each shown",
     **dict.fromkeys(
         (
             "run/candidate.py",

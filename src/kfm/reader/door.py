@@ -18,9 +18,10 @@ from kfm.reading.boundary import (
     known_of,
     told_of,
 )
+from kfm.reading.generations import generations_of
 from kfm.reading.memory import looking
 from kfm.reading.proofs import ProofFile, Proofs, proof_files
-from kfm.reading.references import Ref, dataset_of, generations_of
+from kfm.reading.references import Ref, dataset_of
 from kfm.reading.shown_before import was_public
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World

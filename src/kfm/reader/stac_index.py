@@ -17,10 +17,10 @@ from kfm.catalog.stac import ANY_TIME
 from kfm.data.libraries import library
 from kfm.evidence.append_times import appended_at
 from kfm.model import Generation, Json, KfmError, rfc3339
-from kfm.model.paths import version_path
 from kfm.reader.stac_items import moment
+from kfm.reading.generations import generations_of
 from kfm.reading.memory import Mark, Watched, is_settled, mark_of
-from kfm.reading.references import generations_of
+from kfm.reading.places import place_of
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 
@@ -33,13 +33,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _MOST = 32  # sets of datasets that are kept in order
 Box = tuple[float, float, float, float]
-
-
-class _Said(msgspec.Struct, frozen=True):
-    """What `version.json` says that is needed here."""
-
-    bbox: Box | None
-    interval: tuple[str, str] | None
 
 
 class Row(NamedTuple):
@@ -222,8 +215,7 @@ def _part(world: World, made: Sequence[Generation], known: dict[str, Row]) -> _P
 
 
 def _row(world: World, made: Generation, generations: tuple[int, ...]) -> Row | None:
-    path = version_path(made.dataset_id, str(made.version_id), "version.json")
-    said = msgspec.json.decode(world.data.read(path), type=_Said)
+    said = place_of(world, made.dataset_id, str(made.version_id))
     if said.bbox is None:
         return None
     first, last = said.interval or (None, None)

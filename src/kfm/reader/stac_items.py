@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.append_times import appended_at
-from kfm.evidence.version_records import describe, read_facts
+from kfm.evidence.version_records import describe
 from kfm.model import (
     DatasetEntry,
     Generation,
@@ -21,8 +21,8 @@ from kfm.model import (
     canonical,
 )
 from kfm.reader.door import Asking, Hidden
+from kfm.reading.generations import generations_of
 from kfm.reading.memory import recall, unsettled
-from kfm.reading.references import generations_of
 
 __all__ = ["GEOJSON", "collection", "collections", "item", "item_of", "link", "moment", "times_of"]
 
@@ -88,7 +88,8 @@ def _collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number
 
     def found() -> Json:
         now = asking.workspace.require(name)  # looked at here, so that a change of it is seen
-        return _made_collection(asking, now, read_facts(world.data, name, facts.version_id), number)
+        told = asking.facts(f"{name}@{number}")[1]
+        return _made_collection(asking, now, told, number)
 
     return recall(world, ("collection", name, number, facts.version_id, asking.address), found)
 
@@ -120,7 +121,7 @@ def _item(asking: Asking, made: Generation) -> msgspec.Raw:
 
     def found() -> msgspec.Raw:
         entry = asking.workspace.require(name)
-        facts = read_facts(world.data, name, str(made.version_id))
+        facts = asking.facts(f"{name}@{made.generation}")[1]
         at = appended_at(world, made)
         if at is None or not _has_ended(asking, made):
             unsettled()  # the moment is told more exactly later

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kfm.channel.chain import EMPTY, last_act, whole_withdrawn, withdrawn_inside
 from kfm.evidence.removed import removed_versions
 from kfm.model import Denied, Generation, UsageError, check_dataset_id
-from kfm.reading.memory import recall
+from kfm.reading.generations import generations_of
 from kfm.reading.status import shown
 from kfm.store.base import Store
 from kfm.world.world import World
@@ -95,20 +95,6 @@ def resolve(world: World, text: str) -> Ref:
         raise _withdrawn(text, dataset_id, gone)
     _check_kept(world.data, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
-
-
-def generations_of(world: World, dataset_id: str) -> Sequence[Generation]:
-    """Every generation of a dataset, the first one first; the index is brought up to the channel
-    before.
-    """
-
-    def found() -> Sequence[Generation]:
-        world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-        rows: Sequence[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
-        return rows
-
-    # the head and the name that the next one would have are looked at on the way
-    return recall(world, ("generations", dataset_id), found)
 
 
 def withdrawn(head: Generation, meant: Generation) -> str | None:

@@ -5,8 +5,9 @@ registry says now. Of what was never public nobody learns that it is there.
 from kfm.channel.chain import EMPTY
 from kfm.model import Generation, Json, KfmError, canonical, labels
 from kfm.model.paths import version_path
+from kfm.reading.generations import generations_of
 from kfm.reading.memory import recall, unsettled
-from kfm.reading.references import dataset_of, generations_of
+from kfm.reading.references import dataset_of
 from kfm.world.world import World
 
 __all__ = ["was_public"]

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kfm.channel.chain import last_act
+from kfm.channel.chain import EMPTY, last_act
 from kfm.evidence.version_records import origin_of
 from kfm.model import INGEST, UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.reading.approval_count import not_agreed
+from kfm.reading.generations import generations_of
+from kfm.reading.memory import recall
 from kfm.store.base import Store, Tx
 from kfm.world.world import World
 
@@ -47,7 +49,8 @@ class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def dataset_status(world: World, dataset_id: str) -> DatasetStatus:
     """How a dataset stands."""
-    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    made = generations_of(world, dataset_id)
+    head = made[-1] if made else EMPTY(dataset_id)
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     age = (
         None
@@ -70,7 +73,11 @@ def dataset_status(world: World, dataset_id: str) -> DatasetStatus:
         last_run_id=found.row.run_id if found.row is not None else None,
         reason=found.reason,
         next=found.next,
-        origin=origin_of(world.data, dataset_id, head.version_id),
+        origin=recall(
+            world,
+            ("origin", dataset_id, head.version_id),
+            lambda: origin_of(world.data, dataset_id, head.version_id),
+        ),
     )
 
 
@@ -91,8 +98,10 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
             f"kfm explain {dataset_id}",
             last,
         )
-    why = not_agreed(
-        world, world.store.read(lambda tx: tx.index.generations(dataset_id)), head.generation
+    why = recall(
+        world,
+        ("not agreed", dataset_id, head.generation),
+        lambda: not_agreed(world, generations_of(world, dataset_id), head.generation),
     )
     if why is not None:
         return Shown(

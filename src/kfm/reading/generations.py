@@ -1,0 +1,23 @@
+"""What was official when: every generation of a dataset, brought up to its channel."""
+
+from collections.abc import Sequence
+
+from kfm.model import Generation
+from kfm.reading.memory import recall
+from kfm.world.world import World
+
+__all__ = ["generations_of"]
+
+
+def generations_of(world: World, dataset_id: str) -> Sequence[Generation]:
+    """Every generation of a dataset, the first one first; the index is brought up to the channel
+    before.
+    """
+
+    def found() -> Sequence[Generation]:
+        world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        rows: Sequence[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+        return rows
+
+    # the head and the name that the next one would have are looked at on the way
+    return recall(world, ("generations", dataset_id), found)
