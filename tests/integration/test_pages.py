@@ -41,6 +41,7 @@ CONSOLE = (
     "/decisions/no_licence",
     "/proposals",
     "/proposals/5",
+    "/proposals/5/preview",
     "/runs",
     "/runs/{run}",
     "/runs/{noop}",

@@ -168,7 +168,8 @@ PAGES = CARDS | {"/about", "/lineage/{what}", "/login", f"{VERSION}/places", "/s
 CONSOLE = {
     "/home", "/decisions/{dataset_id}", "/runs", "/runs/{run_id}", "/runs/{run_id}/events",
     "/proposals",
-    "/proposals/{number}", "/quarantine", "/quarantine/{run_id}", "/backfills",
+    "/proposals/{number}", "/proposals/{number}/preview", "/proposals/{number}/preview/rows",
+    "/proposals/{number}/preview/files/{name}", "/proposals/{number}/preview/diff", "/quarantine", "/quarantine/{run_id}", "/backfills",
     "/backfills/{backfill_id}", "/queue", "/schedules", "/policy",
     "/webhooks", "/slo",
 }  # fmt: skip
@@ -220,7 +221,7 @@ def test_how_things_are_run_is_shown_to_roles_alone(
     for who, headers in ROLES(ws).items():
         for name in STATES:
             run = runs[name][0].run_id if runs[name] else "none"
-            asked = path.format(dataset_id=name, run_id=run, number=1, backfill_id=name)
+            asked = path.format(dataset_id=name, run_id=run, number=1, backfill_id=name, name="x")
             answer = console.get(asked, headers=headers)
             hidden = RANKS.index(who) < OPERATES
             where = (who, asked, answer.text[:300])

@@ -14,6 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from kfm.console import ask, boundary, desk, review, sign_in
+from kfm.console import preview as previewing
 from kfm.console.act import DONE, OPERATES
 from kfm.console.live import Live
 from kfm.pages import (
@@ -29,6 +30,7 @@ from kfm.pages import (
     lineage,
     login,
     operate,
+    preview,
     problem,
     proposal,
     quarantine,
@@ -58,6 +60,7 @@ from kfm.pages.gather.operate import (
     webhooks_page,
 )
 from kfm.pages.gather.places import places
+from kfm.pages.gather.preview import preview_page
 from kfm.pages.gather.proposals import proposal_page, proposals_page
 from kfm.pages.gather.runs import run_page, runs_page
 from kfm.pages.gather.told import about_page, focus_page, lineage_page, search_page, story_page
@@ -190,6 +193,12 @@ CONSOLE = (
     ),
     Kind("proposal", "/proposals/{number:str}", _proposal, proposal.render_one),
     Kind(
+        "preview",
+        "/proposals/{number:str}/preview",
+        lambda asks, query, number: preview_page(asks, number),
+        preview.render,
+    ),
+    Kind(
         "quarantine",
         "/quarantine",
         lambda asks, query: quarantine_page(asks),
@@ -235,7 +244,9 @@ def hang(*, console: bool = False) -> Hung:
     routes: list[HTTPRouteHandler] = [*own, *sign_in.ROUTES, *_everybodys()]
     operating: list[HTTPRouteHandler] = []
     if console:
-        routes += [route for room in (ask, boundary, review, desk) for route in room.ROUTES]
+        routes += [
+            route for room in (ask, boundary, review, desk, previewing) for route in room.ROUTES
+        ]
         routes.append(live.route())
         known = answered | {_shape(kind.path) for kind in PUBLIC}
         operating = [route for route in routes if not _is_public(route, known)]
@@ -269,7 +280,7 @@ def _is_public(route: HTTPRouteHandler, shown: set[str]) -> bool:
 
 def _pattern(path: str) -> re.Pattern[str]:
     """What fits an address, whatever its parts are."""
-    return re.compile(re.sub(r"\{[^}]*\}", "[^/]+", path))
+    return re.compile(re.sub(r"\{[^}]*\}", "[^/]+", re.sub(r"\{[^}]*:path\}", ".+", path)))
 
 
 @reads("/datasets/{dataset_id:str}/versions/{which:str}/places")

@@ -143,6 +143,7 @@ def _head(page: ProposalPage) -> Html:
     if page.diff is not None:
         d = page.diff
         lede += f" {d.added:,} rows come, {d.removed:,} go, {d.changed:,} change."
+    preview = el("a", "See it as it would be", class_="btn", href=f"{page.address}/preview")
     facts: list[Inside] = [
         now,
         el("span", "proposed ", moment(page.since)),
@@ -153,7 +154,7 @@ def _head(page: ProposalPage) -> Html:
         f"{page.dataset_title}, proposal {page.proposal}",
         lede,
         facts,
-        el("a", "Decide", class_="btn primary", href="#decide")
+        (preview, el("a", "Decide", class_="btn primary", href="#decide"))
         if page.state == "PROPOSED"
         else None,
     )

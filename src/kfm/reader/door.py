@@ -1,8 +1,11 @@
 """The one place every read passes: a request asks here, and here the boundary is asked."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
+import msgspec
+
+from kfm.evidence.proposal import run_of
 from kfm.evidence.receipts import find_receipt
 from kfm.model import DatasetEntry, Denied, Generation, UsageError, VersionFacts
 from kfm.model.labels import obligations
@@ -14,8 +17,10 @@ from kfm.reading.boundary import (
     Allowed,
     Opened,
     data_of,
+    facts_proposed,
     folder_of,
     known_of,
+    located,
     told_of,
 )
 from kfm.reading.generations import generations_of
@@ -81,6 +86,7 @@ class Asking:
         self.owed: set[str] = set()  # what labels ask for, of everything that is in the answer
         self._noted: set[str] = set()  # datasets whose labels are in `owed`
         self.zone, self.label = "", ""  # where it was read, and under which label
+        self.is_unpublished = False  # nobody keeps the answer
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -125,6 +131,29 @@ class Asking:
                 found.files["receipt"] = ProofFile(at, self.world.root.read(at))
             return found
 
+    @contextmanager
+    def proposed(self, number: int) -> Iterator[tuple[Opened, VersionFacts]]:
+        """The data of a proposal that waits, and what they would say of themselves, decided as what
+        they would be once published; what is sealed is open only meanwhile. Whoever asks is let to proposals already. Raises `Hidden`.
+        """
+        with ExitStack() as stack:
+            world = msgspec.structs.replace(self.world, opened=stack)
+            try:
+                if run_of(world, number).state != "PROPOSED":
+                    raise Hidden  # it is a version now, or never became one
+                found = located(world, f"proposal/{number}", self.viewer.reader)
+                facts = facts_proposed(world, number, self.viewer.reader)
+            except Denied as no:
+                self.refused.append(no.code or "denied")
+                self.decision_ids += [no.decision_id] if no.decision_id else []
+                raise Hidden from no
+            except (UsageError, FileNotFoundError) as nothing:
+                raise Hidden from nothing
+            self.dataset_ids[found.dataset_id] = None
+            self._note(found.dataset_id, found.allowed)
+            self.zone, self.is_unpublished = "work", True
+            yield found, facts
+
     def versions(self, dataset_id: str) -> Iterator[tuple[Generation, VersionFacts]]:
         """Every generation of a dataset whose version this viewer may know of, newest first."""
         for made in reversed(generations_of(self.world, dataset_id)):
@@ -149,7 +178,8 @@ class Asking:
 
     @property
     def cache_control(self) -> str:
-        return "private, no-store" if self.owed or self.viewer.is_named else "no-cache"
+        private = self.owed or self.viewer.is_named or self.is_unpublished
+        return "private, no-store" if private else "no-cache"
 
     def _files(self, text: str, how: Callable[..., Opened]) -> Opened:
         with self.let_through(text):

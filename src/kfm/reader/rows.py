@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-__all__ = ["ROUTES", "Rows"]
+__all__ = ["ROUTES", "Question", "Rows", "page_of"]
 
 _MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
 _SECONDS = 10.0
@@ -49,7 +49,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     dataset_id: str
     version_id: str
-    generation: int
+    generation: int  # 0: a proposal
     columns: list[str]
     rows: list[Json]
     returned: int
@@ -86,16 +86,36 @@ def rows(
     """Rows of a version. `filter` is CQL2 text, `sort` names columns, each with a minus for the
     greatest first, `token` is that of the page before.
     """
-    library("pyarrow", "reads Parquet")
     opened = asking.data(which_of(dataset_id, which))
+    at = f"/datasets/{dataset_id}/versions/{opened.version_id}"
+    proof = f"/evidence/{opened.dataset_id}@{opened.version_id}"
+    return page_of(asking, opened, at, proof, Question(form, columns, filter, sort, limit, token))
+
+
+class Question(NamedTuple):
+    """Which rows, and how, as it was asked."""
+
+    form: Literal["json", "csv", "geojson"] = "json"
+    columns: str | None = None
+    filter: str | None = None
+    sort: str | None = None
+    limit: int = 100
+    token: str | None = None
+
+
+def page_of(asking: Asking, opened: Opened, at: str, proof: str, said: Question) -> Rows:
+    """A page of rows of what the boundary let out. `at`: where its rows are asked for, `proof`: what
+    proves them.
+    """
+    library("pyarrow", "reads Parquet")
     table = _table(_tables(opened))
-    asked = _asked(table.schema, columns, filter, sort, limit, token)
+    asked = _asked(table.schema, said.columns, said.filter, said.sort, said.limit, said.token)
     found, more = _page(table, asked)
-    geometry = table.geometry
-    following = _following(asking, dataset_id, opened, asked, more, columns, filter, sort, form)
-    if form == "json":
-        return _as_json(asking, opened, table, asked, found, geometry, following)
-    return _as_text(form, found, geometry, opened, following)  # type: ignore[return-value]
+    following = _following(f"{asking.address}{at}", said, asked) if more else None
+    if said.form == "json":
+        proof = f"{asking.address}{proof}"
+        return _as_json(opened, table, asked, found, table.geometry, following, proof)
+    return _as_text(said.form, found, table.geometry, opened, following)  # type: ignore[return-value]
 
 
 class _Table(NamedTuple):
@@ -381,34 +401,23 @@ def _no_worse(part: "pa.Table", by: tuple[str, str], last: "pa.Scalar") -> "pa.A
 
 
 # ---- how it is told ------------------------------------------------------------------------------
-def _following(
-    asking: Asking,
-    dataset_id: str,
-    opened: Opened,
-    asked: _Asked,
-    more: bool,
-    *said: str | None,
-) -> str | None:
+def _following(at: str, said: Question, asked: _Asked) -> str:
     """The address of the next page, which is of this very version."""
     from urllib.parse import urlencode
 
-    if not more:
-        return None
-    columns, filter, sort, form = said
-    given = {"form": form, "columns": columns, "filter": filter, "sort": sort}
-    given |= {"limit": str(asked.limit), "token": str(asked.offset + asked.limit)}
+    given = said._replace(token=str(asked.offset + asked.limit))._asdict()
     rest = urlencode({name: value for name, value in given.items() if value is not None})
-    return f"{asking.address}/datasets/{dataset_id}/versions/{opened.version_id}/rows?{rest}"
+    return f"{at}/rows?{rest}"
 
 
 def _as_json(
-    asking: Asking,
     opened: Opened,
     table: _Table,
     asked: _Asked,
     found: "pa.Table",
     geometry: str,
     following: str | None,
+    proof: str,
 ) -> Rows:
     return Rows(
         dataset_id=opened.dataset_id,
@@ -419,7 +428,7 @@ def _as_json(
         returned=found.num_rows,
         total=table.rows if asked.filter is None else None,
         next=following,
-        evidence=f"{asking.address}/evidence/{opened.dataset_id}@{opened.version_id}",
+        evidence=proof,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from kfm.channel.chain import version_kept_out, withdrawn_by
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.proposal import run_of
-from kfm.evidence.version_records import read_facts
+from kfm.evidence.version_records import read_facts, version_facts
 from kfm.gates.mandatory import labels, licence, registered
 from kfm.grants.grant import grants_of
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
@@ -55,6 +55,7 @@ __all__ = [
     "data_of",
     "decide",
     "facts_of",
+    "facts_proposed",
     "folder_of",
     "known_of",
     "located",
@@ -401,6 +402,12 @@ def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
             path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()
         },
     )
+
+
+def facts_proposed(world: World, number: int, reader: Reader = NOBODY) -> VersionFacts:
+    """What the version would say of itself that a proposal is to become. Raises `Denied`."""
+    _, candidate = _of_run(world, run_of(world, number), f"proposal/{number}", reader)
+    return version_facts(candidate)
 
 
 def _unsealed(world: World, dataset_id: str, artifact: Json) -> Path:

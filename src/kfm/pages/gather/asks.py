@@ -24,6 +24,10 @@ class Asks:
         self.is_copy = copy  # for a page that is read long after: nothing of now is told
 
     @property
+    def asking(self) -> Asking:
+        return self._asking
+
+    @property
     def workspace(self) -> Workspace:
         return self._asking.workspace
 

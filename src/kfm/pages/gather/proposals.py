@@ -1,5 +1,9 @@
 """What the pages of proposals tell; for operators."""
 
+from contextlib import ExitStack
+
+import msgspec
+
 from kfm.cli.answer import Call
 from kfm.cli.review import Reviewed, Waits, review
 from kfm.diff.base import Diff
@@ -80,8 +84,16 @@ def proposal_page(asks: Asks, number: int) -> ProposalPage:
 
 def _diff(asks: Asks, number: int, dataset_id: str) -> tuple[Diff | None, str]:
     """What it changes, as precisely as whoever looks may see it."""
+    with ExitStack() as stack:  # what is sealed is open only meanwhile
+        return _compared(asks, number, dataset_id, stack)
+
+
+def _compared(
+    asks: Asks, number: int, dataset_id: str, stack: ExitStack
+) -> tuple[Diff | None, str]:
     try:
-        new = located(asks.world, f"proposal/{number}", asks.reader)
+        world = msgspec.structs.replace(asks.world, opened=stack)
+        new = located(world, f"proposal/{number}", asks.reader)
         head: Generation = asks.world.store.transaction(
             lambda tx: asks.world.channel(dataset_id).head(tx)
         )
