@@ -17,7 +17,7 @@ from kfm.console.act import OPERATES
 from kfm.diff.base import Diff
 from kfm.model import Generation, VersionFacts
 from kfm.pages.gather.difference import diff_of
-from kfm.reader.door import Asking, Hidden
+from kfm.reader.door import Asking, Hidden, whole_number
 from kfm.reader.files import handed_out
 from kfm.reader.route import reads
 from kfm.reader.rows import Question, Rows, page_of
@@ -39,9 +39,10 @@ def previewed(asking: Asking, number: str) -> Iterator[tuple[Opened, VersionFact
     """
     if not asking.viewer.may(OPERATES):
         raise Hidden
-    if not (number.isascii() and number.isdigit() and len(number) <= 9):
+    meant = whole_number(number)
+    if meant is None:
         raise Hidden
-    with asking.proposed(int(number)) as found:
+    with asking.proposed(meant) as found:
         yield found
 
 

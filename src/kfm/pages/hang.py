@@ -183,7 +183,10 @@ CONSOLE = (
     ),
     Kind("runs", "/runs", _runs, runs.render_runs),
     Kind(
-        "run", "/runs/{run_id:str}", lambda asks, query, run: run_page(asks, run), runs.render_run
+        "run",
+        "/runs/{run_id:str}",
+        lambda asks, query, run: run_page(asks, run, query),
+        runs.render_run,
     ),
     Kind(
         "proposals",
@@ -224,7 +227,7 @@ CONSOLE = (
         lambda asks, query: schedules_page(asks),
         operate.render_schedules,
     ),
-    Kind("policy", "/policy", lambda asks, query: policy_page(asks), operate.render_policy),
+    Kind("policy", "/policy", lambda asks, query: policy_page(asks, query), operate.render_policy),
     Kind("webhooks", "/webhooks", lambda asks, query: webhooks_page(asks), operate.render_webhooks),
     Kind("slo", "/slo", lambda asks, query: slo_page(asks), slo.render_slo),
 )

@@ -16,7 +16,8 @@ from kfm.pages.words import plural
 __all__ = ["LineagePage", "render"]
 
 WIDE, HIGH = 230, 40  # of a box, as `placed` leaves room for
-_MOST = 400  # boxes in the picture; the table has all
+_MOST = 400  # boxes in the picture
+_STEPS = 1_000  # in the table; the JSON twin has all
 _KINDS = {"Run": "Run", "Asset": "Input", "Dataset": "File", "DatasetVersion": "Version"}
 
 
@@ -50,7 +51,9 @@ def _picture(walk: Walk) -> Html:
     if not walk.lines:
         return empty("Nothing is known to lead here or away from here.")
     if len(walk.points) > _MOST:
-        return empty(f"{len(walk.points):,} nodes are too many to draw; the table has all.")
+        return empty(
+            f"{len(walk.points):,} nodes are too many to draw. Follow one step after the other, or take the JSON twin."
+        )
     places, wide, high = placed(walk)
     edges = [e for e in walk.lines if e.kind in ("USED_IN", "GENERATED")]
     return section(
@@ -135,13 +138,21 @@ def _table(walk: Walk) -> Html:
     verbs = {"USED_IN": "was used in", "GENERATED": "made"}
     rows: Sequence[Inside] = [
         el("tr", td(_named(e.source)), td(verbs.get(e.kind, e.kind.lower())), td(_named(e.target)))
-        for e in walk.lines
+        for e in walk.lines[:_STEPS]
     ]
     if not rows:
         return empty("No step is known.")
     return section(
-        "steps-h", "Every step", table("steps-h", heads, rows), aside=plural(len(rows), "step")
+        "steps-h",
+        "Every step" if len(rows) == len(walk.lines) else "Steps",
+        table("steps-h", heads, rows),
+        _rest(len(walk.lines) - len(rows)),
+        aside=plural(len(walk.lines), "step"),
     )
+
+
+def _rest(more: int) -> Html | None:
+    return el("p", f"{more:,} more steps are in the JSON twin of this page.") if more else None
 
 
 def _named(name: str) -> Inside:

@@ -13,12 +13,14 @@ from kfm.pages.decide import job_forms
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import (
+    Message,
     State,
     bar,
     command,
     digest,
     empty,
     head,
+    message,
     section,
     state,
     table,
@@ -34,6 +36,7 @@ __all__ = [
     "QueuePage",
     "Rule",
     "SchedulesPage",
+    "Tried",
     "WebhooksPage",
     "render_policy",
     "render_queue",
@@ -252,6 +255,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules answer to an input that somebody tries; nothing is done or recorded."""
+
+    package: str
+    input: str
+    wrong: str = ""  # why it was not asked
+    allow: bool = False
+    deny: tuple[dict[str, str], ...] = ()  # {code, message, remedy}
+    input_digest: str = ""
+    policy_digest: str = ""
+
+
 class PolicyPage(Page, frozen=True, kw_only=True):
     """The rules in words, and as they are asked."""
 
@@ -259,6 +274,53 @@ class PolicyPage(Page, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     files: dict[str, str]
     trouble: str  # why they cannot be asked; empty: they can
+    packages: tuple[str, ...] = ()  # what can be asked
+    example: str = ""
+    tried: Tried | None = None
+
+
+def _try(page: PolicyPage) -> Html:
+    """A form that asks the rules about an input."""
+    chosen, text = (
+        (page.tried.package, page.tried.input) if page.tried else ("kfm.serve", page.example)
+    )
+    options = (el("option", p, value=p, selected=p == chosen) for p in page.packages)
+    form = el(
+        "form",
+        el(
+            "div",
+            el("label", "Rules", for_="try-package"),
+            el("select", options, class_="field", id="try-package", name="package"),
+        ),
+        el(
+            "div",
+            el("label", "Input, as JSON", for_="try-input"),
+            el("textarea", text, class_="field", id="try-input", name="input", rows="12",
+               maxlength="2500", spellcheck="false"),
+        ),
+        el("div", el("button", "Ask the rules", class_="btn primary", type="submit"),
+           class_="actions"),
+        class_="form card",
+        action="/policy#try",
+        aria_label="Input to try",
+    )  # fmt: skip
+    said = "nothing is done or recorded"
+    eval_ = command("kfm policy eval --input question.json")
+    return section("try", "Try an input", form, _answer(page.tried), eval_, aside=said)
+
+
+def _answer(tried: Tried | None) -> list[Html] | None:
+    if tried is None:
+        return None
+    if tried.wrong:
+        return [message("failed", "It was not asked", Message(happened=tried.wrong))]
+    if tried.allow:
+        fine = Message(happened=f"{tried.package} allows it: no rule says no.")
+        return [message("new", "Allowed", fine, named="What the rules say")]
+    why = " ".join(f"{d.get('code', '')}: {d.get('message', '')}" for d in tried.deny)
+    clears = " ".join(dict.fromkeys(d.get("remedy", "") for d in tried.deny))
+    said = Message(happened=why or "No rule allows it.", remedy=clears)
+    return [message("denied", "Denied", said, named="What the rules say")]
 
 
 def render_policy(page: PolicyPage, frame: Frame) -> str:
@@ -297,8 +359,8 @@ def render_policy(page: PolicyPage, frame: Frame) -> str:
         ),
         el(
             "div",
+            _try(page),
             section("words", "In words", table("words", heads, rows, style="cards")),
-            section("try", "Try an input", command("kfm policy eval --input question.json")),
             section("source", "As they are asked", el("div", sources, class_="card snippets")),
             class_="stack",
         ),

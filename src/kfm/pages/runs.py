@@ -12,6 +12,7 @@ from kfm.pages.layout import Crumb, Frame, Page, document
 from kfm.pages.parts import (
     Message,
     State,
+    bar,
     big,
     card,
     command,
@@ -30,7 +31,9 @@ from kfm.pages.words import count, lasting, moment, parsed, plural
 
 __all__ = [
     "STATES",
+    "SHOWN",
     "LogLine",
+    "Phase",
     "Record",
     "RunLine",
     "RunPage",
@@ -51,6 +54,8 @@ STATES: dict[str, tuple[State, str]] = {
     "SUPERSEDED": ("noop", "Overtaken"),
     "CLAIMED": ("run", "Running"),
 }
+
+SHOWN = 200  # steps, and records, at once
 
 
 def state_of(name: str) -> Html:
@@ -141,6 +146,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     tries: int
 
 
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one phase, summed."""
+
+    phase: str
+    steps: int
+    done: int
+    failed: int
+    began: str
+    ended: str
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the journal; what it holds is left out where it is sealed."""
 
@@ -188,6 +204,12 @@ class RunPage(Page, frozen=True, kw_only=True):
     rows_written: int | None
     open: bool
     last_seq: int = -1  # of the journal, as of now
+    # of all steps and records, of which so many are shown at once
+    steps_total: int = 0
+    steps_done: int = 0
+    first_step: int = 0
+    records_total: int = 0
+    phases: tuple[Phase, ...] = ()  # where there are more steps than are shown
 
 
 def render_run(page: RunPage, frame: Frame) -> str:
@@ -237,14 +259,13 @@ def _seconds(a: str, b: str | None) -> float | None:
 
 
 def _numbers(page: RunPage) -> Html:
-    done = sum(step.status == "DONE" for step in page.steps)
     took = _seconds(page.began, page.ended)
     rows: list[tuple[Inside, Inside]] = []
     if took is not None:
         rows.append((lasting(took), "from beginning to end"))
     if page.steps:
-        rows.append((f"{done} of {len(page.steps)}", "steps done"))
-        rows.append((count(len(page.records)), "journal records"))
+        rows.append((f"{page.steps_done:,} of {page.steps_total:,}", "steps done"))
+        rows.append((count(page.records_total), "journal records"))
     if page.rows_read is not None:
         rows.append((count(page.rows_read), "rows read"))
         rows.append((count(page.rows_written), "rows written"))
@@ -269,9 +290,55 @@ def _timeline(page: RunPage) -> Html | None:
     return section(
         "tl",
         "Timeline",
+        _phases(page),
         table("tl", heads, rows, style="cards flow gantt"),
+        _turned(page, "step", page.first_step, len(page.steps), page.steps_total, "tl"),
         aside="from the journal",
     )
+
+
+def _phases(page: RunPage) -> Html | None:
+    """Where there are many steps: what each phase took, all of them summed."""
+    if not page.phases:
+        return None
+    heads = (th("Phase"), th("Steps", num=True), th("Done"), th("From first to last", num=True))
+    rows = (
+        el(
+            "tr",
+            el("th", p.phase.lower(), scope="row"),
+            td(count(p.steps), head="Steps", num=True),
+            td(
+                bar(
+                    [
+                        ("new", p.done),
+                        ("failed", p.failed),
+                        ("none", p.steps - p.done - p.failed),
+                    ],
+                    f"{p.done:,} done, {p.failed:,} failed of {p.steps:,}",
+                )
+            ),
+            td(lasting(_seconds(p.began, p.ended) or 0.0), head="Took", num=True),
+        )
+        for p in page.phases
+    )
+    return table("tl", heads, rows, style="cards")
+
+
+def _turned(page: RunPage, name: str, first: int, shown: int, total: int, to: str) -> Html | None:
+    """The way to those before and after."""
+    if shown == total:
+        return None
+    ways = (
+        ("Earlier", max(0, first - SHOWN) if first else None),
+        ("Later", first + SHOWN if first + shown < total else None),
+    )
+    links = (
+        el("a", word, class_="btn", href=f"?{name}={at}#{to}")
+        for word, at in ways
+        if at is not None
+    )
+    said = el("span", f"{first + 1:,} to {first + shown:,} of {total:,}", class_="quiet")
+    return el("p", said, " ", links, class_="actions")
 
 
 def _step(step: Step, first: dt.datetime, span: float) -> Html:
@@ -356,7 +423,10 @@ def _journal(page: RunPage) -> Html | None:
         for r in page.records
     )
     said = "each record names the hash of the one before"
-    return section("wal-h", "Journal", table("wal-h", heads, rows, style=""), aside=said)
+    turned = _turned(
+        page, "record", page.records[0].seq, len(page.records), page.records_total, "wal-h"
+    )
+    return section("wal-h", "Journal", table("wal-h", heads, rows, style=""), turned, aside=said)
 
 
 def _aside(page: RunPage) -> list[Inside]:

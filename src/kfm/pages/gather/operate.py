@@ -1,6 +1,9 @@
 """What the pages of who runs things tell: the same structs that the commands answer with."""
 
 import re
+from collections.abc import Mapping
+
+import msgspec
 
 from kfm.cli.answer import Call
 from kfm.cli.jobs import dead, listed, pools
@@ -12,12 +15,12 @@ from kfm.cli.webhook import deliveries
 from kfm.cli.worker import workers
 from kfm.model import KfmError, UsageError
 from kfm.pages.gather.asks import Asks
-from kfm.pages.operate import PolicyPage, QueuePage, Rule, SchedulesPage, WebhooksPage
+from kfm.pages.operate import PolicyPage, QueuePage, Rule, SchedulesPage, Tried, WebhooksPage
 from kfm.pages.quarantine import AsidePage, QuarantinePage
 from kfm.pages.slo import SloPage
 from kfm.policy.base import sources_of
 from kfm.policy.subset import check
-from kfm.reader.door import Hidden
+from kfm.reader.door import BadQuestion, Hidden
 from kfm.webhook.sources import read_sources
 
 __all__ = [
@@ -87,7 +90,7 @@ def schedules_page(asks: Asks) -> SchedulesPage:
     )
 
 
-def policy_page(asks: Asks) -> PolicyPage:
+def policy_page(asks: Asks, query: Mapping[str, str] | None = None) -> PolicyPage:
     found = sources_of(asks.workspace.path / "policy")
     shown = {name: raw.decode(errors="replace") for name, raw in sorted(found.items())}
     wrong = [str(finding) for finding in check(found)]
@@ -99,6 +102,65 @@ def policy_page(asks: Asks) -> PolicyPage:
         rules=tuple(rule for name, text in shown.items() for rule in _rules(name, text)),
         files=shown,
         trouble=wrong[0] if wrong else "",
+        packages=tuple(packages := _packages(shown)),
+        example=_EXAMPLE,
+        tried=_tried(asks, packages, query or {}),
+    )
+
+
+_PACKAGE = re.compile(r"^package\s+([a-z0-9_.]+)\s*$", re.M)
+_LONGEST = 2_500  # characters of an input that is tried
+_EXAMPLE = """{
+  "action": "read",
+  "asset": {"zone": "processed", "path": "city_trees/v1/city_trees.parquet"},
+  "dataset": {
+    "id": "city_trees", "title": "City trees", "licence": "CC-BY-4.0", "sensitivity": "public",
+    "policy_label": "public", "care_label": null, "obligations": [], "discharged": [],
+    "approvals": 0, "retired": false
+  },
+  "reader": {"name": null, "roles": [], "grants": []},
+  "withdrawn": false
+}"""
+
+
+def _packages(files: Mapping[str, str]) -> list[str]:
+    """What can be asked: the packages of files that are no tests."""
+    found = {
+        name
+        for file, text in files.items()
+        if not file.endswith("_test.rego")
+        for name in _PACKAGE.findall(text)
+    }
+    return sorted(found)
+
+
+def _tried(asks: Asks, packages: list[str], query: Mapping[str, str]) -> Tried | None:
+    """Ask the rules what somebody typed; what cannot be asked says why."""
+    text, package = query.get("input", ""), query.get("package", "kfm.serve")
+    if not text:
+        return None
+    wrong, document = "", None
+    if len(text) > _LONGEST:
+        raise BadQuestion(f"input is longer than {_LONGEST:,} characters.", field="input")
+    if package not in packages:
+        raise BadQuestion("There are no such rules.", field="package")
+    try:
+        document = msgspec.json.decode(text)
+        wrong = "" if isinstance(document, dict) else "The input is no JSON object."
+    except (msgspec.DecodeError, RecursionError) as error:
+        wrong = f"The input is no JSON: {error}."
+    if asks.world.policy is None:
+        wrong = wrong or "The rules cannot be asked; `kfm policy check` says why."
+    if wrong or asks.world.policy is None or not isinstance(document, dict):
+        return Tried(package=package, input=text, wrong=wrong)
+    found = asks.world.policy.decide(package, document)
+    return Tried(
+        package=package,
+        input=text,
+        allow=found.allow is True and not found.deny,
+        deny=found.deny,
+        input_digest=found.input_digest,
+        policy_digest=found.policy_digest,
     )
 
 

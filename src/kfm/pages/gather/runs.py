@@ -1,5 +1,7 @@
 """What the pages of runs tell; for operators, who see every run."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kfm.cli.answer import Call
@@ -13,9 +15,9 @@ from kfm.model.schedule import without_emitter
 from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
 from kfm.pages.parts import Message
-from kfm.pages.runs import LogLine, Record, RunLine, RunPage, RunsPage, Step
+from kfm.pages.runs import SHOWN, LogLine, Phase, Record, RunLine, RunPage, RunsPage, Step
 from kfm.pages.words import when
-from kfm.reader.door import Hidden
+from kfm.reader.door import BadQuestion, Hidden, whole_number
 
 __all__ = ["run_page", "runs_page"]
 
@@ -60,13 +62,16 @@ def _line(row: Json) -> RunLine:
 
 
 # ---- one -----------------------------------------------------------------------------------------
-def run_page(asks: Asks, run_id: str) -> RunPage:
+def run_page(asks: Asks, run_id: str, query: Mapping[str, str] | None = None) -> RunPage:
     try:
         row = find_run(asks.world, run_id)
     except KfmError:
         return _noop_page(asks, run_id)
     world, private = asks.world, asks.world.is_private(row.dataset_id)
     records = list(run_journal(world, row))
+    steps, asked = _steps(records), query or {}
+    first_step = _from(asked, "step", len(steps), under_way(row))
+    first_record = _from(asked, "record", len(records), under_way(row))
     told = explained(Call(asks.workspace.path, True, False), [row.run_id])
     entry = asks.workspace.readable(row.dataset_id)
     title = entry.title if entry is not None else row.dataset_id
@@ -87,8 +92,13 @@ def run_page(asks: Asks, run_id: str) -> RunPage:
         sentence=_sentence(row, told),
         why=_why(asks, row),
         next=(told.next or "").splitlines()[0].strip() if told.next else "",
-        steps=tuple(_steps(records)),
-        records=tuple(_record(r, private) for r in records),
+        steps=tuple(steps[first_step : first_step + SHOWN]),
+        steps_total=len(steps),
+        steps_done=sum(step.status == "DONE" for step in steps),
+        first_step=first_step,
+        phases=tuple(_phases(steps)) if len(steps) > SHOWN else (),
+        records=tuple(_record(r, private) for r in records[first_record : first_record + SHOWN]),
+        records_total=len(records),
         log=tuple(_log(asks, row.dataset_id, row.run_id)),
         read=_read(row, private),
         written=_written(row),
@@ -148,6 +158,35 @@ def _steps(records: list[WalRecord]) -> list[Step]:
             began=of[0].ts,
             ended=of[-1].ts if of[-1].status in ("DONE", "FAILED") else None,
             tries=max(1, sum(r.status == "IN_PROGRESS" for r in of)),
+        )
+        for name, of in found.items()
+    ]
+
+
+def _from(query: Mapping[str, str], name: str, total: int, newest: bool) -> int:
+    """Which is the first that is shown: what was asked for, else the newest of a run under way."""
+    text = query.get(name, "")
+    if not text:
+        return max(0, total - SHOWN) if newest else 0
+    asked = whole_number(text)
+    if asked is None:
+        raise BadQuestion(f"{name} is no number.", field=name)
+    return max(0, min(asked, total - 1))
+
+
+def _phases(steps: list[Step]) -> list[Phase]:
+    """Steps summed, in the order in which phases began."""
+    found: dict[str, list[Step]] = {}
+    for step in steps:
+        found.setdefault(step.phase, []).append(step)
+    return [
+        Phase(
+            phase=name,
+            steps=len(of),
+            done=sum(s.status == "DONE" for s in of),
+            failed=sum(s.status == "FAILED" for s in of),
+            began=min(s.began for s in of),
+            ended=max(s.ended or s.began for s in of),
         )
         for name, of in found.items()
     ]

@@ -1,0 +1,116 @@
+"""Large things stay small pages: a run of many steps, a graph of many nodes."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from litestar.testing import TestClient
+
+from kfm.evidence.journal import record_hash
+from kfm.lineage.ask import Line, Point, Walk
+from kfm.model import LedgerRow, WalRecord, rfc3339
+from kfm.pages.hang import hang
+from kfm.pages.layout import Frame
+from kfm.pages.lineage import LineagePage, render
+from kfm.reader.app import Reader
+from kfm.store.base import Tx
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from tests.given.levels import ID, made
+from tests.given.reading import reader
+
+RUN = "01900000-0000-7000-8000-000000000001"
+HERE = {"host": "127.0.0.1"}
+STEPS = 1_000
+
+
+def _records() -> list[WalRecord]:
+    """Every step is begun and done but the last, which failed, and the one that is begun."""
+    began, found, prev = dt.datetime(2026, 1, 1, tzinfo=dt.UTC), list[WalRecord](), ""
+    for n in range(2 * STEPS - 1):
+        status: Any = "IN_PROGRESS" if n % 2 == 0 else "FAILED" if n // 2 == 7 else "DONE"
+        record = WalRecord(
+            wal_id="w", seq=n, phase="PLAN" if n < STEPS else "EXECUTE", step_id=f"step-{n // 2}",
+            updater_id="", updater_version="", input_hash="", payload="{}", status=status,
+            ts=rfc3339(began + dt.timedelta(seconds=n)), prev=prev, hash="",
+        )  # fmt: skip
+        found.append(msgspec.structs.replace(record, hash=record_hash(record)))
+        prev = found[-1].hash
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[Reader]]":
+    folder: Path = made(tmp_path_factory.mktemp("large") / "ws")
+    row = LedgerRow(
+        run_id=RUN, wal_id="w", dataset_id=ID, partition="", win="", state="CLAIMED", key="",
+        timestamp="2026-01-01T00:00:00Z", source_metadata="[]", pipeline_version="", updater_id="",
+        updater_version="", spec_hash="", transform_hash="", input_hash="", toolchain_digest="",
+        attempt=0, forced=0, trigger_type="manual", base_version=None, base_generation=0,
+    )  # fmt: skip
+
+    def put(tx: Tx) -> None:
+        tx.runs.insert(row)
+        tx.journals.append(_records())
+
+    with open_world(open_workspace(folder)) as world:
+        world.store.transaction(put)
+    with reader(folder, hang(console=True), here=True) as found:
+        yield found
+
+
+def told(client: "TestClient[Reader]", asked: str = "") -> dict[str, Any]:
+    answer = client.get(f"/runs/{RUN}.json{asked}", headers=HERE)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_of_a_run_of_many_steps_the_newest_are_shown_and_all_are_summed(
+    client: "TestClient[Reader]",
+) -> None:
+    page = told(client)
+    assert (len(page["steps"]), page["steps_total"]) == (200, STEPS)
+    assert page["steps"][-1]["step_id"] == f"step-{STEPS - 1}", "what is under way"
+    assert (len(page["records"]), page["records_total"]) == (200, 2 * STEPS - 1)
+    assert page["steps_done"] == sum(p["done"] for p in page["phases"]) == STEPS - 2
+    assert sum(p["failed"] for p in page["phases"]) == 1
+    assert sum(p["steps"] for p in page["phases"]) == STEPS
+    html = client.get(f"/runs/{RUN}", headers={**HERE, "accept": "text/html"})
+    assert len(html.content) < 400_000 and "801 to 1,000 of 1,000" in html.text
+    assert 'href="?step=600#tl"' in html.text and "998 of 1,000" in html.text
+
+
+def test_steps_and_records_are_turned_page_by_page_and_each_is_there_once(
+    client: "TestClient[Reader]",
+) -> None:
+    steps = [
+        s["step_id"] for at in range(0, STEPS, 200) for s in told(client, f"?step={at}")["steps"]
+    ]
+    assert steps == [f"step-{n}" for n in range(STEPS)]
+    first = told(client, "?record=0")["records"]
+    assert [r["seq"] for r in first] == list(range(200))
+    answer = client.get(f"/runs/{RUN}.json?step=x", headers=HERE)
+    assert answer.status_code == 400 and answer.json()["field"] == "step"
+
+
+def test_a_graph_of_two_thousand_nodes_is_a_page_that_a_browser_can_hold() -> None:
+    runs = [f"run:{RUN[:-4]}{n:04}" for n in range(1_000)]
+    files = [f"version:d{n}@v{n:032}" for n in range(1_000)]
+    lines = [
+        Line(source=a, kind=kind, target=b)
+        for run, made in zip(runs, files, strict=True)
+        for a, kind, b in ((run, "GENERATED", made), (made, "USED_IN", runs[0]))
+    ]
+    points = tuple(
+        Point(name=name, kind=name.partition(":")[0], distance=n + 1)
+        for n, name in enumerate((*runs, *files))
+    )
+    walk = Walk(start=runs[0], points=points, lines=tuple(lines), hidden=False)
+    page = LineagePage(address="/lineage/x", title="x", command="kfm status", what="x", walk=walk)
+    made = render(page, Frame())
+    assert len(made) < 500_000 and "1,000 more steps are in the JSON twin" in made
+    assert len(msgspec.json.encode(page)) > len(lines), "which has all of them"
