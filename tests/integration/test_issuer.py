@@ -104,6 +104,7 @@ REFUSED: dict[str, Made] = {
     "expired": lambda i: i.token(exp=int(time.time()) - 1),
     "no end": lambda i: i.token(exp=None),
     "an end that is no number": lambda i: i.token(exp="2099"),
+    "an end after all years": lambda i: i.token(exp=2**39),
     "not yet": lambda i: i.token(nbf=int(time.time()) + 600),
     "made tomorrow": lambda i: i.token(iat=int(time.time()) + 86_400),
     "an unknown key": lambda i: i.token(head={"kid": "x"}),

@@ -33,6 +33,7 @@ _MOST_BYTES = 256 * 1024  # of a document of the issuer
 _MOST_KEYS = 100
 _FRESH_S, _AGAIN_S = 3600.0, 60.0
 _OLD_S = 86_400.0  # of keys whose issuer has not answered since
+_NEVER = 253_402_300_800  # seconds: no calendar goes on after the year 9999
 _LEEWAY_S = 30  # that the clock of an issuer may be ahead
 
 Public = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
@@ -179,7 +180,7 @@ def _number(claims: Mapping[str, object], name: str) -> float | None:
     found = claims.get(name)
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 2**40:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < _NEVER:
         raise _Unfit
     return float(found)
 
