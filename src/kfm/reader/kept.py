@@ -4,16 +4,23 @@ store are others than they were.
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from kfm.reading.memory import Watched, mark_of
+from kfm.reading.memory import Mark, Watched, is_settled, mark_of
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.watched import watched
 from kfm.workspace.wiring import open_world
 
 __all__ = ["Kept"]
+
+
+class _MadeOf(NamedTuple):
+    rules: list[tuple[str, Mark]]
+    store: int | None
 
 
 class _Held:
@@ -23,10 +30,15 @@ class _Held:
         self.users, self.left = 0, False
         self._stack = ExitStack()
         # what is looked at later than it is read would hide a change in between
+        began = time.time_ns()
         self._settings = mark_of(folder / "kfm.yml")
         workspace = open_workspace(folder)
         self._rules, self._store = folder / "policy", _store_file(workspace)
         self._rest = self._made_of()
+        # a change within the same tick of the clock could not be told: then this is for once
+        self._lasts = is_settled(self._settings, began) and all(
+            is_settled(mark, began) for _, mark in self._rest.rules
+        )
         world = self._stack.enter_context(open_world(workspace, asks=True))
         self.workspace = watched(workspace, world)
         self._stack.callback(self.workspace.close)
@@ -35,16 +47,16 @@ class _Held:
     def is_of_now(self) -> bool:
         """Whether everything it was made of is as it was; nothing is read."""
         seen = mark_of(self.workspace.path / "kfm.yml")
-        return (self._settings, self._rest) == (seen, self._made_of())
+        return self._lasts and (self._settings, self._rest) == (seen, self._made_of())
 
-    def _made_of(self) -> list[object]:
+    def _made_of(self) -> "_MadeOf":
         store = None if self._store is None else mark_of(self._store)
         names = []
         with suppress(FileNotFoundError), os.scandir(self._rules) as files:
             names = sorted(each.name for each in files if each.name.endswith(".rego"))
         # which file the store is, not what is in it
         which = store[0] if store is not None else None
-        return [*((name, mark_of(self._rules / name)) for name in names), which]
+        return _MadeOf([(name, mark_of(self._rules / name)) for name in names], which)
 
     def close(self) -> None:
         self._stack.close()
