@@ -290,6 +290,19 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(
     assert answer.startswith(b"HTTP/1.1 408") and b"frame-ancestors" in answer
 
 
+def test_headers_without_an_end_are_refused(ws: Path) -> None:
+    with served(ws, console=False) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as wire:
+            wire.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * (70 << 10))
+            assert wire.recv(4096).startswith(b"HTTP/1.1 400")
+        with socket.create_connection((host, int(port)), timeout=60) as wire:
+            for _ in range(3):  # each question is measured for itself
+                asked = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * (40 << 10)
+                wire.sendall(asked + b"\r\n\r\n")
+                assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+
+
 # ---- what others can tell of it ------------------------------------------------------------------
 def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", ws: Path) -> None:
     """By another method, by the description of the API, or by the first page."""

@@ -15,6 +15,7 @@ __all__ = ["Connection"]
 
 _PATIENCE = 15.0  # seconds until a question has arrived, from its first byte on
 _STANDSTILL = 60.0  # seconds in which somebody takes nothing of an answer
+_LONGEST_HEAD = 64 << 10  # bytes of an address and its headers
 _PIECE = 1 << 20
 _LOOK = 16 << 20  # so many bytes, and it is looked whether the file is still the same
 
@@ -24,6 +25,7 @@ class Connection(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _standstill: asyncio.TimerHandle | None = None
+    _in_head, _head = True, 0  # whether the head of a question still comes, and how much came
 
     # ---- patience --------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -31,8 +33,15 @@ class Connection(HttpToolsProtocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        self._head += len(data)
         super().data_received(data)
+        if self._in_head and self._head > _LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
         self._watch()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._head = True, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._timer, self._standstill):
@@ -67,6 +76,7 @@ class Connection(HttpToolsProtocol):
 
     # ---- files -----------------------------------------------------------------------------------
     def on_headers_complete(self) -> None:
+        self._in_head = False
         super().on_headers_complete()
         if self.scheme == "http" and hasattr(os, "sendfile"):
             cycle = self.cycle  # of this question: another may come in before it is answered
