@@ -275,6 +275,7 @@ class PolicyPage(Page, frozen=True, kw_only=True):
     files: dict[str, str]
     trouble: str  # why they cannot be asked; empty: they can
     packages: tuple[str, ...] = ()  # what can be asked
+    asked: str = ""  # of these, unless another is chosen
     example: str = ""
     tried: Tried | None = None
 
@@ -282,7 +283,7 @@ class PolicyPage(Page, frozen=True, kw_only=True):
 def _try(page: PolicyPage) -> Html:
     """A form that asks the rules about an input."""
     chosen, text = (
-        (page.tried.package, page.tried.input) if page.tried else ("kfm.serve", page.example)
+        (page.tried.package, page.tried.input) if page.tried else (page.asked, page.example)
     )
     options = (el("option", p, value=p, selected=p == chosen) for p in page.packages)
     form = el(

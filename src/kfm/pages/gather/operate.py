@@ -103,6 +103,7 @@ def policy_page(asks: Asks, query: Mapping[str, str] | None = None) -> PolicyPag
         files=shown,
         trouble=wrong[0] if wrong else "",
         packages=tuple(packages := _packages(shown)),
+        asked=_ASKED,
         example=_EXAMPLE,
         tried=_tried(asks, packages, query or {}),
     )
@@ -110,6 +111,7 @@ def policy_page(asks: Asks, query: Mapping[str, str] | None = None) -> PolicyPag
 
 _PACKAGE = re.compile(r"^package\s+([a-z0-9_.]+)\s*$", re.M)
 _LONGEST = 2_500  # characters of an input that is tried
+_ASKED = "kfm.serve"  # tried on what somebody typed: nothing is handed out by the answer
 _EXAMPLE = """{
   "action": "read",
   "asset": {"zone": "processed", "path": "city_trees/v1/city_trees.parquet"},
@@ -136,7 +138,7 @@ def _packages(files: Mapping[str, str]) -> list[str]:
 
 def _tried(asks: Asks, packages: list[str], query: Mapping[str, str]) -> Tried | None:
     """Ask the rules what somebody typed; what cannot be asked says why."""
-    text, package = query.get("input", ""), query.get("package", "kfm.serve")
+    text, package = query.get("input", ""), query.get("package", _ASKED)
     if not text:
         return None
     wrong, document = "", None
