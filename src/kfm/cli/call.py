@@ -123,7 +123,7 @@ def _pasteable(error: UsageError, command: Command, given: list[str]) -> UsageEr
     if not meant:
         return error
     told = retyped(command.name.split(), given, named, meant)
-    was = error.remedy if error.remedy.startswith("It is called") else ""
+    was = error.remedy if getattr(error, "renamed", False) else ""
     return UsageError(error.happened, expected=error.expected, remedy=f"{was} {told}".strip())
 
 

@@ -24,13 +24,22 @@ GATES_MARK = "kfm gates 2"
 
 
 class Unregistered(UsageError):
-    """Nobody registered a dataset of this name; which one was probably meant."""
+    """Nobody registered a dataset of this name; which one was probably meant, or is what it is
+    called now.
+    """
 
     def __init__(
-        self, happened: str, *, expected: str, remedy: str, named: str = "", meant: str = ""
+        self,
+        happened: str,
+        *,
+        expected: str,
+        remedy: str,
+        named: str = "",
+        meant: str = "",
+        renamed: bool = False,
     ) -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
-        self.named, self.meant = named, meant
+        self.named, self.meant, self.renamed = named, meant, renamed
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -211,6 +220,7 @@ class Workspace(msgspec.Struct, frozen=True):
                 remedy=hint,
                 named=dataset_id,
                 meant="".join(near),
+                renamed=bool(renamed),
             )
         return entry
 

@@ -12,7 +12,7 @@ const hex = (buffer) => [...new Uint8Array(buffer)].map((b) => b.toString(16).pa
 class Unfit extends Error {}
 
 async function keyOf(file) {
-  const found = /-----BEGIN PRIVATE KEY-----([A-Za-z0-9+/=\s]+)-----END PRIVATE KEY-----/.exec(await file.text());
+  const found = /-----BEGIN PRIVATE KEY-----([A-Za-z0-9+/=\s]+)-----END PRIVATE KEY-----/.exec(await file.text()); // kfm: not a secret
   if (!found) throw new Unfit("That is no key of `kfm keys new`, or it has a passphrase.");
   try {
     const key = await crypto.subtle.importKey("pkcs8", bytesOf(found[1].replace(/\s/g, "")), { name: "Ed25519" }, true, ["sign"]);
