@@ -12,10 +12,13 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
+from kfm.console import act
 from kfm.pages.hang import hang
 from kfm.reader.app import Reader
+from kfm.reader.log import AuditLine
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.zones.base import Zone
 from tests.given.console import AT, BROWSER, csrf, held, sent, signed_in, to_decide, token
 from tests.given.pages import ATTACK
 from tests.given.reading import reader
@@ -48,6 +51,23 @@ def jobs(ws: Path, **which: str) -> list[Any]:
 def audit(ws: Path) -> list[dict[str, str]]:
     file = next((ws / "ledger" / "logs").glob("audit-*.jsonl"))
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_what_is_done_is_told_where_its_last_line_cannot_be_written(
+    client: "TestClient[Reader]", ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told to ask again would do it twice."""
+    form, write = signed_in(client, token(ws, "engineer", "E. Dust")), act.log_audit
+
+    def full(root: Zone, line: AuditLine) -> None:
+        if line.decision != "allowed":
+            raise OSError("no space is left")
+        write(root, line)
+
+    monkeypatch.setattr(act, "log_audit", full)
+    answer = sent(client, "/datasets/wells/run", {"csrf": form})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/queue?done=asked")
+    assert len(jobs(ws, state="queued")) == 1 and audit(ws)[-1]["decision"] == "allowed"
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ __all__ = [
     "pools",
     "put",
     "retried",
+    "retried_one",
     "shown",
     "types",
 ]
@@ -263,14 +264,20 @@ def retried(call: Call, what: str | None, dead: bool) -> Retried | OneJob:
             expected="kfm jobs retry JOB, or --dead",
             remedy="`kfm jobs dead` lists those that were put aside.",
         )
+    if what is not None:
+        return retried_one(call, what)
     with store_of(open_workspace(call.workspace)) as store:
-        if what is not None:
-            job_id = _find(store, what).job_id
-            return _one(store.transaction(lambda tx: tx.jobs.retry(job_id)))
         rows = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=_ALL))
         for row in rows:
             store.transaction(lambda tx: tx.jobs.retry(row.job_id))
     return Retried(retried=[row.job_id for row in rows])
+
+
+def retried_one(call: Call, what: str) -> OneJob:
+    """Try one job again."""
+    with store_of(open_workspace(call.workspace)) as store:
+        job_id = _find(store, what).job_id
+        return _one(store.transaction(lambda tx: tx.jobs.retry(job_id)))
 
 
 def cancelled(call: Call, what: str) -> OneJob:

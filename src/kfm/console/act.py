@@ -4,7 +4,8 @@ for it, the form is one of our own pages', and the audit log knows of it before 
 
 import functools
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from kfm.model import (
     rfc3339,
 )
 from kfm.reader.door import Asking, BadQuestion, Hidden, Stranger
-from kfm.reader.log import AuditLine, log_audit
+from kfm.reader.log import Audited, AuditLine, log_audit
 from kfm.reader.route import Problem, noted, problem, refusal, why
 from kfm.reader.visit import Visit
 
@@ -56,6 +57,7 @@ class Form(dict[str, str]):
     """What was filled in, by name."""
 
     unread: Problem | None = None  # why it could not be read; told to who may know of the address
+    too_much = False  # there was no room for all of it
 
     def text(self, name: str, most: int = 2000) -> str:
         """A field without the blanks around it. Raises `BadQuestion`."""
@@ -162,7 +164,7 @@ async def _filled(request: Request[Any, Any, Any]) -> Form:
         else:
             text = str(value)
         if name in found or len(found) >= _MOST_FIELDS or len(text) > _LONGEST:
-            found["\0"] = "too much"  # told where it is answered
+            found.too_much = True  # told where it is answered
         found[str(name)] = text[:_LONGEST]
     return found
 
@@ -174,12 +176,24 @@ def _answered(doing: Doing, named: str, role: str, act: Callable[[Doing], Done])
             _let_in(doing, role)
             _account(doing, named, "allowed")
             done = act(doing)
-            _account(doing, named, "done", done.what, done.dataset_id)
+            with _told_anyway(visit):
+                _account(doing, named, "done", done.what, done.dataset_id)
             answer = _told(visit, done)
     except Exception as error:
         answer = _refused(doing, named, error)
     noted(visit, answer)
     return answer
+
+
+@contextmanager
+def _told_anyway(visit: Visit) -> Iterator[None]:
+    """It is done, and the log knows that it was to be: who would be told to ask again would do it
+    twice.
+    """
+    try:
+        yield
+    except (KfmError, OSError) as trouble:
+        visit.problem = type(trouble).__name__
 
 
 def _refused(doing: Doing, named: str, error: Exception) -> Response[Any]:
@@ -204,7 +218,7 @@ def _let_in(doing: Doing, role: str) -> None:
     _check_ours(doing)
     if role and not viewer.may(role):
         raise _NotYours(f"That is for the role {role}; yours is {viewer.role}.")
-    if "\0" in doing.form:
+    if doing.form.too_much:
         raise BadQuestion("The form holds more than it has room for.")
 
 
@@ -273,7 +287,9 @@ def _told(visit: Visit, done: Done) -> Response[Any]:
     return Response(msgspec.json.encode(done), media_type="application/json", headers=headers)
 
 
-def _account(doing: Doing, named: str, decision: str, said: str = "", dataset_id: str = "") -> None:
+def _account(
+    doing: Doing, named: str, decision: Audited, said: str = "", dataset_id: str = ""
+) -> None:
     visit, viewer = doing.visit, doing.asking.viewer
     log_audit(
         visit.root,
@@ -282,7 +298,7 @@ def _account(doing: Doing, named: str, decision: str, said: str = "", dataset_id
             job_id=visit.request_id,
             act=named,
             address=visit.path[:500],
-            decision=decision,  # type: ignore[arg-type]
+            decision=decision,
             who=viewer.reader.name,
             role=viewer.role,
             how=viewer.how,

@@ -4,7 +4,7 @@ puts.
 
 from litestar.handlers import HTTPRouteHandler
 
-from kfm.cli.jobs import Wish, asked, cancelled, retried
+from kfm.cli.jobs import Wish, asked, cancelled, retried_one
 from kfm.console.act import Doing, Done, acts
 from kfm.model import INGEST, UsageError, check_dataset_id
 from kfm.reader.door import Hidden
@@ -24,8 +24,7 @@ def run(doing: Doing) -> Done:
 @acts("/queue/{job_id:str}/retry", "retry a job")
 def retry(doing: Doing) -> Done:
     """Try a job again that was put aside."""
-    found = retried(doing.call, _job_id(doing), False)
-    job = getattr(found, "job")  # noqa: B009  # one was named
+    job = retried_one(doing.call, _job_id(doing)).job
     return Done(done="retried", at="/queue", dataset_id=job.dataset_id, what=job.job_id)
 
 

@@ -15,6 +15,7 @@ from kfm.zones.base import Zone
 
 __all__ = [
     "AuditLine",
+    "Audited",
     "DecisionLine",
     "RequestLine",
     "log_audit",
@@ -60,6 +61,9 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     refused: tuple[str, ...] = ()  # codes
 
 
+Audited = Literal["allowed", "done", "refused", "failed"]
+
+
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who did what through the console, or was not let."""
 
@@ -67,7 +71,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: str  # of the request
     act: str  # `login`, `ask for a run`, …
     address: str
-    decision: Literal["allowed", "done", "refused", "failed"]
+    decision: Audited
     who: str | None  # by name; None: nobody who is known, or who works at this machine
     role: str = ""
     how: str = ""  # by a token, an issuer's word, a session, or here: at this machine
