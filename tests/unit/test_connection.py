@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from tests.given.verbs import until
 
-from kfm.reader import connection
+from kfm.reader import app, connection
 from kfm.reader.sendable import SENDS_FILES, Sendable
 
 SIZE = 24 << 20  # more than sockets hold between them
@@ -134,7 +134,7 @@ def test_a_question_that_never_ends_is_not_waited_for(
     served: Served, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     """However often another byte of it comes."""
-    monkeypatch.setattr(connection, "_PATIENCE", 0.2)
+    monkeypatch.setattr(connection, "PATIENCE", 0.2)
     with asked(served.port, begun) as client:
 
         def is_over() -> bool:
@@ -149,3 +149,8 @@ def test_a_question_that_never_ends_is_not_waited_for(
 
         until(is_over)
     assert served.sent == []
+
+
+def test_who_sends_a_form_too_slowly_is_told_so_before_the_connection_ends() -> None:
+    """The application answers 408; the connection, which cannot, ends what is left."""
+    assert app.MOST_SECONDS < connection.PATIENCE

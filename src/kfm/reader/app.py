@@ -43,7 +43,7 @@ from kfm.workspace.folder import Workspace
 __all__ = ["ROUTES", "Reader", "make_app"]
 
 MOST_BYTES = 1 << 20  # of a question
-MOST_SECONDS = 30.0  # that a question may take to come
+MOST_SECONDS = 10.0  # that a question may take to come: told before the connection is let go
 ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     route
     for room in (health, datasets, versions, feeds, files, rows, stac, about, ask, evidence, find)

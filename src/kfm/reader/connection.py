@@ -11,9 +11,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from kfm.reader.sendable import SENDS_FILES, Sendable
 
-__all__ = ["Connection"]
+__all__ = ["PATIENCE", "Connection"]
 
-_PATIENCE = 15.0  # seconds until a question has arrived, from its first byte on
+PATIENCE = 15.0  # seconds until a question has arrived, from its first byte on
 _STANDSTILL = 60.0  # seconds in which somebody takes nothing of an answer
 _LONGEST_HEAD = 64 << 10  # bytes of an address and its headers
 _PIECE = 1 << 20
@@ -69,7 +69,7 @@ class Connection(HttpToolsProtocol):
         """A question arrives whole within some seconds; bytes that trickle in do not prolong it."""
         arrives = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
         if arrives and self._timer is None:
-            self._timer = self.loop.call_later(_PATIENCE, self.transport.abort)
+            self._timer = self.loop.call_later(PATIENCE, self.transport.abort)
         elif not arrives and self._timer is not None:
             self._timer.cancel()
             self._timer = None

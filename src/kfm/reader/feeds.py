@@ -18,6 +18,7 @@ from kfm.evidence.append_times import appended_at
 from kfm.model import DatasetEntry, Generation
 from kfm.reader.door import Asking
 from kfm.reader.route import reads
+from kfm.reading.references import generations_of
 
 __all__ = ["ROUTES", "in_words"]
 
@@ -46,7 +47,7 @@ def of_all(asking: Asking) -> Response[bytes]:
         (
             (appended_at(asking.world, made) or _NEVER, name, made.generation)
             for name in found
-            for made in _generations(asking, name)[-_MOST:]
+            for made in generations_of(asking.world, name)[-_MOST:]
         ),
         reverse=True,
     )[:_MOST]
@@ -74,7 +75,7 @@ def of_one(asking: Asking, dataset_id: str) -> Response[bytes]:
     entry = asking.workspace.require(dataset_id)
     return _feed(
         asking,
-        name=_urn(f"feed {_generations(asking, dataset_id)[0].file_digest}"),
+        name=_urn(f"feed {generations_of(asking.world, dataset_id)[0].file_digest}"),
         title=entry.title,
         paths=(f"/datasets/{dataset_id}/feed", f"/datasets/{dataset_id}"),
         author=_author(entry),
@@ -82,16 +83,11 @@ def of_one(asking: Asking, dataset_id: str) -> Response[bytes]:
     )
 
 
-def _generations(asking: Asking, dataset_id: str) -> list[Generation]:
-    rows: list[Generation] = asking.world.store.read(lambda tx: tx.index.generations(dataset_id))
-    return rows
-
-
 def _told(asking: Asking, dataset: DatasetEntry, first: int = 0) -> Iterator[_Told]:
     """The generations of a dataset down to the `first`, newest first; one that changed nothing is
     left out.
     """
-    made = {g.generation: g for g in _generations(asking, dataset.dataset_id)}
+    made = {g.generation: g for g in generations_of(asking.world, dataset.dataset_id)}
     most = min(_MOST, sum(number >= first for number in made))
     past = history(asking.world, dataset.dataset_id, asking.viewer.reader, most).generations
     for entry in past:

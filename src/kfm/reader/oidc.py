@@ -193,14 +193,12 @@ def _issued(claims: Mapping[str, object], trusted: Issuer) -> Issued:
         raise _Unfit  # anybody can state any
     said = claims.get(trusted.roles)
     words = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
-    ours = {trusted.role_of.get(w, "") if trusted.role_of else w for w in words if _is_word(w)}
+    ours = {
+        trusted.role_of.get(w, "") if trusted.role_of else w for w in words if isinstance(w, str)
+    }
     roles = tuple(role for role in ROLES if role in ours) or ROLES[:1]
     end = dt.datetime.fromtimestamp(_number(claims, "exp") or 0, dt.UTC)
     return Issued(name.strip(), roles, trusted.issuer, rfc3339(end))
-
-
-def _is_word(word: object) -> bool:
-    return isinstance(word, str)
 
 
 # ---- signatures ----------------------------------------------------------------------------------

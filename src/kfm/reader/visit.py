@@ -128,10 +128,6 @@ class Visit:
         return Claim(headers.get(b"authorization"), session, bool(here))
 
     @property
-    def is_here(self) -> bool:
-        return self.asking.viewer.how == "here"
-
-    @property
     def csrf(self) -> str:
         """What a form of ours shows that it is; only who has the cookie, or works here, is told."""
         how = self.asking.viewer.how

@@ -23,7 +23,7 @@ from kfm.pages.words import lasting, when
 from kfm.reader.door import Hidden
 from kfm.reading.boundary import Opened
 from kfm.reading.derived import tiles_of
-from kfm.reading.references import Ref
+from kfm.reading.references import Ref, generations_of
 from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.upkeep.citation import quoted, receipt_of
 from kfm.world.world import World
@@ -146,7 +146,7 @@ def _has_tiles(world: World, opened: Opened) -> bool:
 
 
 def made_of(world: World, ref: Ref) -> Generation | None:
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(ref.dataset_id))
+    rows = generations_of(world, ref.dataset_id)
     return next((g for g in rows if g.generation == ref.generation), None)
 
 

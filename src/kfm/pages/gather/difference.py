@@ -4,13 +4,13 @@ from collections import OrderedDict
 from threading import Lock
 
 from kfm.diff.base import Diff
-from kfm.model import Generation
 from kfm.pages import addresses
 from kfm.pages.difference import DiffPage
 from kfm.pages.gather.asks import Asks
 from kfm.reader.door import Hidden
 from kfm.reader.versions import which_of
 from kfm.reading.boundary import Opened
+from kfm.reading.references import generations_of
 
 __all__ = ["diff_of", "diff_page"]
 
@@ -19,7 +19,7 @@ _SAMPLES = 24
 
 def diff_page(asks: Asks, dataset_id: str, which: str) -> DiffPage:
     ref = asks.known(which_of(dataset_id, which))
-    rows: list[Generation] = asks.world.store.read(lambda tx: tx.index.generations(dataset_id))
+    rows = generations_of(asks.world, dataset_id)
     before = [
         g.generation
         for g in rows
