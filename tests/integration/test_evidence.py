@@ -241,6 +241,8 @@ def test_renaming_and_retiring(kfm: Kfm, ws: Path) -> None:
         kfm("dataset", "show", "ks_gauges", "--json").json["aliases"] == [GAUGES]
         and kfm("run", GAUGES).code == 2
     )
+    said = kfm("run", GAUGES).err
+    assert "It is called `ks_gauges` now. Did you mean `kfm" in said and "run ks_gauges`?" in said
     assert kfm("run", "ks_gauges", "--upstream", "sample").code == 0
     assert kfm("dataset", "rename", "ks_gauges", "other").code == 2, (
         "its history is signed under its name"

@@ -60,10 +60,7 @@ def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
         verdict=ACCEPT,
         made_at=rfc3339(world.clock.now()),
     )
-    subject = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
-    signed = world.keys.sign(
-        statement("approval", subject, str(row.version_digest), msgspec.to_builtins(said))
-    )
+    signed = world.keys.sign(_stated(row, said))
     world.data.create(
         proposal_path(row.dataset_id, row.run_id, f"acceptances/{ids.digest(signed)[7:23]}.json"),
         signed,

@@ -26,6 +26,7 @@ from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on
 # commands that open no world start faster without what it is made of
 if TYPE_CHECKING:
     from kfm.reading.boundary import Reader
+    from kfm.workspace.folder import Unregistered
     from kfm.world.world import World
 
 __all__ = [
@@ -114,16 +115,17 @@ def _called(noun: str, words: list[str], everywhere: list[str]) -> int:
     try:
         return _answered(chosen, call, given)
     except UsageError as error:
-        raise _pasteable(error, chosen, rest) from error
+        from kfm.workspace.folder import Unregistered
+
+        if isinstance(error, Unregistered) and error.meant:
+            raise _pasteable(error, chosen, rest) from error
+        raise
 
 
-def _pasteable(error: UsageError, command: Command, given: list[str]) -> UsageError:
+def _pasteable(error: "Unregistered", command: Command, given: list[str]) -> UsageError:
     """A dataset that is spelt almost like one there is: the whole call with that one."""
-    named, meant = getattr(error, "named", ""), getattr(error, "meant", "")
-    if not meant:
-        return error
-    told = retyped(command.name.split(), given, named, meant)
-    was = error.remedy if getattr(error, "renamed", False) else ""
+    told = retyped(command.name.split(), given, error.named, error.meant)
+    was = error.remedy if error.renamed else ""
     return UsageError(error.happened, expected=error.expected, remedy=f"{was} {told}".strip())
 
 

@@ -29,17 +29,11 @@ class Unregistered(UsageError):
     """
 
     def __init__(
-        self,
-        happened: str,
-        *,
-        expected: str,
-        remedy: str,
-        named: str = "",
-        meant: str = "",
-        renamed: bool = False,
+        self, happened: str, *, expected: str, remedy: str, named: str, meant: str, renamed: bool
     ) -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
-        self.named, self.meant, self.renamed = named, meant, renamed
+        self.named, self.meant = named, meant
+        self.renamed = renamed  # it was called so before, which is worth saying
 
 
 class Workspace(msgspec.Struct, frozen=True):
