@@ -380,9 +380,10 @@ class _Inside:
         """Make every table anew; whether jobs, switches, pools, schedules and backfills could be
         carried over.
         """
-        own = re.findall(
-            r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file)
-        )
+        said = "\n".join(s for file in _migrations() for s in file)
+        called = dict(re.findall(r"(?m)^alter table (\w+) rename to (\w+)", said))
+        made = re.findall(r"(?m)^create table (\w+)", said)
+        own = list(dict.fromkeys(called.get(table, table) for table in made))
         self._db.execute("savepoint carry")
         try:
             self._anew(own, [table for table in own if table not in DERIVED])
