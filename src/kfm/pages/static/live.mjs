@@ -6,18 +6,20 @@ import { times } from "./times.mjs";
 const EVERY = 3000; // where nobody tells us, we ask
 const live = document.getElementById("live");
 let word = document.querySelector(".facts .state")?.textContent;
-let source, due, asking = false;
+let source, due, asking = false, ended = false;
 
 async function again() {
   due = undefined;
   if (document.hidden) return;
   if (asking) return soon();
   asking = true;
+  let running = true;
   const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
   if (answer?.ok) {
     const next = new DOMParser().parseFromString(await answer.text(), "text/html");
     const old = document.querySelector("main"), fresh = next.querySelector("main");
     const now = fresh.querySelector(".facts .state")?.textContent;
+    running = next.querySelector("[data-after]") !== null; // before it is taken out of `next`
     times(fresh);
     if (old.innerHTML !== fresh.innerHTML) {
       const at = old.querySelector(".log")?.scrollTop ?? 0;
@@ -25,9 +27,11 @@ async function again() {
       fresh.querySelector(".log")?.scrollTo(0, at);
     }
     if (now !== word) live.textContent = word = now;
-    if (!next.querySelector("[data-after]")) leave(); // it has ended
+    if (!running) leave();
   }
   asking = false;
+  // told that it has ended, or not answered: ask until the page says so
+  if (running && (ended || !answer?.ok)) soon();
 }
 
 const soon = () => { due ??= setTimeout(again, 1000); };
@@ -44,7 +48,7 @@ function follow() {
   const after = document.querySelector("[data-after]")?.dataset.after ?? "-1";
   source = new EventSource(`${location.pathname}/events${after < 0 ? "" : `?after=${after}`}`);
   for (const name of ["record", "state"]) source.addEventListener(name, soon);
-  source.addEventListener("end", () => { source.close(); again(); });
+  source.addEventListener("end", () => { ended = true; source.close(); again(); });
   source.addEventListener("full", () => { source.close(); polls ??= setInterval(again, EVERY); });
   source.addEventListener("error", () => {
     if (source?.readyState === EventSource.CLOSED) polls ??= setInterval(again, EVERY);
