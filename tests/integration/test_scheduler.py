@@ -546,7 +546,7 @@ def test_every_file_that_says_something_wrong_is_told_with_its_line_and_stops_no
     folder = ws / "pipelines/orchestration/schedules"
     wrong = {
         "a": ("dataset: ks_sand\n", "line 1: there is no dataset"), "b": ("job_type: repair\ncadence: daily\n", "line 1: job_type is 'repair'"),
-        "c": ("job_type: no.such\ncadence: daily\n", "line 1: There is no job type"), "d": ("cadance: daily\n", "line 1: Object contains unknown"),
+        "c": ("job_type: no.such\ncadence: daily\n", "line 1: There is no job type"), "d": ("cadance: daily\n", "line 1: there is no key `cadance`."),
         "e": ("job_type: maintenance.gc\ncadence: 0 6 30 2 *\n", "line 2: The cron line"),
         "f": ("job_type: maintenance.gc\ncadence: 1d\nstart: 0001-01-01\n", "line 3: start is"),
         "g": ("job_type: maintenance.gc\ncadence: daily\nparameters: {x: 1}\n", "maintenance.gc: Object contains unknown field `x`"),

@@ -139,7 +139,7 @@ def _check_job(table: Timetable) -> None:
 
 
 _KEY = re.compile(
-    r"(?i)unknown field `([^`]+)`|`\$\.(\w+)|^(?!there)(\w+) (?:is |')|The (cron) line|no (job"
+    r"(?i)(?:unknown field|no key) `([^`]+)`|`\$\.(\w+)|^(?!there)(\w+) (?:is |')|The (cron) line|no (job"
     r" type|dataset) "
 )
 _WRITTEN = {"cron": "cadence", "job type": "job_type"}
