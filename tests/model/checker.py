@@ -72,10 +72,12 @@ def cyclic(graph):
 
 B, NO, B0 = ((0, "b"),), frozenset(), frozenset({(0, "b")})
 ABA, ABC, ABAB, BOTH = (*B, (0, "a")), (*B, (0, "c")), (*B, (0, "a"), (0, "b")), (*B, (1, "b"))
+BAD, X = ((0, "x"), *B), frozenset("x")  # what the checks refuse, then what they take
 F = {"crash": 1, "expire": 1}
 # every scenario explores every interleaving of two workers with this much of the world
 SCENARIOS: dict[str, dict[str, object]] = {
     "erasure": dict(F, script=B, erase=1), "erasure, rollback": {"script": B, "crash": 1, "erase": 1, "rollback": 1},
+    "a bad input": dict(F, script=BAD, bad=X), "a bad input, a commit fails": {"script": BAD, "bad": X, "refuse": 2},
     "a-b-a, faults": dict(F, script=ABA, fail=1), "a-b-c, faults": dict(F, script=ABC),
     "a-b-a-b": {"script": ABAB, "tick": 1, "crash": 1}, "two partitions": dict(F, script=BOTH),
     "two partitions, rollback": {"script": BOTH, "crash": 1, "rollback": 1}, "rollback": dict(F, script=B, rollback=1, tick=1),
@@ -107,7 +109,7 @@ SCENARIOS |= {
     "two staged, one denied": dict(S01, script=BOTH, policy=(B0, NO), crash=1),
     "staged, allowed, then denied": dict(F | S0, script=B, policy=(NO, B0)),
     "staged, a commit fails": dict(S01, script=BOTH, refuse=1), "staged, approval": dict(S01, script=BOTH, approval=True, approve=2, crash=1),
-    "staged, force": dict(S0, script=B, force=1, rollback=1, crash=1),
+    "staged, a bad input": dict(F | S0, script=BAD, bad=X), "staged, force": dict(S0, script=B, force=1, rollback=1, crash=1),
 }  # fmt: skip
 SCENARIOS |= {
     "erasure, a-b-c": {"script": ABC, "crash": 1, "erase": 1},
@@ -145,7 +147,8 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
     "erase_open": {"script": BOTH, "erase": 1}, "erase_unsettled": {"script": BOTH, "erase": 1, "expire": 1},
     "set_denied_again": dict(S0, script=B, policy=(B0,), tick=1), "stage_unacked": dict(S0, script=B, crash=1),
     "memory_first": {"script": B, "refuse": 1}, "aside_told": {"script": B, "aside": 1},
-    "aside_late": {"script": B, "aside": 1},
+    "aside_late": {"script": B, "aside": 1}, "check_first": {"script": BAD, "bad": X},
+    "resume_unchecked": {"script": BAD, "bad": X, "crash": 1},
 }  # fmt: skip
 
 
@@ -169,7 +172,7 @@ def main(args):
     began, wrong, steps = time.time(), [], "--traces" in args
     if "--written" in args:  # the text before any amendment; each invariant looked for on its own
         print("design as first written, shortest violation of each invariant")
-        for number in range(1, 13):
+        for number in range(1, 14):
             found = [explore(Model(set(), sc), number) for sc in WITNESS.values()]
             best = min((r for r in found if r["bad"]), key=lambda r: len(r["trace"]), default=None)
             total = {k: sum(r[k] for r in found) for k in ("states", "edges", "rest")}

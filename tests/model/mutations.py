@@ -73,7 +73,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         ],
     ),
     "replace_gen": (
-        "reindex",
+        "staged, reindex",
         [
             (
                 "channel/chain.py",
@@ -99,12 +99,12 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             (
                 "run/publish.py",
                 "    wal.commit(rows)\n",
-                "    wal.commit(lambda tx, page: None)\n    world.late = lambda tx: rows(tx, wal.page())\n",
+                "    wal.commit(lambda tx, page: None)\n    world.store.late = lambda tx: rows(tx, wal.page())\n",
             ),
             (
                 "run/promote.py",
                 "                yield Reached.OFFICIAL\n",
-                "                yield Reached.OFFICIAL\n                self.world.store.transaction(self.world.late)\n",
+                "                yield Reached.OFFICIAL\n                self.world.store.transaction(self.world.store.late)\n",
             ),
         ],
     ),
@@ -114,13 +114,13 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             (
                 "run/update.py",
                 "            yield Reached.CAPTURED\n",
-                "            work.world.early = work.world.store.transaction(lambda tx: work.world.channel(work.target.dataset_id).head(tx))\n"
+                "            work.world.store.early = work.world.store.transaction(lambda tx: work.world.channel(work.target.dataset_id).head(tx))\n"
                 "            yield Reached.CAPTURED\n",
             ),
             (
                 "run/claim.py",
                 "    head = world.channel(target.dataset_id).head(tx)\n    job = tx.jobs.get(",
-                "    head = world.early\n    job = tx.jobs.get(",
+                "    head = world.store.early\n    job = tx.jobs.get(",
             ),
         ],
     ),

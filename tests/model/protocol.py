@@ -46,6 +46,7 @@ FIXES = {  # switch -> what the amended text says (without it: the text as first
     "projection": "every tick renders again a projection whose generation is not the head's",
     "erase_intent": "an erasure is a plan that is durable before its generation; whoever comes next finishes it before any other work",
     "aside_told": "a promote job that failed too often before it named a generation is put aside and says so; the next run takes it up",
+    "check_first": "the PLAN is journaled when the input has passed its checks, not with the claim; what is refused has none",
     "erase_again": "what a frozen holder writes after an erasure, and no run names, is found and destroyed too",
 }
 MUTATIONS = {
@@ -74,6 +75,7 @@ MUTATIONS = {
     "memory_first": "a process goes on as if a commit that was refused had been taken",
     "lift_shared": "undoing a withdrawal lets in what another withdrawal keeps out too",
     "aside_late": "a promote job is put aside although its run has named a generation",
+    "resume_unchecked": "a run that is resumed after its claim goes on as if its input had passed the checks",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
@@ -83,7 +85,9 @@ Gen = namedtuple("Gen", "kind version run ev prev rule", defaults=((),))
 # ledger row + fold of its journal; an assembling run has no partition: c is what its parts bring,
 # pins are their runs
 Run = namedtuple(
-    "Run", "p c basev state part base cand intent promo forced pol staged pins", defaults=(0, ())
+    "Run",
+    "p c basev state part base cand intent promo forced pol staged pins planned",
+    defaults=(0, (), 0),
 )
 # volatile: lost by a crash
 Proc = namedtuple("Proc", "pc p run tp td c base ver ev out staged", defaults=(0,))
@@ -144,6 +148,7 @@ class Model:
         self.policy = scenario.get("policy", (frozenset(),))
         self.people = scenario.get("approval", False)
         self.staged = scenario.get("staged", ())  # partitions whose jobs a backfill may take
+        self.bad = scenario.get("bad", frozenset())  # content that the checks of an input refuse
         self.plain = scenario.get("plain", (0, 1))  # partitions whose jobs an ordinary run may take
         self.order = ["line", "seal", "star", "proj", "done"]  # promote after its intent
         for mutation, order in (("project_early", "line seal proj star done"), ("lineage_late", "seal star line proj done"),
@@ -561,7 +566,7 @@ class Model:
                 and r.staged == pr.staged
             ):
                 return f"resume run {i}", self.proc(
-                    s, w, pr._replace(pc="wantD" if r.part else "part", run=i)
+                    s, w, pr._replace(pc="wantD" if r.part else self.first(), run=i)
                 )
         need(
             force or not any(r.state == "REJECTED" for r in same_key),
@@ -572,10 +577,32 @@ class Model:
             if "force_closes" in on or not force or (r.c, r.basev) != (c, head.version):
                 s = self.run_is(s, i, state="SUPERSEDED", promo=0)
         new = Run(p, c, head.version, "CLAIMED", 0, None, None, None, 0, force, s.pol, pr.staged)
+        new = new._replace(planned=int("check_first" not in on))
         s = s._replace(runs=(*s.runs, new))
         need(len(s.runs) <= (16 if self.staged else 9), 5, "endless re-execution")
         return f"claim run {len(s.runs) - 1} for {c!r}", self.proc(
-            s, w, pr._replace(pc="part", run=len(s.runs) - 1)
+            s, w, pr._replace(pc="check", run=len(s.runs) - 1)
+        )
+
+    def first(self):
+        """Where a run without a part goes on. What its checks made was in scratch: they are
+        repeated, also when the PLAN is there.
+        """
+        return "part" if "resume_unchecked" in self.on else "check"
+
+    def do_check(self, s, w, pr):
+        """The bytes are read whole. Refused: FAILED with its report, job done, lease free; else the
+        PLAN, once. One transaction either way.
+        """
+        r = s.runs[pr.run]
+        if self.fenced(s, pr, pr.p) or ("cas" in self.on and r.state != "CLAIMED"):
+            return "fenced at the checks", self.drop(s, w)
+        if pr.c in self.bad:
+            need(not r.planned, 13, f"run {pr.run} has a PLAN, and its input was refused")
+            s = self.free(self.ack(self.run_is(s, pr.run, state="FAILED"), pr.p), pr.p)
+            return f"input of run {pr.run} in quarantine, FAILED, ack", self.proc(s, w, IDLE)
+        return f"input of run {pr.run} passed, PLAN", self.proc(
+            self.run_is(s, pr.run, planned=1), w, pr._replace(pc="part")
         )
 
     def do_part(self, s, w, pr):
@@ -583,6 +610,11 @@ class Model:
             s = s._replace(bytes=s.bytes | {(pr.p, pr.c)})  # files are not fenced
         if self.fenced(s, pr, pr.p) or ("cas" in self.on and s.runs[pr.run].state != "CLAIMED"):
             return "fenced at part", self.drop(s, w)
+        need(
+            s.runs[pr.run].planned and pr.c not in self.bad,
+            13,
+            f"run {pr.run} makes a part, and its input was not checked",
+        )
         s = self.run_is(s, pr.run, part=1)._replace(parts=put_at(s.parts, pr.p, pr.c))
         if pr.staged and "stage_unacked" in self.on:
             return f"ack of run {pr.run}", self.proc(self.ack(s, pr.p), w, pr._replace(pc="stage"))
@@ -939,7 +971,7 @@ class Model:
                 add("crash", f"CRASH of {'AB'[w]} (next was: {pr.pc})", self.drop(s, w))
             if (
                 left["fail"]
-                and pr.pc == "part"
+                and pr.pc in ("check", "part")
                 and not s.down
                 and pr.tp == (s.epoch, s.leases[pr.p][0])
             ):
@@ -1161,7 +1193,10 @@ class Model:
             waits |= any((r.p, r.c, r.state) == (p, c, "STAGED") for r in s.runs)
             want = put_at(head.version, p, c)
             excused = (
-                (p, c) in keep or waits or any((q, want[q]) in self.policy[s.pol] for q in (0, 1))
+                c in self.bad
+                or (p, c) in keep
+                or waits
+                or any((q, want[q]) in self.policy[s.pol] for q in (0, 1))
             )
             need(
                 head.version[p] == c or excused,

@@ -30,6 +30,13 @@ def test_every_invariant_holds_on_random_schedules(scenario: str, seeds: str) ->
         )
 
 
+@pytest.mark.parametrize("seed", [13, 19])
+def test_what_was_published_before_a_late_erasure_is_told_and_traced(seed: int) -> None:
+    """Schedules in which a run publishes between a withdrawal and the end of its erasure."""
+    found = run("erasure, two partitions", seed)
+    assert found is None, f"invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+
+
 @pytest.mark.parametrize(
     "scenario",
     each(

@@ -10,7 +10,7 @@ from tests.model.protocol import FIXES, MUTATIONS, Model
 
 
 @pytest.mark.parametrize(
-    "scenario", each(SCENARIOS, "a-b-a, faults", "erasure", "erasure, rollback")
+    "scenario", each(SCENARIOS, "a bad input", "a-b-a, faults", "erasure", "erasure, rollback")
 )
 def test_every_invariant_holds_in_every_reachable_state(scenario: str) -> None:
     found = explore(Model(set(FIXES), SCENARIOS[scenario]))

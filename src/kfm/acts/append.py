@@ -75,7 +75,7 @@ def append_act(
             lifts=lifts,
         )
         if kind == "withdraw":  # before it is true: whoever dies in between has shown too little
-            world.latest.hide(dataset_id)
+            world.latest.hide(world, dataset_id)
         act = world.store.transaction(lambda tx: intend(tx, world, predicate, sources=sources))
         # in no transaction: one that fails later could not take it back
         if channel.append(predicate):

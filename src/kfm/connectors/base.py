@@ -79,7 +79,7 @@ class Refused(Exception):
     def __init__(
         self, code: str, happened: str, *, expected: str, remedy: str, **detail: object
     ) -> None:
-        happened = plain(happened)  # it may quote upstream
+        happened = _unnamed(plain(happened))  # it may quote upstream
         super().__init__(f"{code}: {happened}")
         self.refusal = Refusal(
             code=code, happened=happened, expected=expected, remedy=remedy, detail=detail
@@ -137,7 +137,7 @@ def refusal_of_cut(source_id: str, why: str, **detail: object) -> Refusal:
     """The refusal of a file that ends too early."""
     return Refusal(
         code="truncated",
-        happened=f"Source {source_id} was cut off: {why}.",
+        happened=_unnamed(f"Source {source_id} was cut off: {why}."),
         expected="a whole file",
         remedy="Run again; if it stays so, look at the captured bytes and tell the upstream.",
         detail={"source_id": source_id, **detail},
@@ -173,6 +173,11 @@ def refuse_record(
         line=line,
         limit=limit,
     )
+
+
+def _unnamed(text: str) -> str:
+    """The only source of a dataset is called `source`, which is no name to tell it by."""
+    return re.sub(r"^Source source\b", "The source", text)
 
 
 def plain(text: str) -> str:

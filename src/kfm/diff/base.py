@@ -122,6 +122,8 @@ def to_json(diff: Diff) -> Json:
 
 def plain(text: str) -> str:
     """Text of others without what would steer a terminal or turn the reading direction."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm.diff.base import Place
 from kfm.model import Json
@@ -29,6 +30,10 @@ def values(array: "pa.Array") -> list[object]:
     ) or pa.types.is_decimal(array.type):
         return list(array.cast(pa.string()).to_pylist())
     found = array.to_pylist()
+    if pa.types.is_integer(array.type) or str(array.type).endswith("string"):
+        return list(found)
+    if pa.types.is_floating(array.type) and pc.all(pc.is_finite(array)).as_py() is not False:
+        return list(found)
     if pa.types.is_nested(array.type) or pa.types.is_interval(array.type):
         return [_inside(c) for c in found]
     return [_inside(c) if isinstance(c, bytes | float) else c for c in found]

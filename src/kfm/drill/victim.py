@@ -64,7 +64,7 @@ class CountingStore:
         self.epoch = inner.epoch
         self.now_ms, self.read, self.close = inner.now_ms, inner.read, inner.close
         self.abandon, self.check, self.bell = inner.abandon, inner.check, inner.bell
-        self.tidy, self.vacuum = inner.tidy, inner.vacuum
+        self.changes, self.tidy, self.vacuum = inner.changes, inner.tidy, inner.vacuum
         # a heartbeat must not commit between a commit and what is done about it
         self._mutex = threading.RLock()
 

@@ -9,13 +9,14 @@ from typing import TypeVar
 import msgspec
 
 from kfm.keys.commitments import OPEN, Veil
-from kfm.model import Clock, IntegrityError, Phase, canonical, rfc3339
+from kfm.model import Asked, Clock, IntegrityError, Phase, canonical, rfc3339
 from kfm.model.ledger import Status
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
 __all__ = [
     "Journal",
     "Page",
+    "asked_of",
     "check_chain",
     "covered",
     "done_of",
@@ -67,6 +68,11 @@ def payload_of(record: WalRecord, veil: Veil, kind: type[P]) -> P:
             expected="what a kfm of this version or an older one wrote",
             remedy="Use the kfm that wrote it; else run the dataset again with --force --reason.",
         ) from error
+
+
+def asked_of(records: Sequence[WalRecord], veil: Veil) -> Asked | None:
+    """What a run was asked for; None: it has no journal."""
+    return payload_of(records[0], veil, Asked) if records else None
 
 
 def done_of(records: Sequence[WalRecord], step_id: str, veil: Veil, kind: type[P]) -> P | None:
@@ -186,6 +192,11 @@ class Journal:
     def payload(self, step_id: str, kind: type[P]) -> P | None:
         """What the newest record of a step carries; None unless the step is done."""
         return done_of(self.records, step_id, self._veil, kind)
+
+    @property
+    def asked(self) -> Asked:
+        """What the run was asked for."""
+        return asked_of(self.records, self._veil) or Asked()
 
     def require(self, step_id: str, kind: type[P]) -> P:
         """The same of a step that must be done by now."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.connectors.base import UNCONFINED
-from kfm.evidence.journal import done_of, fold, payload_of
+from kfm.evidence.journal import asked_of, done_of, fold, payload_of
 from kfm.evidence.report import report_of, report_without_values, without_values
 from kfm.evidence.run_files import started_at, unpacked
 from kfm.keys.commitments import Veil
@@ -17,6 +17,7 @@ from kfm.model import (
     ATTESTATION,
     INGEST,
     NEW_COLUMNS,
+    Asked,
     Assembled,
     Denied,
     Json,
@@ -88,13 +89,14 @@ def _done(
     return done_of(records, step_id, world.veil(row.dataset_id), kind)
 
 
-def _planned(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Planned | None:
-    return _done(world, row, records, "plan", Planned)
+def _asked(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Asked:
+    return asked_of(records, world.veil(row.dataset_id)) or Asked()
 
 
 def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Json:
     """run_record.json: everything needed to say what was asked, and to ask it again."""
-    plan, pin = _planned(world, row, records), _done(world, row, records, "pin", Pinned)
+    asked, pin = _asked(world, row, records), _done(world, row, records, "pin", Pinned)
+    plan = _done(world, row, records, "plan", Planned)  # none: its input was refused
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -103,7 +105,7 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Json:
         "wal_id": row.wal_id,
         "run_key": row.key,
         "spec_hash": row.spec_hash,
-        "spec_file_hash": plan.spec_file_hash if plan is not None else None,
+        "spec_file_hash": asked.spec_file_hash or None,
         "transform_hash": row.transform_hash,
         "input_hash": row.input_hash,
         "plan_hash": plan.plan_hash if plan is not None else None,
@@ -122,17 +124,13 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Json:
         "rows_read": row.rows_read,
         "rows_written": row.rows_written,
         "sources": msgspec.json.decode(row.source_metadata),
-        "spec": plan.spec if plan is not None else None,
+        "spec": asked.spec or None,
         "started_at": row.timestamp,
         "tool_versions": _tool_versions(world),
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
         **({"records": _uncounted(pin.records)} if pin is not None and pin.records else {}),
-        **(
-            {"request_reason": plan.request_reason}
-            if plan is not None and plan.request_reason
-            else {}
-        ),
+        **({"request_reason": asked.request_reason} if asked.request_reason else {}),
         **world.facts(),
         **world.marks,
     }
@@ -199,7 +197,7 @@ def _receipt(
     digests: Mapping[str, str],
     finished_at: str,
 ) -> Json:
-    judged, plan = _done(world, row, records, "assemble", Assembled), _planned(world, row, records)
+    judged, asked = _done(world, row, records, "assemble", Assembled), _asked(world, row, records)
     part = _done(world, row, records, "transform", PartDone)
     failed = row.state in ("FAILED", "REJECTED")
     kind = "Published" if row.intent is not None else "Work"
@@ -274,7 +272,7 @@ def _receipt(
             },
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
-        "request_reason": plan.request_reason or "" if plan is not None else "",
+        "request_reason": asked.request_reason or "",
         "warnings": (
             [f"{UNCONFINED}: {part.unconfined}."] if part is not None and part.unconfined else []
         ),
@@ -287,7 +285,7 @@ def _receipt(
             and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
             else {}
         ),
-        **_vouched(world, plan),
+        **_vouched(world, asked),
         **world.marks,
     }
 
@@ -300,11 +298,11 @@ def _stack(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str | 
     return payload_of(last, world.veil(row.dataset_id), Stopped).stack or None
 
 
-def _vouched(world: World, plan: Planned | None) -> dict[str, str]:
+def _vouched(world: World, asked: Asked) -> dict[str, str]:
     """Who answers for a run, and for how sensitive its outputs were taken; what nobody can tell is
     left out.
     """
-    found = {"sensitivity": plan.registry.get("sensitivity") if plan is not None else None}
+    found = {"sensitivity": asked.registry.get("sensitivity")}
     with suppress(KfmError):  # without a key nothing is signed, and the receipt still tells why
         found["built_by"] = f"kfm://builder/{world.keys.signer}"
     return {name: value for name, value in found.items() if value}
@@ -328,8 +326,8 @@ def run_files(
     """Write the three records of a run, each once; returns name -> digest."""
     last = fold(records).get("assemble")
     failed = last is not None and last.status == "FAILED"
-    part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
-    report = report_of(row, plan, part, judged, world.marks)
+    part, asked = _done(world, row, records, "transform", PartDone), _asked(world, row, records)
+    report = report_of(row, asked.registry, part, judged, world.marks)
     manifest = _manifest(row, judged, failed, world.marks)
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
@@ -365,16 +363,14 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     if row.intent is not None and world.data.exists(signed):
         digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
-    path = _receipt_path(_planned(world, row, records), row)
+    path = _receipt_path(_asked(world, row, records), row)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
     return _once(world.root, world.root, path, pretty(receipt), row.run_id)
 
 
-def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
+def _receipt_path(asked: Asked, row: LedgerRow) -> str:
     """Where its receipt goes; one of an older kfm did not say."""
-    return (plan.receipt_path if plan is not None else "") or receipt_path(
-        row.run_id, row.timestamp
-    )
+    return asked.receipt_path or receipt_path(row.run_id, row.timestamp)
 
 
 def _once(root: Zone, zone: Zone, path: str, content: bytes, run_id: str) -> str:
@@ -422,7 +418,7 @@ def finish(world: World, run_id: str) -> None:
         if found != lines:  # the journal is dropped: this is the only place that keeps its records
             _instead(world.root, world.data, archive, found, lines, run_id)
 
-    path = _receipt_path(_planned(world, row, records) if sealed else None, row)
+    path = _receipt_path(_asked(world, row, records) if sealed else Asked(), row)
 
     def compact(tx: Tx) -> None:
         tx.runs.move(run_id, row.state, archived=1)
@@ -445,7 +441,7 @@ def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
     that it was.
     """
     try:
-        _planned(world, row, records)
+        _asked(world, row, records)
     except Denied:
         return True
     return False

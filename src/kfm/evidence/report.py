@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import UNSET
 
-from kfm.model import Assembled, Json, LedgerRow, PartDone, Planned, denied
+from kfm.model import Assembled, Json, LedgerRow, PartDone, denied
 
 __all__ = ["report_of", "report_without_values", "without_values"]
 
@@ -20,7 +20,7 @@ _WITHHELD = "What it says of private records is sealed in the journal."
 
 def report_of(
     row: LedgerRow,
-    plan: Planned | None,
+    registry: Json,
     part: PartDone | None,
     judged: Assembled | None,
     marks: Mapping[str, object],
@@ -28,7 +28,6 @@ def report_of(
     """validation_report.json: sections of checks; in some a gate decides, in some what was seen."""
     verdicts = judged.verdicts if judged is not None else ()
     reasons = denied(verdicts)
-    registry = plan.registry if plan is not None else {}
 
     def asked(check: str, value: object, threshold: object, *codes: str) -> Json:
         against = any(r.code.startswith(codes) for r in reasons)

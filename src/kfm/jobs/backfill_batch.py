@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.jobs.backfill_plan import BackfillPlan, Grid, grid_of, read_plan
-from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of
+from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of, said_failed
 from kfm.jobs.backfill_told import audit
 from kfm.jobs.drive import check_room, run_target
 from kfm.jobs.stepping import Patience, drive
@@ -248,7 +248,7 @@ def _flush(
             and count >= plan.stop_after
             and count > plan.acceptance.max_failed * now.total
         ):
-            now = msgspec.structs.replace(now, state="stopped", reason=f"{count} partitions failed")
+            now = msgspec.structs.replace(now, state="stopped", reason=said_failed(count))
         return tx.backfill.put(now)
 
     found: BackfillRow = world.store.transaction(keep)

@@ -19,6 +19,7 @@ __all__ = [
     "mark_of",
     "next_span",
     "put_batch",
+    "said_failed",
     "slots_of",
 ]
 
@@ -116,6 +117,11 @@ def is_of(job: JobRow, row: BackfillRow) -> bool:
     return job.reason == mark_of(row)
 
 
+def said_failed(count: int) -> str:
+    """Why a backfill stopped."""
+    return "1 partition failed" if count == 1 else f"{count} partitions failed"
+
+
 def go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
     """After a batch: stop when too many fail, hand out more, assemble when it is time to."""
     plan = read_plan(row)
@@ -123,7 +129,7 @@ def go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
         return tx.backfill.put(row)
     failed = tx.backfill.failed_since(row.backfill_id, row.began_ms)
     if failed >= plan.stop_after and failed > plan.acceptance.max_failed * row.total:
-        row = msgspec.structs.replace(row, state="stopped", reason=f"{failed} partitions failed")
+        row = msgspec.structs.replace(row, state="stopped", reason=said_failed(failed))
     elif put:
         row = hand_out(tx, row)
     if (
@@ -133,9 +139,7 @@ def go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
     ):
         failed = tx.backfill.failed_since(row.backfill_id, 0)
         if failed > plan.acceptance.max_failed * row.total:
-            row = msgspec.structs.replace(
-                row, state="incomplete", reason=f"{failed} partitions failed"
-            )
+            row = msgspec.structs.replace(row, state="incomplete", reason=said_failed(failed))
         else:
             row = msgspec.structs.replace(row, state="assembling")
     if put and (row.state == "assembling" or due(tx, row, plan)):

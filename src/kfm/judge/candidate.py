@@ -44,6 +44,7 @@ from kfm.world.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
+    "SAID_ABOVE",
     "asked_dataset",
     "asked_of",
     "attested",
@@ -56,6 +57,9 @@ __all__ = [
     "policy_question",
     "reason",
 ]
+
+# by the note of the policy gate: it says no, and other gates have said why
+SAID_ABOVE = "denies, for the reasons above"
 
 Read = Callable[[str], bytes]
 
@@ -229,7 +233,7 @@ def judge(
         ]
     # What a gate has said already is not said twice: that gate denies in any case.
     own = [r for r in no if r.code not in said and not (r.code == "gates.denied" and said)]
-    word = "allows" if decision.allow else "denies, for the reasons above" if not own else "denies"
+    word = "allows" if decision.allow else SAID_ABOVE if not own else "denies"
     note = f"{word}, policy {decision.policy_digest[7:15]}…, decision {decision.decision_id[:8]}…"
     judged = msgspec.structs.replace(evidence, policy=tuple(own), policy_note=note)
     return [*first, *judge_all(last, judged)]

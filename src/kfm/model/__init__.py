@@ -32,7 +32,7 @@ _WORDS = {
     "ids": "ID_PATTERN check_dataset_id check_id new_run_id",
     "interrupts": "STOPPED TERMINATED finishing stop_on_signals",
     "job": "DATASET_URI Envelope FOREVER INGEST Input JobLine PROMOTE Request Signal Trace backoff_ms check_inputs",
-    "journal": "Appending Assembled AssemblyPlanned Captured Capturing LineageKept LineageMeant PartDone Pinned Planned Replays Stopped Stored Transforming VersionKept VersionNamed",
+    "journal": "Appending Asked Assembled AssemblyPlanned Captured Capturing LineageKept LineageMeant PartDone Pinned Planned Replays Stopped Stored Transforming VersionKept VersionNamed",
     "kinds": "KINDS PACKED PLAIN guessed kind_of known_kinds",
     "labels": "CARE_LABELS NEW_COLUMNS OBLIGATIONS is_private made_columns obligations release_steps",
     "ledger": "DeliveryRow EventRow Generation HeadKey JobRow LedgerRow NoopRow OutboxRow Phase RunDay SAID_NO Token UNCHANGED WalRecord after_stamp believable denial_codes head_key_of is_older partition_lease stamps_of with_stamp",

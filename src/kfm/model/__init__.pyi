@@ -80,6 +80,7 @@ from kfm.model.job import Trace as Trace
 from kfm.model.job import backoff_ms as backoff_ms
 from kfm.model.job import check_inputs as check_inputs
 from kfm.model.journal import Appending as Appending
+from kfm.model.journal import Asked as Asked
 from kfm.model.journal import Assembled as Assembled
 from kfm.model.journal import AssemblyPlanned as AssemblyPlanned
 from kfm.model.journal import Captured as Captured

@@ -15,6 +15,7 @@ from kfm.model.verdict import Reason, Verdict
 
 __all__ = [
     "Appending",
+    "Asked",
     "Assembled",
     "AssemblyPlanned",
     "Captured",
@@ -38,13 +39,13 @@ __all__ = [
 Stored = dict[str, Json]
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """plan: what was asked for, expanded."""
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of a run: what was asked for, expanded. Of an assembly, and of any run of an
+    older kfm, it is the plan.
+    """
 
-    plan: Plan
-    plan_hash: str
-    spec: Json | None = None
-    spec_file_hash: str | None = None
+    spec: Json | UnsetType | None = UNSET
+    spec_file_hash: str | UnsetType | None = UNSET
     receipt_path: str | UnsetType = UNSET
     base_generation: int | UnsetType = UNSET
     request_reason: str | UnsetType = UNSET  # why a person asked for it
@@ -55,10 +56,15 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         return (self.spec or {}).get("registry") or {}
 
 
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """plan: what is done with an input that passed its checks."""
+
+    plan: Plan
+    plan_hash: str
+
+
 class AssemblyPlanned(msgspec.Struct, frozen=True, kw_only=True):
-    """plan, of an assembly of staged parts; it is read as `Planned`, whose members stand in another
-    order.
-    """
+    """plan, of an assembly of staged parts: the first record of its run."""
 
     plan: Plan
     plan_hash: str
@@ -68,8 +74,8 @@ class AssemblyPlanned(msgspec.Struct, frozen=True, kw_only=True):
     receipt_path: str
 
 
-class Capturing(msgspec.Struct, frozen=True, kw_only=True):
-    """capture, before it: which files of which content."""
+class Capturing(Asked, frozen=True, kw_only=True):
+    """capture, before it: which files of which content, and what they are for."""
 
     capture_id: str
     files: dict[str, str]

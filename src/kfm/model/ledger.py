@@ -58,11 +58,10 @@ SAID_NO = "approval.rejected"
 
 
 class RunDay(msgspec.Struct, frozen=True, kw_only=True):
-    """How often runs of a dataset ended so on one day, UTC, and the newest of them. A look that found
-    what was denied, or what is proposed, counts as that.
+    """How often runs ended so on one day, UTC, and the newest of them. A look that found what was
+    denied, or what is proposed, counts as that.
     """
 
-    dataset_id: str
     day: str
     state: str
     runs: int

@@ -34,6 +34,7 @@ __all__ = [
     "item_folder",
     "item_path",
     "items_folder",
+    "items_path",
     "latest_path",
     "lock_path",
     "log_path",
@@ -66,6 +67,8 @@ __all__ = [
     "run_path",
     "runs_folder",
     "search_path",
+    "session_path",
+    "sessions_folder",
     "stac_folder",
     "tagged_path",
     "token_path",
@@ -310,6 +313,11 @@ def search_path(dataset_id: str, version_id: str, name: str) -> str:
     return f"work/{dataset_id}/index/{version_id}/{name}"
 
 
+def items_path(dataset_id: str) -> str:
+    """Where and when each version is, for who looks for one."""
+    return f"work/{dataset_id}/index/items.json"
+
+
 def all_tiles_folder(dataset_id: str) -> str:
     return f"work/{dataset_id}/tiles"
 
@@ -459,3 +467,12 @@ def tokens_folder() -> str:
 def token_path(digest: str) -> str:
     """Who a token stands for, by the digest of the token."""
     return f"keys/readers/{digest.removeprefix('sha256:')}.json"
+
+
+def sessions_folder() -> str:
+    return "keys/readers/sessions"
+
+
+def session_path(digest: str) -> str:
+    """Whom a cookie stands for, by the digest of the cookie."""
+    return f"keys/readers/sessions/{digest.removeprefix('sha256:')}.json"

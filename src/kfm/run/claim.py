@@ -23,7 +23,6 @@ from kfm.model import (
     LedgerRow,
     NoopRow,
     Plan,
-    Planned,
     StepFailed,
     Token,
     UsageError,
@@ -114,7 +113,6 @@ def claim(
     target: Target,
     token: Token,
     captured: Captured,
-    plan: Plan | None,
     toolchain: str,
     run_id: str,
 ) -> Answer:
@@ -132,7 +130,7 @@ def claim(
         noop = is_noop(tx, world, target, captured, head, mine)
         if noop is not None:
             return _ack_noop(tx, world.clock, target, token, captured, head, mine, noop, run_id)
-    if captured.unchanged or plan is None:
+    if captured.unchanged:
         return LookAgain(forced)
     check_clock(tx, world, head)
     resumable = next(
@@ -158,9 +156,7 @@ def claim(
         None,
     )
     why = without_emitter(job.reason) if job is not None and not target.staged else ""
-    return _new_run(
-        tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why
-    )
+    return _new_run(tx, world, target, token, captured, toolchain, run_id, head, forced, place, why)
 
 
 def journal_of(
@@ -277,7 +273,6 @@ def _new_run(
     target: Target,
     token: Token,
     captured: Captured,
-    plan: Plan,
     toolchain: str,
     run_id: str,
     head: Generation,
@@ -285,7 +280,6 @@ def _new_run(
     place: LedgerRow | None,
     why: str,
 ) -> Claimed:
-    hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
     # people know the proposal by its number: what takes its place goes on under it
     if place is not None:
         tx.proposals.hand_on(place.run_id, run_id)
@@ -298,24 +292,15 @@ def _new_run(
     wal = journal_of(world, row, token)
     page = wal.page()
     page.make(
-        "PLAN",
-        "plan",
-        "DONE",
-        Planned(
-            plan=plan,
-            plan_hash=hashed,
+        "EXECUTE",
+        "capture",
+        "IN_PROGRESS",
+        Capturing(
             spec=target.spec,
             spec_file_hash=target.spec_file_hash,
             receipt_path=receipt_path(run_id, row.timestamp),
             base_generation=head.generation,
             request_reason=why or UNSET,
-        ),
-    )
-    page.make(
-        "EXECUTE",
-        "capture",
-        "IN_PROGRESS",
-        Capturing(
             capture_id=captured.capture_id,
             files={n: s["digest"] for n, s in zip(captured.files, captured.sources)},
         ),

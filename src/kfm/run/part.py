@@ -1,5 +1,5 @@
-"""part: capture and transform. Intent, effect, read back, DONE; a part that is there already is
-kept.
+"""part: capture, check, plan, transform. Intent, effect, read back, DONE; a part that is there
+already is kept.
 """
 
 from collections.abc import Generator
@@ -9,29 +9,28 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
-from kfm.connectors.operations import Join, Read, Recheck, code_of
+from kfm.connectors.base import TransformResult
+from kfm.connectors.operations import Join, Read
 from kfm.evidence.captures import capture_files, parse_checksums, render_raw
 from kfm.evidence.journal import Journal
 from kfm.keys.commitments import SEALED
 from kfm.model import Captured as CaptureKept
 from kfm.model import (
-    Denied,
     IntegrityError,
     Json,
     LedgerRow,
     PartDone,
     Replays,
     Stored,
-    Transforming,
     believable,
     with_stamp,
 )
 from kfm.model.paths import capture_folder, part_folder
+from kfm.quarantine.check import check_input
 from kfm.quarantine.decisions import is_lifted
-from kfm.quarantine.kept import keep_rows
 from kfm.release.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.look import Captured
+from kfm.run.plan import journal_plan
 from kfm.run.work import Reached, Work
 from kfm.store.base import Tx
 from kfm.world.publisher.base import Publisher
@@ -43,7 +42,7 @@ __all__ = ["make_part", "part_fields"]
 def make_part(
     work: Work, wal: Journal, captured: Captured, scratch: Path
 ) -> Generator[Reached, None, TransformResult]:
-    """capture and transform: intent, effect, read back, DONE."""
+    """capture, check, then the PLAN and its transform: intent, effect, read back, DONE."""
     # The time of the run that captured it; a resumed run has the same row. Merging asks for it too,
     # also where the part is there already.
     captured_by = work.target.again.row if work.target.again is not None else wal.run
@@ -58,21 +57,19 @@ def make_part(
         _store_capture(work, captured, scratch)
         yield Reached.CAPTURE_STORED
         wal.done("EXECUTE", "capture", CaptureKept(capture_id=captured.capture_id))
+    wal.intend("EXECUTE", "check")
     if captured.refused is not None:
         raise captured.refused
+    yield Reached.CHECK_INTENDED
     if is_lifted(world, target, captured.input_hash):
         work.target = target = msgspec.structs.replace(target, max_quarantined=1.0)
     job = _transform_job(work, captured, wal.run.base_version)
-    wal.intend("EXECUTE", "transform", Transforming(artifact=target.artifact))
-    yield Reached.TRANSFORM_INTENDED
     work.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
-    out = room(scratch, "out")
-    try:
-        result = _transformed(work, job, out)
-    except CaptureRefused:
-        for rows in out.glob("*.quarantine.jsonl"):
-            keep_rows(world, target, wal.run.run_id, rows)
-        raise
+    out, told = room(scratch, "out"), partial(_progress, work, _rows_before(work))
+    result = check_input(world, target, work.log, job, wal.run.base_version, out, told)
+    hashed = journal_plan(wal, target, captured)
+    work.log.say("plan.journaled", stage="transform", plan=hashed)
+    yield Reached.TRANSFORM_INTENDED
     part = _store_part(work, wal, result, out, captured)
     yield Reached.PART_STORED
     wal.done("EXECUTE", "transform", part)
@@ -93,58 +90,6 @@ def _untold(work: Work, part: PartDone) -> Json:
         "rows_written": 0,
         "content_id": work.world.stand_in(work.target.dataset_id, part.content_id),
     }
-
-
-def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
-    """The transform; what connector code had a hand in is read and written once more where it has
-    none.
-    """
-    # only a release has steps to tell
-    result = msgspec.structs.replace(
-        work.world.transform(job, out, partial(_progress, work, _rows_before(work))), steps=()
-    )
-    if code_of(job) is None:
-        return result
-    made = out / result.artifact
-    if made.is_symlink() or not made.is_file():
-        raise IntegrityError(
-            f"{made.name} is no file after the transform.",
-            expected="a table",
-            remedy="Let its code yield rows; the table of them is written by kfm.",
-        )
-    table = InputFile(source_id="table", path=str(made.absolute()), digest="")
-    again = Recheck(
-        dataset_id=job.dataset_id,
-        inputs=(table,),
-        schema=result.schema,
-        business_key=job.business_key,
-        artifact=job.artifact,
-    )
-    found = work.world.transform(again, room(out, "checked"), None)
-    # not only its rows: no byte of it is the code's
-    same = hash_file(made).digest == hash_file(out / "checked" / job.artifact).digest
-    if (
-        not same
-        or found.rows != result.rows
-        or found.rows != result.books.written
-        or not result.books.balanced
-    ):
-        raise IntegrityError(
-            f"The table of {job.dataset_id} is not the one its transform told of.",
-            expected=f"{result.rows} rows, {result.content_id}",
-            remedy=(
-                "Connector code may change rows, not the file or what is said of it; correct it."
-            ),
-        )
-    return msgspec.structs.replace(
-        found,
-        books=result.books,
-        quarantine=result.quarantine,
-        warnings=result.warnings,
-        lines=result.lines,
-        answered=result.answered,
-        stamp=result.stamp,
-    )
 
 
 def _rows_before(work: Work) -> Json:
@@ -275,11 +220,6 @@ def _store_part(
     work.make_room(path, digest)
     _written(world.data, path, publisher.write_file(path, made), digest)
     companions = _store_companions(work, result, out, publisher)
-    if result.quarantine is not None:
-        keep_rows(world, target, wal.run.run_id, out / result.quarantine)
-        work.log.say(
-            "rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined
-        )
     work.log.say(
         "transform.normalise",
         stage="transform",
@@ -321,16 +261,7 @@ def _store_part(
 def _store_companions(
     work: Work, result: TransformResult, out: Path, publisher: Publisher
 ) -> Stored:
-    """The files that belong to the table, beside it; nothing but a table can be released by rule,
-    so nothing private has them.
-    """
-    if result.files and work.private:
-        raise Denied(
-            f"{work.target.dataset_id} is not public, and its {len(result.files)} files beside the"
-            " table cannot be generalised.",
-            expected="a table alone",
-            remedy="Register it as public if it is, or publish only the table through a connector.",
-        )
+    """The files that belong to the table, beside it."""
     found = {}
     for name in result.files:
         stored = hash_file(out / name)

@@ -2,7 +2,8 @@
 same bytes.
 """
 
-from kfm.model import Plan, SourceRef
+from kfm.evidence.journal import Journal, Page
+from kfm.model import Plan, Planned, SourceRef, Transforming
 from kfm.model.paths import (
     captures_folder,
     channel_folder,
@@ -12,13 +13,14 @@ from kfm.model.paths import (
     versions_folder,
 )
 from kfm.model.plan import Step
-from kfm.run.look import look, source_refs
+from kfm.run.claim import keep_plan
+from kfm.run.look import Captured, look, source_refs
 from kfm.run.noop import is_noop
 from kfm.store.base import Tx
 from kfm.world.target import Target
 from kfm.world.world import World
 
-__all__ = ["look_and_plan", "make_plan", "parts_plan"]
+__all__ = ["journal_plan", "look_and_plan", "make_plan", "parts_plan"]
 
 
 def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
@@ -85,6 +87,23 @@ def _plan(
         inputs=inputs,
         steps=steps,
     )
+
+
+def journal_plan(wal: Journal, target: Target, captured: Captured) -> str:
+    """Write the PLAN, once the input has passed its checks; its hash. What they made lies in scratch,
+    so a resumed run repeats them; its plan stays.
+    """
+    plan = make_plan(target, source_refs(target, captured))
+
+    def journal(tx: Tx, page: Page) -> None:
+        if wal.state("plan") is None:
+            hashed = keep_plan(tx, plan, page.run.input_hash, page.run.base_version)
+            page.make("PLAN", "plan", "DONE", Planned(plan=plan, plan_hash=hashed))
+        page.make("EXECUTE", "transform", "IN_PROGRESS", Transforming(artifact=target.artifact))
+
+    wal.done("EXECUTE", "check")
+    wal.commit(journal)
+    return wal.require("plan", Planned).plan_hash
 
 
 def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:

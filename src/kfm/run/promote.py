@@ -19,7 +19,6 @@ from kfm.model import (
     GenerationPredicate,
     KfmError,
     LedgerRow,
-    Planned,
     RunDamaged,
     StepFailed,
     Token,
@@ -230,7 +229,7 @@ class _Promote(Held):
         """★ The commit point: exclusive creation of a file. No transaction covers it."""
         row = self.row
         number = int(row.intent or 0)
-        before, planned = self.channel.path(number - 1), self.wal.payload("plan", Planned)
+        before = self.channel.path(number - 1)
         made = self.channel.append(
             GenerationPredicate(
                 dataset_id=row.dataset_id,
@@ -243,7 +242,7 @@ class _Promote(Held):
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
                 reason=row.reason
-                or (planned.request_reason if planned is not None else "")
+                or self.wal.asked.request_reason
                 or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
                 terms_digest=sealed.terms,

@@ -19,7 +19,6 @@ from kfm.model import (
     IntegrityError,
     LedgerRow,
     LineageKept,
-    Planned,
     VersionKept,
     canonical,
     is_record,
@@ -55,8 +54,7 @@ def publish(
         keep_precise(world, row.dataset_id, str(row.version_id), candidate.precise)
     _write_version(world, row, log, candidate)
     yield Reached.VERSION_WRITTEN
-    planned = wal.payload("plan", Planned)
-    spec = planned.spec if planned is not None else None
+    spec = wal.asked.spec or None
     record = lineage_of(world, row, spec, candidate.digests)
     judged = wal.payload("assemble", Assembled)
     verdicts = judged.verdicts if judged is not None else ()

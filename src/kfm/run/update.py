@@ -7,9 +7,9 @@ freeze the run there. The order of operations is that of the checked model; see 
 from pathlib import Path
 
 from kfm.evidence.owed import check_erased
-from kfm.model import INGEST, LedgerRow, Plan, UsageError, is_assembly, without_emitter
+from kfm.model import INGEST, LedgerRow, UsageError, is_assembly, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
-from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
+from kfm.run.look import Captured, capture_again, look, replay_capture
 from kfm.run.noop import Noop
 from kfm.run.stage import stage, tell_noop
 from kfm.run.work import MustSettle, Reached, Steps, Taken, Work, check_settled, guarded
@@ -124,16 +124,9 @@ def _look(work: Work, replay: LedgerRow | None, scratch: Path, conditional: bool
 
 def _decide(work: Work, captured: Captured) -> Answer:
     toolchain = "" if captured.unchanged else work.world.toolchain_digest()
-    plan: Plan | None = None
-    if not captured.unchanged:
-        from kfm.run.plan import make_plan  # the same
-
-        plan = make_plan(work.target, source_refs(work.target, captured))
     work.run_id = work.world.new_run_id()
     answer = work.world.store.transaction(
-        lambda tx: claim(
-            tx, work.world, work.target, work.token, captured, plan, toolchain, work.run_id
-        )
+        lambda tx: claim(tx, work.world, work.target, work.token, captured, toolchain, work.run_id)
     )
     work.forced = answer.forced if isinstance(answer, LookAgain | Claimed) else 0
     return answer

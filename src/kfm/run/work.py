@@ -14,6 +14,7 @@ from kfm.connectors.base import ConnectorFailed, ConnectorKilled
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.run_end import close_log, idempotency_state, ran_of, tell_killed
 from kfm.model import (
+    Denied,
     Fenced,
     Json,
     KfmError,
@@ -50,6 +51,7 @@ class Reached(StrEnum):
     CAPTURED = "upstream captured"
     CLAIMED = "run claimed"
     CAPTURE_STORED = "capture stored"
+    CHECK_INTENDED = "check intended"
     TRANSFORM_INTENDED = "transform intended"
     PART_STORED = "part stored"
     PART_DONE = "part DONE"
@@ -299,7 +301,9 @@ class Work(Held):
     def _kept(self, error: KfmError) -> str:
         """Keep the report of what was refused; a disk that is full does not keep the run open."""
         wal, captured = self.wal, self.captured
-        named = isinstance(error, Quarantined) and captured is not None
+        checking = wal is not None and wal.state("check") == "IN_PROGRESS"
+        refused = isinstance(error, Quarantined) or (checking and isinstance(error, Denied))
+        named = refused and captured is not None
         if wal is None or not (named or (self.private and isinstance(error, ConnectorFailed))):
             return ""
         from kfm.quarantine.kept import keep_capture  # a NOOP starts faster without it
@@ -319,7 +323,7 @@ class Work(Held):
         ended again and again fails.
         """
         wal = self.wal
-        steps = [r for r in wal.records if r.step_id in ("transform", "assemble")] if wal else []
+        steps = [r for r in wal.records if r.step_id in ("check", "assemble")] if wal else []
         begun = sum(r.status == "IN_PROGRESS" for r in steps)
         if wal is None or begun > _MOST_KILLED:
             return self.fail(error)

@@ -39,13 +39,13 @@ from kfm.jobs.stepping import Stopped
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import (
     INGEST,
+    Asked,
     BackfillRow,
     Captured,
     Denied,
     Json,
     KfmError,
     LedgerRow,
-    Planned,
     StageReceipt,
     SystemClock,
     UsageError,
@@ -71,7 +71,7 @@ from kfm.run.work import MustSettle, Reached
 from kfm.runners.mapped import MappedZone
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
-from kfm.workspace.targets import planned_of, resumed_target, targets_of
+from kfm.workspace.targets import request_of, resumed_target, targets_of
 from kfm.workspace.upstreams import checked_upstream
 from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
@@ -94,7 +94,7 @@ STAGES = {  # stage -> what it does
 }
 # what must be done for a stage to be done; a later one too, when an earlier attempt got that far
 _UNTIL = {
-    "ingest": frozenset({Reached.TRANSFORM_INTENDED, Reached.DATASET_TAKEN}),
+    "ingest": frozenset({Reached.CHECK_INTENDED, Reached.DATASET_TAKEN}),
     "transform": frozenset({Reached.PART_DONE, Reached.DATASET_TAKEN}),
     "validate": frozenset[Reached](),
 }
@@ -463,19 +463,19 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
         return
     rows = [known] if known is not None else [] if call.run_id else _newest(world, call)
     if not rows or rows[0].dataset_id != call.dataset_id:
-        asked = f"run {call.run_id}" if call.run_id else "open run"
+        missing = f"run {call.run_id}" if call.run_id else "open run"
         raise UsageError(
-            f"{call.dataset_id} has no {asked} to go on with.",
+            f"{call.dataset_id} has no {missing} to go on with.",
             expected="a run that was ingested",
             remedy=call.command("ingest"),
         )
     for row in rows:
-        plan = planned_of(world, row)
-        _check_spec(call, row, plan)
+        asked = request_of(world, row)
+        _check_spec(call, row, asked)
         yield (
-            _go_on(world, call, row, plan),
+            _go_on(world, call, row, asked),
             row.spec_hash,
-            {"spec_file_hash": plan.spec_file_hash if plan is not None else None},
+            {"spec_file_hash": (asked.spec_file_hash or None) if asked is not None else None},
         )
 
 
@@ -497,7 +497,7 @@ def _ingested(world: World, call: _Call, target: Target) -> Done:
     """
     outcome = _stopped(world, target, call)
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
-    plan = planned_of(world, row) if row is not None else None
+    asked = request_of(world, row) if row is not None else None
     if row is not None and call.run_id not in (None, row.run_id):
         raise UsageError(
             f"Run {row.run_id} is open over the same input.",
@@ -505,11 +505,15 @@ def _ingested(world: World, call: _Call, target: Target) -> Done:
             remedy=call.command("validate", row.run_id) + " goes on with it.",
         )
     if row is not None:
-        _check_spec(call, row, plan)
+        _check_spec(call, row, asked)
     return (
         outcome,
         target.spec_hash,
-        {"spec_file_hash": plan.spec_file_hash if plan is not None else target.spec_file_hash},
+        {
+            "spec_file_hash": (asked.spec_file_hash or None)
+            if asked is not None
+            else target.spec_file_hash
+        },
     )
 
 
@@ -522,12 +526,12 @@ def _newest(world: World, call: _Call) -> list[LedgerRow]:
     return list({r.partition: r for r in sorted(fitting, key=lambda r: r.timestamp)}.values())
 
 
-def _check_spec(call: _Call, row: LedgerRow, plan: Planned | None) -> None:
+def _check_spec(call: _Call, row: LedgerRow, asked: Asked | None) -> None:
     spec = call.args.spec
     if (
         spec is not None
-        and plan is not None
-        and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != plan.spec_file_hash
+        and asked is not None
+        and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != asked.spec_file_hash
     ):
         raise UsageError(
             f"Run {row.run_id} was not asked for with {spec.name} as it is now.",
@@ -536,7 +540,7 @@ def _check_spec(call: _Call, row: LedgerRow, plan: Planned | None) -> None:
         )
 
 
-def _go_on(world: World, call: _Call, row: LedgerRow, plan: Planned | None) -> Outcome:
+def _go_on(world: World, call: _Call, row: LedgerRow, asked: Asked | None) -> Outcome:
     """One run, from where it stands to the end of this stage; a stage that is done already says
     so.
     """
@@ -553,7 +557,7 @@ def _go_on(world: World, call: _Call, row: LedgerRow, plan: Planned | None) -> O
     # Done, and told so: to do it again would say the same in the log of the run.
     if _kept(world, _receipt_path(call, row.run_id)) is not None:
         return _outcome(row)
-    target = resumed_target(call.workspace, row, plan)
+    target = resumed_target(call.workspace, row, asked)
     return _stopped(msgspec.structs.replace(world, fetcher=_Offline()), target, call, row)
 
 

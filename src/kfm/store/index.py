@@ -57,9 +57,11 @@ class IndexView(View):
 
     def forget(self, dataset_id: str) -> None:
         """Drop what tells of the content of a dataset: lineage, announcements, validators, plans,
-        NOOPs; generations keep what they keep out.
+        NOOPs; generations keep what they keep out, and the official version where it comes from.
         """
-        for row in self.generations(dataset_id):
+        made = self.generations(dataset_id)
+        official = made[-1].version_id if made else None
+        for row in made:
             blank = msgspec.json.encode(dict.fromkeys(row.contents, "erased")).decode()
             self._do(
                 "generation_forget",
@@ -67,15 +69,14 @@ class IndexView(View):
                 generation=row.generation,
                 contents=blank,
             )
-        for query in (
-            "outbox_forget",
-            "delivery_forget",
-            "head_key_forget",
-            "source_state_forget",
-            "noop_forget",
-        ):
+        for query in ("head_key_forget", "source_state_forget", "noop_forget"):
             self._do(query, dataset_id=dataset_id)
-        LineageView(self._store, self._db).forget(dataset_id)
+        kept = [
+            g.run_id for g in made if g.run_id and official is not None and g.version_id == official
+        ]
+        for query in ("outbox_forget", "delivery_forget"):
+            self._do(query, dataset_id=dataset_id, kept=msgspec.json.encode(kept).decode())
+        LineageView(self._store, self._db).forget(dataset_id, kept)
         LookView(self._store, self._db).forget_plans(dataset_id)
 
     def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:

@@ -76,10 +76,12 @@ class LineageView(View):
         row = self._one("lineage_count", dataset_id=dataset_id)
         return int(row["runs"]) if row is not None else 0
 
-    def forget(self, dataset_id: str) -> None:
-        """Drop what runs of a dataset told, and the nodes nothing else speaks of."""
+    def forget(self, dataset_id: str, kept: Iterable[str] = ()) -> None:
+        """Drop what runs of a dataset told, but those that are `kept`, and the nodes nothing else
+        speaks of.
+        """
         for query in ("lineage_edge_forget", "lineage_forget"):
-            self._do(query, dataset_id=dataset_id)
+            self._do(query, dataset_id=dataset_id, kept=_json(kept))
         self._do("lineage_node_forget")
 
     # ---- walks -----------------------------------------------------------------------------------

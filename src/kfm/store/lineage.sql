@@ -21,9 +21,10 @@ select count(*) as runs from lineage join generation on generation.run_id = line
 where lineage.dataset_id = :dataset_id
 -- name: lineage_edge_forget
 delete from lineage_edge where run in (
-  select n.id from lineage join lineage_node as n on n.name = 'run:' || lineage.run_id where lineage.dataset_id = :dataset_id)
+  select n.id from lineage join lineage_node as n on n.name = 'run:' || lineage.run_id where lineage.dataset_id = :dataset_id
+  and lineage.run_id not in (select value from json_each(:kept) as texts))
 -- name: lineage_forget
-delete from lineage where dataset_id = :dataset_id
+delete from lineage where dataset_id = :dataset_id and run_id not in (select value from json_each(:kept) as texts)
 -- name: lineage_node_forget
 delete from lineage_node where not exists (select 1 from lineage_edge where source = lineage_node.id)
   and not exists (select 1 from lineage_edge where target = lineage_node.id)

@@ -37,6 +37,9 @@ where dataset_id = :dataset_id and version_id = :version_id and state = 'NOOP' a
 select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
 -- name: run_list
 select * from ledger where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by rowid desc limit :limit
+-- name: run_newest
+select * from ledger where rowid in (select max(seen.place) from (select rowid as place, partition, state from ledger
+  where dataset_id = :dataset_id order by run_id desc limit :among) as seen group by seen.partition, seen.state) order by rowid desc
 -- name: run_delete
 delete from ledger where run_id = :run_id
 -- name: journal_get
@@ -115,10 +118,11 @@ where run_id = :run_id and generation = :generation and receiver = :receiver
 update delivery set state = 'waiting', not_before_ms = 0 where state in ('waiting', 'failed') and dataset_id = :dataset_id
 -- name: delivery_forget
 delete from delivery where dataset_id = :dataset_id and run_id not like 'act/%'
+  and run_id not in (select value from json_each(:kept) as texts)
 -- name: generation_forget
 update generation set contents = :contents where dataset_id = :dataset_id and generation = :generation
 -- name: outbox_forget
-delete from outbox where dataset_id = :dataset_id
+delete from outbox where dataset_id = :dataset_id and run_id not in (select value from json_each(:kept) as texts)
 -- name: head_key_forget
 delete from head_key where dataset_id = :dataset_id
 -- name: source_state_forget
@@ -154,12 +158,20 @@ select count(*) as runs, coalesce(sum(case when state = 'FAILED' then 1 else 0 e
 coalesce(sum(case when coalesce(latency_ms, 0) > :limit_ms then 1 else 0 end), 0) as slow
 from ledger where dataset_id = :dataset_id and run_id >= :since and ended_at is not null
 -- name: run_days
-select dataset_id, substr(timestamp, 1, 10) as day, state, count(*) as runs, max(run_id) as run_id from ledger
-where run_id >= :since group by dataset_id, substr(timestamp, 1, 10), state
+select substr(timestamp, 1, 10) as day, state, count(*) as runs, max(run_id) as run_id from ledger
+where run_id >= :since group by substr(timestamp, 1, 10), state
+-- name: run_days_of
+select substr(timestamp, 1, 10) as day, state, count(*) as runs, max(run_id) as run_id from ledger
+where dataset_id = :dataset_id and run_id >= :since group by substr(timestamp, 1, 10), state
 -- name: noop_days
-select dataset_id, substr(timestamp, 1, 10) as day,
+select substr(timestamp, 1, 10) as day,
 case code when 'denied' then 'REJECTED' when 'proposed' then 'PROPOSED' else 'NOOP' end as state,
-count(*) as runs, max(run_id) as run_id from noop where run_id >= :since group by dataset_id, substr(timestamp, 1, 10), code
+count(*) as runs, max(run_id) as run_id from noop where run_id >= :since group by substr(timestamp, 1, 10), code
+-- name: noop_days_of
+select substr(timestamp, 1, 10) as day,
+case code when 'denied' then 'REJECTED' when 'proposed' then 'PROPOSED' else 'NOOP' end as state,
+count(*) as runs, max(run_id) as run_id from noop where dataset_id = :dataset_id and run_id >= :since
+group by substr(timestamp, 1, 10), code
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
 -- name: proposal_put

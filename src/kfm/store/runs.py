@@ -112,6 +112,13 @@ class RunView(View):
     def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
         return [ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
 
+    def newest(self, dataset_id: str, among: int) -> list[LedgerRow]:
+        """Among so many of the newest runs of a dataset the last one of every partition and state,
+        the newest first.
+        """
+        rows = self._all("run_newest", dataset_id=dataset_id, among=among)
+        return [ledger_row(r) for r in rows]
+
     def tally(self, dataset_id: str, since: str, *, limit_ms: int) -> tuple[int, int, int, int]:
         """Of a dataset, from the run id `since` on: how often nothing was new, and of the runs that
         ended how many there were, failed, and took longer than `limit_ms`. What was denied did not
@@ -122,10 +129,13 @@ class RunView(View):
         assert looks is not None and runs is not None  # a count is one row
         return int(looks["looks"]), int(runs["runs"]), int(runs["failed"]), int(runs["slow"])
 
-    def days(self, since: str) -> list[RunDay]:
-        """How runs and looks ended, by dataset and day, from the run id `since` on."""
-        rows = [*self._all("run_days", since=since), *self._all("noop_days", since=since)]
-        return [RunDay(**dict(r)) for r in rows]
+    def days(self, since: str, dataset_id: str = "") -> list[RunDay]:
+        """How runs and looks ended, day by day, from the run id `since` on: of a dataset, or of all
+        together.
+        """
+        of, which = ("_of", {"dataset_id": dataset_id}) if dataset_id else ("", {})
+        found = [self._all(f"{table}_days{of}", since=since, **which) for table in ("run", "noop")]
+        return [RunDay(**dict(r)) for rows in found for r in rows]
 
     def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[Json]:
         """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at

@@ -132,6 +132,11 @@ class SqliteStore(LocalStore):
             except sqlite3.DatabaseError as error:
                 raise store_error(self.path, error) from error
 
+    def changes(self) -> int:
+        """Only what this very store answered before compares with it."""
+        with self._reading:
+            return int(self._reader.execute("pragma data_version").fetchone()[0])
+
     def tidy(self) -> None:
         """Bring the log into the file now, while nothing waits, so that no commit has to stop for
         it.

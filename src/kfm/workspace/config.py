@@ -230,12 +230,19 @@ def registered(workspace: Path) -> list[str]:
     return sorted(found)
 
 
-def entry_files(workspace: Path, dataset_id: str) -> list[Path]:
+@lru_cache(256)
+def entry_files(workspace: Path, dataset_id: str) -> tuple[Path, ...]:
     """Every file that the entry of a dataset may be read from, whether it is there or not."""
     check_dataset_id(dataset_id)
     folder = workspace / "data" / "registry"
-    code = workspace / "scripts" / "connectors" / dataset_id / "connector.py"
-    return [*(folder / f"{dataset_id}{suffix}" for suffix in _SUFFIXES), code]
+    code = _code(workspace, dataset_id, "connector.py")
+    return (*(folder / f"{dataset_id}{suffix}" for suffix in _SUFFIXES), code)
+
+
+@lru_cache(256)
+def _code(workspace: Path, dataset_id: str, name: str) -> Path:
+    """Asked for with every entry: putting a path together takes longer than looking there."""
+    return workspace / "scripts" / "connectors" / dataset_id / name
 
 
 def load_dataset(
@@ -252,9 +259,8 @@ def load_dataset(
 
 def stating(workspace: Path, dataset_id: str, code: str = "connector.py") -> bytes:
     """The text of a connector that states its columns itself; empty where there is none."""
-    path = workspace / "scripts" / "connectors" / dataset_id / code
     try:
-        text = path.read_bytes()
+        text = _code(workspace, dataset_id, code).read_bytes()
     except OSError:
         return b""
     return text if b"connect" in text and b"source" in text else b""

@@ -36,6 +36,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     workspace: str
     upstream: str | None = None
+    boundary: str = ""  # the governed API that decides; nothing: this process does
     memory_mb: int = 4096
 
 
@@ -82,7 +83,7 @@ def perform(order: Order) -> Ended:
     try:
         kind = job_type(job.job_type)
         workspace = open_workspace(Path(order.workspace))
-        with open_world(workspace, upstream=order.upstream) as world:
+        with open_world(workspace, upstream=order.upstream, boundary=order.boundary) as world:
             carried = msgspec.json.decode(job.envelope)
             trace = msgspec.convert(carried.get("trace", {}), Trace)
             world.marks = {**world.marks, "correlation_id": trace.correlation_id}

@@ -24,6 +24,7 @@ from kfm.zones.local import LocalZone
 __all__ = ["Published"]
 
 _AS_OF = "latest/as-of"  # what the store knows the decisions behind the links by
+_IN_DOUBT = "in doubt"  # whoever comes next looks again
 
 
 class Published(Latest):
@@ -37,7 +38,9 @@ class Published(Latest):
         self._root = root
         self._rules_seen = self._seen("policy")
 
-    def hide(self, dataset_id: str) -> None:
+    def hide(self, world: World, dataset_id: str) -> None:
+        # whoever dies before anything is withdrawn leaves nothing else that tells of it
+        world.store.transaction(lambda tx: tx.index.put_meta(_AS_OF, _IN_DOUBT))
         self._links.clear(latest_path(dataset_id))
 
     def show(self, world: World, dataset_id: str) -> bool:
@@ -82,7 +85,7 @@ class Published(Latest):
                 wanted = self._wanted(world, dataset_id)
             except Exception:
                 self._links.clear(path)
-                _know(world, "in doubt")  # whoever comes next looks again
+                _know(world, _IN_DOUBT)
                 raise
             if not self._links.leads(path, wanted):
                 if _known(world) is None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from kfm.evidence.journal import done_of
+from kfm.evidence.journal import asked_of
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import (
+    Asked,
     Canary,
     Clock,
     DatasetEntry,
     Json,
     LedgerRow,
-    Planned,
     SystemClock,
     UpdaterConfig,
     UsageError,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "planned_of",
     "rebuilt_target",
+    "request_of",
     "resumed_target",
     "targets_of",
     "updater_target",
@@ -226,17 +226,17 @@ def windowed(entry: DatasetEntry) -> bool:
     return placeholders or source.time_column is not None or bool(kind and kind.windows)
 
 
-def planned_of(world: World, row: LedgerRow) -> Planned | None:
-    """The journaled PLAN of a run that has not been archived yet."""
+def request_of(world: World, row: LedgerRow) -> Asked | None:
+    """What a run was asked for, from its journal, which has not been archived yet."""
     records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    return done_of(records, "plan", world.veil(row.dataset_id), Planned)
+    return asked_of(records, world.veil(row.dataset_id))
 
 
-def resumed_target(workspace: Workspace, row: LedgerRow, plan: Planned | None) -> Target:
-    """The target an unfinished run was asked for, from its journaled PLAN; refused when what it
-    depends on has changed.
+def resumed_target(workspace: Workspace, row: LedgerRow, asked: Asked | None) -> Target:
+    """The target an unfinished run was asked for, from its journal; refused when what it depends on
+    has changed.
     """
-    spec = plan.spec or {} if plan is not None else {}
+    spec = asked.spec or {} if asked is not None else {}
     try:
         entry = msgspec.convert(spec["registry"], DatasetEntry)
         base = _same_partition(workspace, row.dataset_id, row.partition, canary=not row.backfill)

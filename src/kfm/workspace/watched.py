@@ -4,21 +4,26 @@ looked at is noted, so that what was found can be told from what has to be found
 
 import datetime as dt
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from kfm.keys.key_folder import KeyFolder
 from kfm.keys.trust import Trust
 from kfm.model import Clock, DatasetEntry
 from kfm.reading.memory import Memory, Watched, note, recall_folder, unsettled, watching
+from kfm.store.base import Store, Tx
 from kfm.workspace.config import entry_files
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 from kfm.zones.base import Held, Stored, Zone
 from kfm.zones.local import LocalZone
 
-__all__ = ["Remembered", "watched"]
+__all__ = ["Remembered", "SeenStore", "watched"]
+
+T = TypeVar("T")
 
 
 def watched(workspace: Workspace, world: World) -> "Remembered":
@@ -35,6 +40,7 @@ def watched(workspace: Workspace, world: World) -> "Remembered":
         "root": _SeenZone(_folder(world.root)),
         "keys": _SeenKeys(workspace.keys),
         "clock": _SeenClock(world.clock),
+        "store": SeenStore(world.store),
         "registry": lambda name: memory.recall(("entry", name), partial(entry, name)),
     }
     return Remembered(workspace.path, workspace.config, Watched(**seams, memory=memory))
@@ -90,6 +96,22 @@ class _SeenZone(LocalZone):
                 for name in below:
                     note(os.path.join(folder, name))
         return super().names(prefix)
+
+
+class SeenStore:
+    """A store whose transactions may be done by another thread, which commits for all who wait: what
+    is looked at in one is noted for who asked for it, not for who did it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def transaction(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        asked = copy_context()
+        return self._store.transaction(lambda tx: asked.run(work, tx), durable=durable)
 
 
 class _SeenKeys(KeyFolder):

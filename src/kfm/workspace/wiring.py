@@ -53,7 +53,7 @@ from kfm.zones.scratch_places import aside
 if TYPE_CHECKING:
     from kfm.connectors.operations import TransformJob
 
-__all__ = ["open_world", "reindex_workspace"]
+__all__ = ["asked_at", "open_world", "reindex_workspace"]
 
 Echo = Callable[[Json], None]
 
@@ -78,18 +78,21 @@ class _Gates(Sequence[Gate]):
 
 
 class _Policy:
-    """The evaluator this workspace names, started when it is first asked."""
+    """The evaluator this workspace names, or the boundary elsewhere, started when it is first
+    asked.
+    """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, boundary: str = "") -> None:
         self._workspace = workspace
-        self._found: Evaluator | None = None
+        # one or the other: who is sent to a boundary elsewhere has no rules of their own
+        self._found: Evaluator | None = asked_at(boundary) if boundary else None
 
     def prepare(self) -> None:
         """Start what will be asked while the rest is being opened; what goes wrong is said when it
         is asked.
         """
         with suppress(KfmError, OSError):
-            self._found = _evaluator(self._workspace)
+            self._found = self._found or _evaluator(self._workspace)
             if isinstance(self._found, Preparable):
                 self._found.prepare()
 
@@ -101,6 +104,13 @@ class _Policy:
     def close(self) -> None:
         if self._found is not None:
             self._found.close()
+
+
+def asked_at(boundary: str) -> Evaluator:
+    """The boundary of a governed API. Raises `UsageError`."""
+    from kfm.policy.elsewhere import Elsewhere
+
+    return Elsewhere(boundary, os.environ.get("KFM_BOUNDARY_TOKEN", ""))
 
 
 def _evaluator(workspace: Workspace) -> Evaluator:
@@ -356,14 +366,16 @@ def open_world(
     echo: Echo | None = None,
     clock: Clock | None = None,
     asks: bool = False,
+    boundary: str = "",
 ) -> Iterator[World]:
     """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the
-    rules will be asked in any case. Who publishes is named here, or by KFM_PUBLISHER.
+    rules will be asked in any case. Who publishes is named here, or by KFM_PUBLISHER. `boundary`:
+    the governed API that decides instead of the rules in this folder.
     """
     publisher = publisher or os.environ.get("KFM_PUBLISHER", "local")
     clock, policy, upstream = (
         clock or SystemClock(),
-        _Policy(workspace),
+        _Policy(workspace, boundary),
         checked_upstream(workspace, upstream),
     )
     try:
@@ -374,7 +386,16 @@ def open_world(
             aside("replay") if upstream == "replay" else nullcontext() as opened,
         ):
             yield from _open_world(
-                workspace, store, upstream, dry_run, publisher, echo, clock, opened, policy
+                workspace,
+                store,
+                upstream,
+                dry_run,
+                publisher,
+                echo,
+                clock,
+                opened,
+                policy,
+                boundary,
             )
     finally:
         policy.close()
@@ -390,6 +411,7 @@ def _open_world(
     clock: Clock,
     opened: Path | None,
     policy: _Policy,
+    boundary: str,
 ) -> Iterator[World]:
     data, root = workspace.zones()
     fetcher = Routed(
@@ -425,7 +447,7 @@ def _open_world(
         facts=_facts(workspace.path),
         toolchain=lambda: dict(_toolchain()),
         follows=True,
-        latest=_latest(workspace, data, root),
+        latest=_latest(workspace, data, root, boundary),
         receivers=Configured(workspace),
         telemetry=_telemetry(workspace),
     )
@@ -594,5 +616,7 @@ def _bare_world(
     )
 
 
-def _latest(workspace: Workspace, data: LocalZone, root: LocalZone) -> Published:
-    return Published(data, root, lambda: _Policy(workspace), workspace.path)
+def _latest(
+    workspace: Workspace, data: LocalZone, root: LocalZone, boundary: str = ""
+) -> Published:
+    return Published(data, root, lambda: _Policy(workspace, boundary), workspace.path)

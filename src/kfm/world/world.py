@@ -92,7 +92,7 @@ class Latest(Protocol):
     newest run said. Never read to decide.
     """
 
-    def hide(self, dataset_id: str) -> None:
+    def hide(self, world: "World", dataset_id: str) -> None:
         """Let it lead to nothing. Raises what keeps it from that."""
 
     def show(self, world: "World", dataset_id: str) -> bool:
@@ -116,7 +116,7 @@ class Latest(Protocol):
 class Nowhere(Latest):
     """Nobody is shown anything."""
 
-    def hide(self, dataset_id: str) -> None: ...
+    def hide(self, world: "World", dataset_id: str) -> None: ...
 
     def show(self, world: "World", dataset_id: str) -> bool:
         return False

@@ -35,7 +35,10 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "collector", Version: "0.161.0"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
-			ResolverSettings: confmap.ResolverSettings{ProviderFactories: files},
+			ResolverSettings: confmap.ResolverSettings{
+				ProviderFactories: files,
+				DefaultScheme:     "file", // else it is env, which is not brought
+			},
 		},
 	})
 	if command.Execute() != nil {

@@ -111,9 +111,8 @@ def run_transform(
         if isinstance(part, Acquire | Read | Merge | Collect | Measure):
             _require_library(part.source_kind)
     scratch = scratch.resolve()
-    nursery = _NURSERIES.get(os.getpid())
-    if nursery is not None and code_of(job) is not None and not nursery.coded:
-        nursery = None
+    kept = _NURSERIES.get(os.getpid())
+    nursery = kept.of(code_of(job) is not None) if kept is not None else None
     born = nursery.bear(scratch) if nursery is not None else None
     child = _Child(scratch, on_event or _ignore, fetch, born)
     parent = os.getpid() if born is None else born.parent
@@ -257,13 +256,14 @@ def kept_warm(private: bool = True, *, coded: bool = False) -> Iterator[None]:
 
     What only a `private` dataset needs is loaded for one alone; `coded`: those that run connector
     code are forked too, from one that has run none. It lives no longer than the thread that asked
-    for it. Within another `kept_warm` that can do as much, or `kept_cold`, that one holds.
+    for it. Within another `kept_warm` that can do as much, or `kept_cold`, that one holds; what
+    another can do is left to it.
     """
     here, outer = os.getpid() in _NURSERIES, _NURSERIES.get(os.getpid())
     if here and (outer is None or outer.coded or not coded):
         yield
         return
-    nursery = _NURSERIES[os.getpid()] = _Nursery(private, coded)
+    nursery = _NURSERIES[os.getpid()] = _Nursery(private, coded, outer)
     try:
         yield
     finally:
@@ -291,9 +291,9 @@ class _Nursery:
     them.
     """
 
-    def __init__(self, private: bool, coded: bool) -> None:
+    def __init__(self, private: bool, coded: bool, outer: "_Nursery | None" = None) -> None:
         self._socket, theirs = socket.socketpair()
-        self.coded = coded
+        self.coded, self._outer = coded, outer
         self._lock = threading.Lock()
         with theirs:
             words = [
@@ -311,6 +311,12 @@ class _Nursery:
                 env=_environment(),
                 start_new_session=True,
             )
+
+    def of(self, code: bool) -> "_Nursery | None":
+        """The one that bears a child that runs connector code, or one that runs none."""
+        if code:
+            return self if self.coded else None
+        return self._outer or self
 
     def bear(self, scratch: Path) -> "_Born | None":
         """A new child in `scratch`; None when the nursery is gone, and one has to be started as

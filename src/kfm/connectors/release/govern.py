@@ -23,6 +23,7 @@ from shapely.geometry.base import BaseGeometry
 from kfm.connectors.arrays import Floats, Mask, Shapes
 from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformResult
 from kfm.connectors.operations import Govern, Join
+from kfm.connectors.release.columns import missing_of, unfit
 from kfm.connectors.release.thresholds import Explained, Shown, in_cells, in_groups, step
 from kfm.connectors.table.merge import _TYPES
 from kfm.connectors.table.table import Table
@@ -265,17 +266,7 @@ class _Rows:
 
 
 def _refuse(code: str, happened: str) -> NoReturn:
-    raise Refused(
-        code,
-        happened,
-        expected=(
-            "rules whose columns the table has, each once, and columns that say where a record is"
-        ),
-        remedy=(
-            "Upstream may have renamed a column; correct `release`, `location` or the withdrawal."
-            " Nothing is published until then."
-        ),
-    )
+    raise unfit(code, happened)
 
 
 def _is_area(area: Area) -> bool:
@@ -436,17 +427,8 @@ def _released(
     job: Govern, release: Release, columns: tuple[Column, ...], rows: _Rows, scratch: Path
 ) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
     there = {c.name for c in columns}
-    if missing := sorted({*release.withhold} - there):
-        _refuse(
-            "release.column",
-            f"The release withholds {', '.join(map(repr, missing))}, which the table does not"
-            " have.",
-        )
-    if release.show is not UNSET and (missing := sorted({*release.show} - there)):
-        _refuse(
-            "release.column",
-            f"The release shows {', '.join(map(repr, missing))}, which the table does not have.",
-        )
+    if missing := missing_of(release, there):
+        _refuse("release.column", missing)
     hidden = set(unshown(release, there))
     generalised = release.h3_resolution is not None
     if generalised:

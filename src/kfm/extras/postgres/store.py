@@ -258,6 +258,9 @@ class PostgresStore(Connections):
         """What rings when somebody puts a job."""
         return ServerBell(self._connect)
 
+    def changes(self) -> None:
+        """The server does not say it."""
+
     def tidy(self) -> None:
         """The server does that by itself."""
 
