@@ -1,12 +1,14 @@
 """Lineage of many runs: how fast it is indexed and walked, beside the same walk without our indexes, and
 how fast a Neo4j graph is built of it, beside MERGE written plainly.
 
-    .venv/bin/python -m benchmarks.lineage --runs 100000 --graph-runs 10000
+    .venv/bin/python -m benchmarks.lineage --runs 100000 --graph-runs 5000
+    .venv/bin/python -m benchmarks.lineage --runs 100000 --same-sets 50
 """
 
 import argparse
 import json
 import math
+import os
 import random
 import shutil
 import sqlite3
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.measure import HIGHER, LOWER, Result, Took, judge
+from benchmarks.measure import HIGHER, LOWER, Result, Took, interleave, judge, median
 from kfm.catalog.lineage.graph import version_name
 from kfm.catalog.lineage.record import LineageRecord, Made, Used
 from kfm.cli.init import make_workspace
@@ -31,7 +33,7 @@ from kfm.world.world import World
 
 __all__ = ["ROWS", "main", "walks"]
 
-RUNS, GRAPH_RUNS, BATCH = 100_000, 10_000, 1_000
+RUNS, GRAPH_RUNS, GRAPH_ROUNDS, BATCH = 100_000, 5_000, 3, 1_000
 INDEXED = (
     5_000  # runs of one transaction: a page of the index that many of them touch is written once
 )
@@ -219,80 +221,169 @@ def _plain_rows(batch: Sequence[LineageRecord]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _same_sets(world: World, graph: Any, runs: int) -> int:
-    """Ancestors and descendants in the graph are those of the index; how many starts were asked."""
-    asked = 0
-    for layer, up in ((LAYERS - 1, True), (0, False)):
-        for start in _starts(world, runs, layer, 10):
-            name = world.store.read(lambda tx: tx.lineage.names([start]))[start]
-            walk = (
-                "(n)-[:USED_IN|GENERATED*1..20]->(v)"
-                if up
-                else "(v)-[:USED_IN|GENERATED*1..20]->(n)"
-            )
-            found = graph.rows(
-                f"MATCH (v:DatasetVersion {{key: $key}}) MATCH {walk}"
-                " RETURN DISTINCT coalesce(n.id, n.key, n.uri + '#' + n.hash) AS name",
-                key=name.partition(":")[2],
-            )
-            nodes = world.store.read(
-                lambda tx: (tx.lineage.up if up else tx.lineage.down)(start, 2 * DEEP)
-            )
-            names = world.store.read(lambda tx: tx.lineage.names(n for n in nodes if n != start))
-            if {row["name"] for row in found} != {n.partition(":")[2] for n in names.values()}:
-                raise peers.Failed(f"the graph and the index differ around {name}")
-            asked += 1
-    return asked
+def _same_sets(world: World, graph: Any, starts: Sequence[tuple[int, bool]]) -> int:
+    """Ancestors (up) or descendants in the graph are those of the index; how many nodes they are."""
+    seen = 0
+    for start, up in starts:
+        name = world.store.read(lambda tx: tx.lineage.names([start]))[start]
+        walk = (
+            "(n)-[:USED_IN|GENERATED*1..20]->(v)" if up else "(v)-[:USED_IN|GENERATED*1..20]->(n)"
+        )
+        found = graph.rows(
+            f"MATCH (v:DatasetVersion {{key: $key}}) MATCH {walk}"
+            " RETURN DISTINCT coalesce(n.id, n.key, n.uri + '#' + n.hash) AS name",
+            key=name.partition(":")[2],
+        )
+        nodes = world.store.read(
+            lambda tx: (tx.lineage.up if up else tx.lineage.down)(start, 2 * DEEP)
+        )
+        names = world.store.read(lambda tx: tx.lineage.names(n for n in nodes if n != start))
+        if {row["name"] for row in found} != {n.partition(":")[2] for n in names.values()}:
+            raise peers.Failed(f"the graph and the index differ around {name}")
+        seen += len(found)
+    return seen
 
 
-def _graph(runs: int) -> Result:
-    """A graph of its own for each side, of the same server: constraints are there for both."""
-    from tests.given.graph import Graph
+class _Server:
+    """A graph, how long work on it takes here, and how many seconds processors worked for it here
+    and there.
+    """
 
-    from kfm.extras.neo4j.receiver import Neo4j
-    from kfm.extras.neo4j.sync import sync
+    def __init__(self, folder: Path) -> None:
+        from tests.given.graph import Graph
 
+        from kfm.extras.neo4j.receiver import Neo4j
+
+        self._server = Graph(folder).start()
+        self.graph = Neo4j(self._server.url)
+
+    def __enter__(self) -> "_Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.graph.close()
+        self._server.kill()
+
+    def now(self) -> Took:
+        assert self._server.process is not None
+        stat = Path(f"/proc/{self._server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(stat[11]) + int(stat[12])
+        return Took(time.perf_counter(), time.process_time() + ticks / os.sysconf("SC_CLK_TCK"))
+
+    def since(self, before: Took) -> Took:
+        now = self.now()
+        return Took(now - before, now.cpu - before.cpu)
+
+    def empty(self) -> None:
+        while self.graph.rows("MATCH (n) WITH n LIMIT 20000 DETACH DELETE n RETURN count(*) AS n")[
+            0
+        ]["n"]:
+            pass
+
+    def synced(self, world: World) -> tuple[Took, Took]:
+        """By `kfm lineage sync` from nothing: until all is written, and the proof after it."""
+        from kfm.extras.neo4j.sync import sync
+
+        before = written = self.now()
+
+        def say(runs: int) -> None:
+            nonlocal written
+            written = self.now()
+
+        if not sync(world, self.graph, batch=BATCH, say=say).equal:
+            raise peers.Failed("the graph is not what the index holds")
+        return Took(written - before, written.cpu - before.cpu), self.since(written)
+
+    def merged(self, batches: Sequence[Sequence[LineageRecord]]) -> Took:
+        """By MERGE written plainly, of records that lie ready."""
+        before = self.now()
+        for batch in batches:
+            self.graph.rows(_MERGE, runs=_plain_rows(batch))
+        return self.since(before)
+
+
+def _graph(runs: int, repeat: int = GRAPH_ROUNDS) -> Result:
+    """The same server for both sides, in turn, emptied before each; constraints are there for both."""
     row, folder = "lineage: graph built", Path(tempfile.mkdtemp(dir=peers.work()))
-    make_workspace(folder / "ws", sample=False)
-    server = Graph(folder / "graph").start()
     try:
-        graph = Neo4j(server.url)
-        with open_world(open_workspace(folder / "ws")) as world:
+        make_workspace(folder / "ws", sample=False)
+        with (
+            _Server(folder / "graph") as server,
+            open_world(open_workspace(folder / "ws")) as world,
+        ):
             _load(world, runs)
-            sync(world, graph, batch=BATCH)  # constraints, and a server that is warm
-            rates: dict[str, list[float]] = {"peer": [], "ours": []}
-            for side in ("peer", "ours"):
-                while graph.rows(
-                    "MATCH (n) WITH n LIMIT 20000 DETACH DELETE n RETURN count(*) AS n"
-                )[0]["n"]:
-                    pass
-                before = time.perf_counter()
-                for batch in _batches(records(runs)):
-                    if side == "peer":
-                        graph.rows(_MERGE, runs=_plain_rows(batch))
-                    else:
-                        graph.write(batch, batch[-1].run_id)
-                rates[side].append(runs / (time.perf_counter() - before))
-            graph.finished()
-            done = sync(world, graph, batch=BATCH)
-            if not done.equal:
-                raise peers.Failed("the graph is not what the index holds")
-            asked = _same_sets(world, graph, runs)
-        graph.close()
+            batches, proofs = list(_batches(records(runs))), list[Took]()
+
+            def peer() -> Took:
+                server.empty()
+                return server.merged(batches)
+
+            def ours() -> Took:
+                server.empty()
+                took, proof = server.synced(world)
+                proofs.append(proof)
+                return took
+
+            server.synced(world)  # constraints, and a server that is warm
+            peer()
+            found = interleave({"peer": peer, "ours": ours}, repeat)
+            chosen = [
+                (start, up)
+                for layer, up in ((LAYERS - 1, True), (0, False))
+                for start in _starts(world, runs, layer, 10)
+            ]
+            _same_sets(world, server.graph, chosen)
     finally:
-        server.kill()
         shutil.rmtree(folder, ignore_errors=True)
+    rate = runs / median(found["ours"])
     return judge(
         row,
-        rates["peer"],
-        rates["ours"],
+        found["peer"],
+        found["ours"],
         ROWS[row],
-        HIGHER,
-        unit="runs/s",
+        LOWER,
+        unit="s",
         peer_name="one UNWIND with MERGE for everything, written plainly",
         ours_name="kfm lineage sync",
-        note=f"{runs:,} runs; counted and digested equal, and the sets of {asked} starts are those of the index",
+        raw={"proof": proofs, "proof CPU": [proof.cpu for proof in proofs]},
+        note=f"{runs:,} runs, {rate:,.0f}/s; the proof after it, which the peer does not have, {median(proofs):.3g} s more, {median([p.cpu for p in proofs]):.3g} s of processor time; the sets of {len(chosen)} starts are those of the index",
     )
+
+
+def same_sets(runs: int, many: int) -> dict[str, float]:
+    """All runs synced into a graph, then ancestors and descendants of so many versions, chosen
+    blindly, compared with the index; how long each part took.
+    """
+    folder = Path(tempfile.mkdtemp(dir=peers.work()))
+    try:
+        make_workspace(folder / "ws", sample=False)
+        with (
+            _Server(folder / "graph") as server,
+            open_world(open_workspace(folder / "ws")) as world,
+        ):
+            loaded = _load(world, runs)
+            print(f"indexed in {loaded:.0f} s", flush=True)
+            written, proof = server.synced(world)
+            print(f"written in {written:.0f} s, proved in {proof:.0f} s", flush=True)
+            names = random.Random(17).sample([r.version for r in records(runs)], many)
+            nodes = [world.store.read(lambda tx: tx.lineage.node(version_name(n))) for n in names]
+            before = server.now()
+            asked = [(node, up) for node in nodes if node is not None for up in (True, False)]
+            seen = _same_sets(world, server.graph, asked)
+            compared = server.since(before)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "runs": runs,
+        "indexed_s": loaded,
+        "written_s": written,
+        "written_cpu_s": written.cpu,
+        "proved_s": proof,
+        "proved_cpu_s": proof.cpu,
+        "sets": len(asked),
+        "nodes_in_sets": seen,
+        "compared_s": compared,
+    }
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -327,7 +418,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lineage", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N")
     parser.add_argument("--graph-runs", type=int, default=GRAPH_RUNS, metavar="N")
+    parser.add_argument(
+        "--same-sets",
+        type=int,
+        metavar="N",
+        help="only sync all --runs into a graph and compare what N versions come from, and what comes from them",
+    )
     args = parser.parse_args(argv)
+    if args.same_sets:
+        print(json.dumps(same_sets(args.runs, args.same_sets), indent=1))
+        return 0
     found = walks(1, args.runs, args.graph_runs)
     print(json.dumps([asdict(r) for r in found], indent=1, ensure_ascii=False))
     return 0 if all(r.ok for r in found) else 1

@@ -179,6 +179,18 @@ def test_the_newest_generation_says_what_a_version_is_whichever_comes_first(grap
     assert found["label"] == "Restricted"
 
 
+def test_of_a_batch_that_is_there_in_part_nothing_is_doubled_and_nothing_left_out(
+    graph: Neo4j,
+) -> None:
+    told = [one(n, base_version=f"v{n - 1:032x}") for n in range(1, 8)]
+    graph.write(told[2:4])
+    graph.rows("MATCH (r:Run {generation: 4})-[e:GENERATED]->() DELETE e")
+    graph.rows("MATCH (d:Dataset {generation: 3}) DETACH DELETE d")
+    for batch in (told[:5], told[4:], told):  # some are new, then nothing is
+        graph.write(batch)
+    assert counts(graph) == expected(told) and graph.sums() == of_records(told)
+
+
 def test_a_graph_that_does_not_answer_is_told_later(tmp_path: Path) -> None:
     away = Neo4j("bolt://127.0.0.1:1")
     with pytest.raises(UpstreamUnavailable) as said:
@@ -201,7 +213,14 @@ def test_no_text_breaks_out_of_a_batch(graph: Neo4j) -> None:
     would end a text.
     """
     used = tuple(Used(uri=uri, hash=f"sha256:{uri[-4:]}") for uri in NASTY)
-    told = one(1, inputs=used, labels={"care_label": NASTY[1], "licence": NASTY[0]})
+    said = {"sensitivity": "s", "policy_label": "p", "care_label": NASTY[1], "licence": NASTY[0]}
+    more = {
+        "stac_id": "i",
+        "obligations": (NASTY[0], "b"),
+        "discharged": ("b",),
+        "h3_resolution": 7,
+    }
+    told = one(1, inputs=used, labels=said, base_version="v0", merged=True, **more)
     for statement in cypher(told).split(";\n")[:-1]:
         graph.rows(statement)
     assert {row["uri"] for row in graph.rows("MATCH (a:Asset) RETURN a.uri AS uri")} == {*NASTY}

@@ -13,7 +13,7 @@ import msgspec
 from kfm.catalog.lineage.record import LineageRecord, Made
 
 __all__ = [
-    "DERIVES",
+    "EDGES",
     "KEYS",
     "KINDS",
     "LABELS",
@@ -43,6 +43,15 @@ KEYS: dict[NodeKind, tuple[str, ...]] = {
     "Dataset": ("key",),
     "DatasetVersion": ("key",),
 }
+# the edges there are, each from one kind to another
+EDGES: tuple[tuple[NodeKind, EdgeKind, NodeKind], ...] = (
+    ("Asset", "USED_IN", "Run"),
+    ("DatasetVersion", "USED_IN", "Run"),
+    ("Run", "GENERATED", "DatasetVersion"),
+    ("Run", "GENERATED", "Dataset"),
+    ("DatasetVersion", "HAS_PART", "Dataset"),
+    ("DatasetVersion", "SUPERSEDES", "DatasetVersion"),
+)
 KINDS: dict[str, NodeKind] = {
     "run": "Run",
     "asset": "Asset",
@@ -61,8 +70,6 @@ LABELS = (
     "h3_resolution",
 )
 _PREFIX = {kind: prefix for prefix, kind in KINDS.items()}
-# along these something comes from something else; the others say what belongs together
-DERIVES: tuple[EdgeKind, ...] = ("USED_IN", "GENERATED")
 
 
 class Node(msgspec.Struct, frozen=True):

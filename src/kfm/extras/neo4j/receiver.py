@@ -8,22 +8,24 @@ generation, times by the earliest.
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import get_args
 from urllib.parse import unquote, urlsplit
 
 from neo4j.exceptions import AuthError, ClientError, ConstraintError, DriverError, Neo4jError
 
 import neo4j
-from kfm.catalog.lineage.graph import KEYS, LABELS, EdgeKind, Node, NodeKind, graph_of
+from kfm.catalog.lineage.graph import KEYS, EdgeKind
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import known_lineage
-from kfm.extras.neo4j.sums import FIRST, Sums, of_edges, of_nodes
+from kfm.extras.neo4j.batch import MERGE, batch_of
+from kfm.extras.neo4j.sums import HUBS, Sums, around, of_edges, of_nodes
 from kfm.lineage.told import Told
 from kfm.model import Json, StepFailed, UpstreamUnavailable, keep_secret
 from kfm.world.announcement import Announcement
 from kfm.world.world import World
 
-__all__ = ["Neo4j", "merge", "open_receiver"]
+__all__ = ["Neo4j", "open_receiver"]
 
 SECONDS = 5.0  # for one attempt, all its retries together
 _AGAIN = 5  # times a race for a key is run once more
@@ -35,11 +37,6 @@ CONSTRAINTS = tuple(
 )
 
 
-_EDGES = (
-    "MATCH (a)-[r:USED_IN|GENERATED|HAS_PART|SUPERSEDES]->(b)"
-    " RETURN labels(a)[0] AS a_kind, coalesce(a.id, a.key, a.uri + '#' + a.hash) AS a,"
-    " type(r) AS edge, labels(b)[0] AS b_kind, coalesce(b.id, b.key, b.uri + '#' + b.hash) AS b"
-)
 # How far a sync has come; it is written with what it speaks of.
 _MARK = "MERGE (s:KfmSync {id: 'lineage'}) SET s.after = $after"
 
@@ -105,10 +102,10 @@ class Neo4j:
                 session.execute_write(work)
         return len(gone)
 
-    def datasets(self) -> list[str]:
-        """Those of which the graph knows a run."""
-        query = "MATCH (r:Run) RETURN DISTINCT r.dataset_id AS id ORDER BY id"
-        return [row["id"] for row in self.rows(query) if row["id"]]
+    def runs(self) -> dict[str, set[str]]:
+        """The runs that the graph knows, by dataset."""
+        query = "MATCH (r:Run) RETURN r.dataset_id AS dataset, collect(r.id) AS runs"
+        return {row["dataset"]: set(row["runs"]) for row in self.rows(query) if row["dataset"]}
 
     def reached(self) -> str:
         """The last run that an unfinished sync has written; empty: there is none."""
@@ -129,21 +126,26 @@ class Neo4j:
                 for number in of_nodes(kind, (row["p"] for row in found)):
                     counts[kind] += 1
                     total += number
-            for edge, number in of_edges(row.data() for row in session.run(_EDGES)):
-                counts[edge] += 1
-                total += number
+            for edge in get_args(EdgeKind):  # all there are, whatever they are between
+                found = session.run(f"MATCH ()-[e:{edge}]->() RETURN count(e) AS n")
+                counts[edge] = found.single(strict=True)["n"]
+            for kind in HUBS:
+                rows = (row.values() for row in session.run(around(kind)))
+                total += sum(of_edges(kind, rows))
         return Sums.of(counts, total)
 
-    def write(self, records: Sequence[LineageRecord], reached: str = "") -> None:
-        """Make all of it part of the graph, in one transaction; with it how far a sync has
-        come.
-        """
+    def write(self, records: Sequence[LineageRecord]) -> None:
+        """Make all of it part of the graph, in one transaction."""
+        self.put(batch_of(records))
+
+    def put(self, batch: Json, reached: str = "") -> None:
+        """Write what was made ready, in one transaction; with it how far a sync has come."""
         with self._mapped():
             self._prepare()
             for left in reversed(range(_AGAIN)):
                 try:
                     with self._session() as session:
-                        session.execute_write(merge, records, reached)
+                        session.execute_write(_merge, batch, reached)
                     return
                 except ConstraintError:  # another writer made the same node meanwhile
                     if not left:
@@ -197,59 +199,10 @@ def _first(error: Exception) -> str:
 
 
 # ---- what is written -----------------------------------------------------------------------------
-def merge(
-    tx: "neo4j.ManagedTransaction", records: Iterable[LineageRecord], reached: str = ""
-) -> None:
-    """Nodes first, each kind in the order of its keys, so that two writers wait and never cross;
-    then the edges between them.
-    """
-    nodes: dict[NodeKind, list[Json]] = {kind: [] for kind in KEYS}
-    edges: dict[tuple[NodeKind, EdgeKind, NodeKind], list[Json]] = {}
-    for record in records:
-        graph = graph_of(record)
-        known = {node.name: node for node in graph.nodes}
-        for node in graph.nodes:
-            nodes[node.kind].append(_node(node, record.generation))
-        for edge in graph.edges:
-            a, b = known[edge.source], known[edge.target]
-            edges.setdefault((a.kind, edge.kind, b.kind), []).append({"a": a.key, "b": b.key})
-    for kind, rows in nodes.items():
-        if rows:
-            tx.run(_merge_nodes(kind), rows=sorted(rows, key=lambda r: tuple(r["key"].values())))
-    for kinds, rows in sorted(edges.items()):
-        tx.run(_merge_edges(*kinds), rows=sorted(rows, key=str))
+def _merge(tx: "neo4j.ManagedTransaction", batch: Json, reached: str = "") -> None:
+    tx.run(MERGE, batch)
     if reached:
         tx.run(_MARK, after=reached)
-
-
-def _node(node: Node, generation: int) -> Json:
-    facts: Json = {k: list(v) if isinstance(v, tuple) else v for k, v in node.facts.items()}
-    if facts and node.kind in FIRST:  # a label that a newer generation does not have is gone
-        facts = dict.fromkeys(LABELS) | facts
-    return {"key": node.key, "facts": facts, "first": node.first, "generation": generation}
-
-
-def _merge_nodes(kind: NodeKind) -> str:
-    key = ", ".join(f"{name}: row.key.{name}" for name in KEYS[kind])
-    first = FIRST.get(kind, "")
-    earliest = (
-        f"SET n.{first} = CASE WHEN row.first.{first} IS NULL OR n.{first} < row.first.{first}"
-        f" THEN n.{first} ELSE row.first.{first} END"
-        if first
-        else ""
-    )
-    return (
-        f"UNWIND $rows AS row MERGE (n:{kind} {{{key}}}) {earliest}"
-        " WITH n, row WHERE coalesce(n.generation, -1) <= row.generation SET n += row.facts"
-    )
-
-
-def _merge_edges(a: NodeKind, edge: EdgeKind, b: NodeKind) -> str:
-    ends = ", ".join(
-        f"({letter}:{kind} {{{', '.join(f'{n}: row.{letter}.{n}' for n in KEYS[kind])}}})"
-        for letter, kind in (("a", a), ("b", b))
-    )
-    return f"UNWIND $rows AS row MATCH {ends} MERGE (a)-[:{edge}]->(b)"
 
 
 def open_receiver(address: str) -> Neo4j:

@@ -5,16 +5,16 @@ doubled or says something else.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kfm.catalog.lineage.graph import KEYS, KINDS, NodeKind, Value, graph_of
+from kfm.catalog.lineage.graph import EDGES, KEYS, KINDS, EdgeKind, NodeKind, Value, graph_of
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.model import Json, canonical
 
-__all__ = ["FIRST", "Sums", "of_edges", "of_nodes", "of_records"]
+__all__ = ["FIRST", "HUBS", "Sums", "around", "of_edges", "of_nodes", "of_records"]
 
 _MODULUS = 1 << 128
 # the time of a node of which the earliest counts
@@ -24,6 +24,12 @@ FIRST: dict[NodeKind, str] = {
     "DatasetVersion": "created_at",
 }
 _PREFIX = {kind: prefix for prefix, kind in KINDS.items()}
+# each edge is found once: at its run, or at the version it begins at
+_AROUND: dict[NodeKind, list[tuple[NodeKind, EdgeKind, NodeKind]]] = {
+    "Run": [edge for edge in EDGES if "Run" in edge],
+    "DatasetVersion": [edge for edge in EDGES if "Run" not in edge],
+}
+HUBS = tuple(_AROUND)
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -96,8 +102,30 @@ def of_nodes(kind: NodeKind, found: Iterable[Json]) -> Iterator[int]:
         yield _facts(kind, name, facts) + _number(name, first)
 
 
-def of_edges(found: Iterable[Json]) -> Iterator[tuple[str, int]]:
-    """(kind, number) of each edge, by its ends."""
-    for row in found:
-        ends = [f"{_PREFIX[row[f'{e}_kind']]}:{row[e]}" for e in ("a", "b")]
-        yield row["edge"], _number(ends[0], row["edge"], ends[1])
+def around(kind: NodeKind) -> str:
+    """The query for what `of_edges` reads: each node of a kind once, with the keys at the other ends
+    of its edges. An edge by itself would tell both of its ends again.
+    """
+    lists = ", ".join(_others(kind, *edge) for edge in _AROUND[kind])
+    return f"MATCH (n:{kind}) RETURN {_key('n', kind)}, {lists}"
+
+
+def _others(kind: NodeKind, a: NodeKind, edge: EdgeKind, b: NodeKind) -> str:
+    if a == kind:
+        return f"[(n)-[:{edge}]->(m:{b}) | {_key('m', b)}]"
+    return f"[(m:{a})-[:{edge}]->(n) | {_key('m', a)}]"
+
+
+def _key(letter: str, kind: NodeKind) -> str:
+    return " + '#' + ".join(f"{letter}.{name}" for name in KEYS[kind])
+
+
+def of_edges(kind: NodeKind, found: Iterable[Sequence[Any]]) -> Iterator[int]:
+    """A number for each edge, by its ends."""
+    for key, *lists in found:
+        node = f"{_PREFIX[kind]}:{key}"
+        for (a, edge, b), others in zip(_AROUND[kind], lists, strict=True):
+            if a == kind:
+                yield from (_number(node, edge, f"{_PREFIX[b]}:{other}") for other in others)
+            else:
+                yield from (_number(f"{_PREFIX[a]}:{other}", edge, node) for other in others)

@@ -5,15 +5,17 @@ goes on where the graph really is. Everything is merged: what is written twice i
 """
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from kfm.extras.neo4j.batch import batch_of
 from kfm.extras.neo4j.receiver import Neo4j
 from kfm.extras.neo4j.sums import Sums, of_records
-from kfm.lineage.told import Told
-from kfm.model import UpstreamUnavailable
+from kfm.lineage.told import Page, Told
+from kfm.model import Json, UpstreamUnavailable
 from kfm.world.world import World
 
 __all__ = ["Synced", "sync"]
@@ -74,38 +76,69 @@ def sync(
     there.
     """
     patient, told = _Patient(patience_s, wait), Told(world)
-    forgotten = _forget(told, graph, patient)
+    there = patient(graph.runs)
+    forgotten = _forget(told, graph, patient, there)
     runs, reached = 0, patient(graph.reached)
-    ours, found = _ours(world), patient(graph.sums)
+    # a graph that is empty or unfinished is another, without being read
+    both = _both(world, graph, patient) if there and not reached else None
     # what went on from a mark may have missed what came before it meanwhile: then all of it again
     for after in dict.fromkeys([reached, ""]):
-        if ours == found and not reached:
+        if both and both[0] == both[1]:
             break
         runs += _write(told, graph, patient, after, batch, say)
         patient(graph.finished)
-        ours, found, reached = _ours(world), patient(graph.sums), ""
+        both = _both(world, graph, patient)
+    ours, found = both or _both(world, graph, patient)
     return Synced(runs=runs, forgotten=forgotten, retries=patient.retries, ours=ours, graph=found)
 
 
-def _forget(told: Told, graph: Neo4j, patient: _Patient) -> int:
+def _forget(told: Told, graph: Neo4j, patient: _Patient, there: Mapping[str, set[str]]) -> int:
     gone = 0
-    for dataset_id in patient(graph.datasets):
+    for dataset_id, runs in sorted(there.items()):
         kept = {record.run_id for record in told.of(dataset_id)}
-        gone += patient(lambda: graph.forget(dataset_id, kept))
+        if not runs <= kept:
+            gone += patient(lambda: graph.forget(dataset_id, kept))
     return gone
+
+
+def _both(world: World, graph: Neo4j, patient: _Patient) -> tuple[Sums, Sums]:
+    """What the index holds now, where what was withdrawn meanwhile is seen, and what the graph
+    holds.
+    """
+    ours = of_records(record for page in Told(world).pages() for record in page.records)
+    return ours, patient(graph.sums)
 
 
 def _write(
     told: Told, graph: Neo4j, patient: _Patient, after: str, batch: int, say: Callable[[int], None]
 ) -> int:
     runs = 0
-    for page in told.pages(after, batch):
-        patient(lambda: graph.write(page.records, page.last))
-        runs += len(page.records)
+    for ready in _made_ready(told.pages(after, batch)):
+        patient(lambda: graph.put(ready.batch, ready.last))
+        runs += ready.runs
         say(runs)
     return runs
 
 
-def _ours(world: World) -> Sums:
-    """What the index holds now; what was withdrawn meanwhile is seen."""
-    return of_records(record for page in Told(world).pages() for record in page.records)
+class _Ready(NamedTuple):
+    """A page as it is written."""
+
+    batch: Json
+    last: str
+    runs: int
+
+
+def _made_ready(pages: Iterator[Page]) -> Iterator[_Ready]:
+    """Each page is read and made ready while the graph takes the one before it."""
+
+    def following() -> _Ready | None:
+        page = next(pages, None)
+        if page is None:
+            return None
+        return _Ready(batch_of(page.records), page.last, len(page.records))
+
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(following)
+        while ready := coming.result():
+            coming = beside.submit(following)
+            yield ready

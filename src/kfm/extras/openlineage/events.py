@@ -4,10 +4,10 @@ import msgspec
 
 from kfm.catalog.lineage.openlineage import About, EventType, Output, completed, event
 from kfm.evidence.events import about_run, cleaned
-from kfm.evidence.journal import done_of, fold
+from kfm.evidence.journal import asked_of, done_of, fold
 from kfm.evidence.lineage import known_lineage
 from kfm.evidence.run_files import run_journal
-from kfm.model import SAID_NO, Assembled, Json, LedgerRow, Planned, denial_codes, placeless
+from kfm.model import SAID_NO, Assembled, Json, LedgerRow, denial_codes, placeless
 from kfm.world.announcement import RunNews
 from kfm.world.world import World
 
@@ -19,8 +19,9 @@ def run_event(world: World, news: RunNews) -> tuple[EventType, bytes] | None:
     row = news.run
     records = run_journal(world, row)
     veil = world.veil(row.dataset_id)
-    plan = done_of(records, "plan", veil, Planned)
-    about = about_run(world, row, plan.spec if plan is not None else _spec_now(world, row))
+    asked = asked_of(records, veil)
+    spec = _spec_now(world, row) if asked is None else asked.spec or None
+    about = about_run(world, row, spec)
     if news.moment == "began":
         return "START", cleaned(world, event("START", row.timestamp, about))
     judged = fold(records).get("assemble")
