@@ -1,6 +1,7 @@
 """The rooms of the source tree, and what its modules import."""
 
 import ast
+import functools
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
@@ -13,7 +14,8 @@ def name_of(path: Path) -> str:
 NAMES = {name_of(p) for p in SRC.rglob("*.py")}
 
 
-def imports(path: Path) -> set[str]:
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
     """Every kfm module that `path` imports, also inside functions and for types."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -25,7 +27,7 @@ def imports(path: Path) -> set[str]:
             }
         elif isinstance(node, ast.Import):
             found |= {a.name for a in node.names if a.name.split(".")[0] == "kfm"}
-    return found - {"kfm"}
+    return frozenset(found - {"kfm"})
 
 
 def rooms() -> set[str]:

@@ -1,5 +1,7 @@
 """The updater in JavaScript, on the Nodes and the ledgers there are."""
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -7,7 +9,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
+from kfm.cli.updater import main
 from tests.brought import machines, node_with_sqlite
 from tests.given.verbs import Said, had
 
@@ -41,6 +45,20 @@ class Twins:
         return [*program, "run", "--config", str(self.config), *args]
 
     def call(self, which: str, *args: str, **env: str) -> Said:
+        """Node in a process of its own; Python in this one, which has loaded what it needs."""
+        if which == "node":
+            return self.started(which, *args, **env)
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.chdir(self.config.parent),
+            patch.dict(os.environ, {**self.env, **env}),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = main(self.command(which, *args)[3:])
+        return Said(code, out.getvalue(), err.getvalue())
+
+    def started(self, which: str, *args: str, **env: str) -> Said:
         done = subprocess.run(
             self.command(which, *args),
             cwd=self.config.parent,

@@ -1,5 +1,6 @@
 """Commands in processes of their own that are held, killed or die at a chosen call."""
 
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -89,7 +90,7 @@ def transforming(ws: Path) -> bool:
         return bool(
             db
             and db.execute(
-                "select 1 from journal where step_id = 'transform' and status = 'IN_PROGRESS'"
+                "select 1 from journal where step_id = 'check' and status = 'IN_PROGRESS'"
             ).fetchone()
         )
     except sqlite3.OperationalError:
@@ -97,6 +98,18 @@ def transforming(ws: Path) -> bool:
     finally:
         if db:
             db.close()
+
+
+def apart() -> multiprocessing.context.ForkServerContext:
+    """For functions of tests in processes that share nothing with this one: they are forked from one
+    that has loaded what such tests need and has opened nothing.
+    """
+    context = multiprocessing.get_context("forkserver")
+    shared = ("ledger", "processes", "services", "sweeping", "verbs")
+    context.set_forkserver_preload(
+        ["hypothesis", "kfm.extras.postgres.store", *(f"tests.given.{name}" for name in shared)]
+    )
+    return context
 
 
 class Killed(BaseException):

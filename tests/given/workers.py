@@ -1,5 +1,7 @@
 """Real workers, and types of jobs that tests control, offered to them as an installed package would."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -8,7 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from kfm.cli import main
 from kfm.model.clock import SystemClock
 from kfm.store.sqlite import SqliteStore
 
@@ -73,7 +77,7 @@ class Workers:
 
     def __init__(self, folder: Path, ws: Path) -> None:
         self.ws, self._folder = ws, folder
-        package = folder / "package"
+        self._package = package = folder / "package"
         (package / "kfmnap-1.dist-info").mkdir(parents=True)
         (package / "kfmnap-1.dist-info" / "METADATA").write_text(
             "Metadata-Version: 2.1\nName: kfmnap\nVersion: 1\n"
@@ -107,6 +111,7 @@ class Workers:
         return worker
 
     def put(self, mark: str, **parameters: Any) -> str:
+        """A job's id: the command is called in this process, which is given their package for it."""
         sets = [
             f
             for name, value in {"mark": mark, **parameters}.items()
@@ -119,9 +124,15 @@ class Workers:
             if name in parameters
             for f in (f"--{name}", str(parameters[name]))
         ]
-        said = self.kfm("jobs", "put", "test.nap", *sets, *more)
-        assert said.returncode == 0, said.stderr
-        return said.stdout.strip()
+        said = io.StringIO()
+        with (
+            patch.object(sys, "path", [str(self._package), *sys.path]),
+            patch.dict(os.environ, self.env),
+            contextlib.redirect_stdout(said),
+        ):
+            assert main(["-w", str(self.ws), "jobs", "put", "test.nap", *sets, *more]) == 0
+        sys.modules.pop("kfmnap")  # the next workspace has its own
+        return said.getvalue().strip()
 
     def lines(self, word: str) -> list[str]:
         return [

@@ -7,7 +7,7 @@ from kfm.cli.call import again, reader_of
 from kfm.cli.terminal import say, show, write
 from kfm.reading.references import dataset_of
 from kfm.story.answers import Answered, answer
-from kfm.story.questions import QUESTIONS
+from kfm.story.questions import QUESTIONS, example_of
 from kfm.story.text import evidence_lines, sentence_lines
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import rebuilt_target
@@ -56,8 +56,12 @@ def asked(call: Call, ref: str, words: list[str], reader: str | None) -> Listed 
     workspace = open_workspace(call.workspace)
     dataset_id = dataset_of(ref)
     if not words:
-        workspace.require(dataset_id)
-        told = tuple(Asked(question=q.text, example=q.example) for q in QUESTIONS)
+        entry = workspace.require(dataset_id)
+        columns = [column.name for column in entry.schema]
+        told = tuple(
+            Asked(question=q.text, example=example_of(q, entry.business_key, columns))
+            for q in QUESTIONS
+        )
         return Listed(dataset_id=dataset_id, questions=told)
     with open_world(workspace, asks=True) as world:
         if not world.data.exists(world.channel(dataset_id).path(1)):

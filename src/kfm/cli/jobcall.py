@@ -2,6 +2,7 @@
 worked here.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,9 @@ from kfm.model import DATASET_URI, JobRow, SystemClock, UsageError
 from kfm.store.base import Store
 from kfm.workspace.folder import Workspace
 from kfm.workspace.job_process import Order, perform
-from kfm.workspace.wiring import open_store
+from kfm.workspace.wiring import asked_at, open_store
 
-__all__ = ["dataset_id_of", "run_here", "settings_of", "store_of"]
+__all__ = ["boundary_of", "dataset_id_of", "run_here", "settings_of", "store_of"]
 
 
 @contextmanager
@@ -52,6 +53,26 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
     return parameters
 
 
-def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str | None) -> Ended:
+def run_here(
+    workspace: Workspace, job: JobRow, run_id: str, upstream: str | None, boundary: str = ""
+) -> Ended:
     """Work a job in this process."""
-    return perform(Order(job=job, run_id=run_id, workspace=str(workspace.path), upstream=upstream))
+    return perform(
+        Order(
+            job=job,
+            run_id=run_id,
+            workspace=str(workspace.path),
+            upstream=upstream,
+            boundary=boundary,
+        )
+    )
+
+
+def boundary_of(given: str) -> str:
+    """Where the boundary is asked: as given, or by KFM_BOUNDARY; nothing: in this process. Raises
+    `UsageError` before any job is taken.
+    """
+    found = given or os.environ.get("KFM_BOUNDARY", "")
+    if found:
+        asked_at(found).close()
+    return found

@@ -14,7 +14,7 @@ from kfm.model.window import seconds
 from kfm.upkeep.erase import finish_erasure, plan_again
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.folder import Workspace, open_workspace
-from kfm.workspace.targets import planned_of, resumed_target
+from kfm.workspace.targets import request_of, resumed_target
 from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
 from kfm.world.world import World
@@ -25,7 +25,7 @@ __all__ = ["Resumed", "resumed"]
 def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) -> Outcome:
     """What became of one run; an error of its own does not keep the others from going on."""
     try:
-        return resume_run(world, resumed_target(workspace, row, planned_of(world, row)), row, wait)
+        return resume_run(world, resumed_target(workspace, row, request_of(world, row)), row, wait)
     except KfmError as error:
         return Outcome(
             dataset_id=row.dataset_id,

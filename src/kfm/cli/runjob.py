@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import login
-from kfm.cli.jobcall import dataset_id_of, run_here, settings_of, store_of
+from kfm.cli.jobcall import boundary_of, dataset_id_of, run_here, settings_of, store_of
 from kfm.cli.rebuild import MadeAgain, made_again
 from kfm.cli.terminal import say, show, sign, write
 from kfm.evidence.receipts import read_receipt
@@ -116,10 +116,17 @@ def worked_here(
     no_follow: bool,
     queued: bool,
     upstream: str | None,
+    boundary: str,
 ) -> WorkedHere | Repeated | MadeAgain:
     """One job, then the jobs that follow from it."""
-    workspace = open_workspace(call.workspace)
+    workspace, asked = open_workspace(call.workspace), boundary_of(boundary)
     if receipt is not None:
+        if asked:
+            raise UsageError(
+                "What a receipt tells of is made again by the rules that lie here.",
+                expected="--receipt, or a boundary elsewhere",
+                remedy="Leave --boundary and KFM_BOUNDARY out.",
+            )
         return _again(call, workspace, receipt, upstream)
     if not type:
         raise UsageError(
@@ -147,7 +154,9 @@ def worked_here(
         max_attempts=kind.max_attempts,
     )
     parameters_of(kind, request.parameters)
-    return _answer(_worked(workspace, request, upstream, follow=not no_follow, queued=queued))
+    return _answer(
+        _worked(workspace, request, upstream, asked, follow=not no_follow, queued=queued)
+    )
 
 
 def _answer(done: list[tuple[JobRow, Ended]]) -> WorkedHere:
@@ -172,6 +181,7 @@ def _worked(
     workspace: Workspace,
     request: Request,
     upstream: str | None,
+    boundary: str,
     *,
     follow: bool,
     queued: bool = False,
@@ -197,7 +207,15 @@ def _worked(
             job = _waiting(store, token, request) if queued else _take(store, token, request)
             while job is not None:
                 # nobody asked for more than one try, but of what a worker would try again
-                work = partial(_one, store, token, workspace, upstream=upstream, again=queued)
+                work = partial(
+                    _one,
+                    store,
+                    token,
+                    workspace,
+                    upstream=upstream,
+                    boundary=boundary,
+                    again=queued,
+                )
                 done.append((job, work(job)))
                 while follow and done[-1][1].status in ("succeeded", "skipped"):
                     follows = store.transaction(partial(_next, token, request.dataset_id, job))
@@ -267,12 +285,13 @@ def _one(
     job: JobRow,
     *,
     upstream: str | None,
+    boundary: str,
     again: bool,
 ) -> Ended:
     run_id, began = str(ids.new_run_id()), time.monotonic()
     log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
     log.tell(job, run_id, "started", Told(wait_ms=job.wait_ms or 0))
-    ended: Ended = run_here(workspace, job, run_id, upstream)
+    ended: Ended = run_here(workspace, job, run_id, upstream, boundary)
     log.tell(job, run_id, ended.word, ended.told(int((time.monotonic() - began) * 1000)))
 
     def close(tx: Tx) -> None:
@@ -326,7 +345,7 @@ def _again(
         event=str(ids.new_run_id()),
         requested_by="system",
     )
-    job, ended = _worked(workspace, request, upstream, follow=False)[0]
+    job, ended = _worked(workspace, request, upstream, "", follow=False)[0]
     if ended.status == "failed" or not ended.receipt:  # given back untried: nothing to compare
         return _answer([(job, ended)])
     made = msgspec.json.decode((workspace.path / ended.receipt).read_bytes(), type=Receipt)

@@ -1,7 +1,7 @@
 """When data is asked for: list schedules, see what comes next, ask now, pause."""
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 
@@ -28,6 +28,7 @@ __all__ = [
     "Schedules",
     "Turned",
     "event",
+    "first_due",
     "moments",
     "paused_now",
     "put_now",
@@ -120,6 +121,30 @@ def schedules(call: Call, name: str | None) -> Schedules:
         chosen, now = [tables.named(name)] if name else tables(), world.clock.now()
         rows = world.store.read(lambda tx: [_row(tx, t, now) for t in chosen])
         return Schedules(schedules=rows, problems=list(tables.problems))
+
+
+def first_due(
+    tx: Tx, tables: Iterable[Timetable], now: dt.datetime, known: dict[str, dt.datetime | None]
+) -> tuple[dt.datetime, str] | None:
+    """What is due first, and when; of several by name. `known`: what was found before, in tables and
+    a store that are still the same; a moment that lies ahead is the next one until it has come.
+    """
+    found = list[tuple[dt.datetime, str]]()
+    for each in sorted(tables, key=lambda table: table.name):
+        at = known.get(each.name)
+        if each.name not in known or (at is not None and at <= now):
+            why = each.paused or paused(tx, each)
+            at = (
+                next((moment for moment, _ in _moments(tx, each, now, 1)), None)
+                if not why
+                else None
+            )
+            known[each.name] = at
+        if at is not None:
+            found.append((at, each.name))
+            if at <= now:
+                break
+    return min(found, default=None)
 
 
 def _row(tx: Tx, table: Timetable, now: dt.datetime) -> Listed:

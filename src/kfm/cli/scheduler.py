@@ -7,7 +7,7 @@ import datetime as dt
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +28,15 @@ from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["Problem", "Tables", "TickedOnce", "make_scheduler", "scheduled", "ticked"]
+__all__ = [
+    "Problem",
+    "Tables",
+    "TickedOnce",
+    "make_scheduler",
+    "scheduled",
+    "ticked",
+    "timetable_files",
+]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -164,9 +172,8 @@ def _problem(path: Path, error: KfmError) -> Problem:
     return Problem(f"schedules/{path.name}", line + what, remedy)
 
 
-def _stamp(workspace: Workspace) -> object:
-    """Names, times and sizes of everything a timetable follows from."""
-    found = []
+def timetable_files(workspace: Workspace) -> Iterator[str]:
+    """Everything a timetable follows from: folders, and the files in them."""
     for folder in (
         "data/registry",
         "pipelines/orchestration/schedules",
@@ -174,15 +181,18 @@ def _stamp(workspace: Workspace) -> object:
         "scripts/connectors",
     ):
         for where, _, files in os.walk(workspace.path / folder):
-            for name in files:
-                # a link to nowhere is told about when it is read
-                with contextlib.suppress(OSError):
-                    s = os.stat(os.path.join(where, name))
-                    found += (
-                        [(where, name, s.st_mtime_ns, s.st_size)]
-                        if not name.endswith(".pyc")
-                        else []
-                    )
+            yield where
+            yield from (os.path.join(where, n) for n in files if not n.endswith(".pyc"))
+
+
+def _stamp(workspace: Workspace) -> object:
+    """Names, times and sizes of all that."""
+    found = []
+    for path in timetable_files(workspace):
+        # a link to nowhere is told about when it is read
+        with contextlib.suppress(OSError):
+            s = os.stat(path)
+            found.append((path, s.st_mtime_ns, s.st_size))
     return sorted(found)
 
 

@@ -9,7 +9,7 @@ from kfm.evidence.run_files import started_at
 from kfm.model import KfmError, rfc3339
 from kfm.model.origin import told
 from kfm.reading.status import DatasetStatus, dataset_status
-from kfm.upkeep.attention import Attention, attention, freshness
+from kfm.upkeep.attention import Attention, attention, freshness, tried_again
 from kfm.upkeep.pools import Pool, pool_rows
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -61,17 +61,21 @@ class Status(Answer, frozen=True, kw_only=True, omit_defaults=True):
         )
         heads = ("", "dataset", "state", "version", "gen", "fresh", "last run", "origin")
         lines = table(heads, [_cells(row) for row in rows], right=("gen",))
+        tried = tried_again(self.attention)
         for line, row in zip(lines[1:], rows):
             if row is rows[0]:
                 show(lines[0])
             show(line)
             if row.reason:
                 show(f"      {row.reason}")
+            if row.dataset_id in tried:
+                show(f"      {tried[row.dataset_id].why.partition(': ')[0]}")
             if row.next:
                 write(f"      {again(call, row.next.removeprefix('kfm '))}")
         shown = {row.dataset_id for row in rows}
         # what the rows above have said is not said twice
-        for need in [a for a in self.attention if a.what not in shown or a.kind not in _ROWS]:
+        needs = [a for a in self.attention if a.what not in shown or a.kind not in _ROWS]
+        for need in [a for a in needs if a not in tried.values()]:
             write(
                 f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n     "
                 f" {again(call, need.next.removeprefix('kfm '))}"

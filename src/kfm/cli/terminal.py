@@ -48,7 +48,7 @@ _SIGNS = {
 }  # fmt: skip
 
 
-_COMMAND = re.compile(rf"(?<![\w./-])kfm (?=({'|'.join(HEADS)})(?![\w-]))")
+_COMMAND = re.compile(r"(?<![\w./-])kfm (?=([\w-]+))")
 _ANYWHERE = {"init", "demo", "help", "completion"}  # commands that need no workspace
 
 
@@ -78,7 +78,13 @@ def pasted(text: str) -> str:
     if "kfm " not in text:
         return text
     where = "".join(f" -w {shlex.quote(str(each))}" for each in _named)
-    return _COMMAND.sub(lambda found: f"{program()}{'' if found[1] in _ANYWHERE else where} ", text)
+
+    def called(found: re.Match[str]) -> str:
+        if found[1] not in HEADS:
+            return found[0]
+        return f"{program()}{'' if found[1] in _ANYWHERE else where} "
+
+    return _COMMAND.sub(called, text)
 
 
 def say(text: str = "") -> None:

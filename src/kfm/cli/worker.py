@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from kfm.cli.answer import Answer, Call
-from kfm.cli.jobcall import store_of
+from kfm.cli.jobcall import boundary_of, store_of
 from kfm.cli.terminal import say, show, sign, table, write
 from kfm.jobs import place_of
 from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
@@ -51,8 +51,9 @@ def worked(
     until_idle: bool,
     grace: str,
     upstream: str | None,
+    boundary: str,
 ) -> Stopped:
-    workspace = open_workspace(call.workspace)
+    workspace, asked = open_workspace(call.workspace), boundary_of(boundary)
     with store_of(workspace) as store:
         worker = make_worker(
             workspace,
@@ -61,11 +62,13 @@ def worked(
             pools=pool,
             name=name,
             upstream=upstream,
+            boundary=asked,
             grace_s=float(seconds(grace)),
         )
         say(
             f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {concurrency} at once;"
             " SIGTERM finishes what runs, twice stops it at once"
+            + (f"; {asked} decides" if asked else "")
         )
         code = worker.run(until_idle=until_idle)
     return Stopped(worker=worker.name, worked=worker.worked, exit_code=code)
@@ -79,6 +82,7 @@ def make_worker(
     pools: list[str] | None = None,
     name: str = "",
     upstream: str | None = None,
+    boundary: str = "",
     grace_s: float = 3600.0,
     heard: Callable[[JobRow, str, Told], None] = lambda job, status, told: None,
 ) -> Worker:
@@ -116,9 +120,9 @@ def make_worker(
         command=[sys.executable, "-m", "kfm.workspace.job_process"],
         tell=tell,
         limits=lambda job: _limits(workspace, job),
-        died=lambda job, run_id, why: _receipt_of_the_dead(workspace, job, run_id, why),
+        died=lambda job, run_id, why: _receipt_of_the_dead(workspace, boundary, job, run_id, why),
         pools=pools or (),
-        order={"workspace": str(workspace.path), "upstream": upstream},
+        order={"workspace": str(workspace.path), "upstream": upstream, "boundary": boundary},
         beat=lambda: _write_metrics(workspace, store),
         grace_s=grace_s,
     )
@@ -142,11 +146,13 @@ def _limits(workspace: Workspace, job: JobRow) -> Limits:
     )
 
 
-def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:
+def _receipt_of_the_dead(
+    workspace: Workspace, boundary: str, job: JobRow, run_id: str, why: str
+) -> None:
     """A process that could not write its receipt gets one that says so."""
     if place_of(job.job_type) is None:
         return
-    with open_world(workspace) as world:
+    with open_world(workspace, boundary=boundary) as world:
         ctx = context_of(workspace, world, job, run_id, NoParameters(), "live")
         write_receipt(
             job_type(job.job_type),

@@ -37,6 +37,7 @@ def login(doing: Doing) -> Done:
         roles=found.roles,
         token=found.token,
         issuer=found.issuer,
+        read_as=found.read_as,
         expires=expires,
         made_at=rfc3339(now),
     )

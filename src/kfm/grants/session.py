@@ -11,12 +11,11 @@ import msgspec
 from kfm.grants.token import holder_by
 from kfm.keys.approvals import in_time
 from kfm.model import KfmError, ids, rfc3339
-from kfm.model.paths import token_path, tokens_folder
+from kfm.model.paths import session_path, sessions_folder
 from kfm.world.world import World
 
 __all__ = ["Session", "begin_session", "end_session", "is_secret", "session_of", "until"]
 
-_FOLDER = "sessions"  # beside the tokens
 _LENGTH = 43  # characters of a secret: 256 bits
 _MOST = 16  # sessions of one token or person; the oldest ends for another
 
@@ -28,6 +27,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     roles: tuple[str, ...]
     token: str = ""  # the digest of the token it was begun with; empty: an issuer's word
     issuer: str = ""  # who said so
+    read_as: str = ""  # how roles were read from its word, as a digest
     expires: str
     made_at: str
 
@@ -79,7 +79,7 @@ def until(now: dt.datetime, hours: int, at_most: str) -> str:
 def _make_room(world: World, asked: Session) -> None:
     """Remove what has ended, and the oldest of who has many."""
     mine = []
-    for path in world.root.names(f"{tokens_folder()}/{_FOLDER}"):
+    for path in world.root.names(sessions_folder()):
         found = _read(world, path)
         if found is None or not in_time(found.expires, world.clock.now()):
             _remove(world, path)
@@ -102,4 +102,4 @@ def _read(world: World, path: str) -> Session | None:
 
 
 def _path(secret: str) -> str:
-    return token_path(f"{_FOLDER}/{ids.digest(secret.encode()).removeprefix('sha256:')}")
+    return session_path(ids.digest(secret.encode()))

@@ -2,6 +2,7 @@
 all goes wrong.
 """
 
+import ipaddress
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from kfm.model import canonical, ids
+from kfm.model import StepFailed, canonical, ids
 
 __all__ = [
+    "BoundaryUnavailable",
     "Decision",
     "Evaluator",
     "Preparable",
+    "Ruled",
     "Trouble",
+    "is_loopback",
     "is_test",
     "policy_digest",
     "sources_of",
@@ -32,6 +36,14 @@ class Trouble(Exception):
         self.code = code
 
 
+class BoundaryUnavailable(StepFailed):
+    """The boundary that was to be asked elsewhere gave no usable answer. Neither yes nor no: what
+    waits for it waits on.
+    """
+
+    retryable = True
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One answer, with the digests of what was asked and of the rules that were asked."""
 
@@ -44,12 +56,19 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     engine: str  # embedded, opa, server
 
 
+class Ruled(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision as it goes over HTTP, with what was asked for it."""
+
+    package: str
+    decision: Decision
+
+
 class Evaluator(Protocol):
     """Decides by the rules it was made with. One evaluator may be asked from several threads."""
 
     def decide(self, package: str, document: Mapping[str, object]) -> Decision:
         """Ask `package` about `document`. Never raises: an error, a time-out or an odd answer is a
-        denial with a `policy.` code.
+        denial with a `policy.` code. One that asks elsewhere raises `BoundaryUnavailable`.
         """
         ...
 
@@ -87,3 +106,11 @@ def policy_digest(sources: Mapping[str, bytes]) -> str:
             {name: ids.digest(source) for name, source in sources.items() if not is_test(name)}
         )
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

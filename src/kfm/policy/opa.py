@@ -3,7 +3,6 @@ on this machine.
 """
 
 import http.client
-import ipaddress
 import json
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from kfm.model import Json, UsageError
-from kfm.policy.base import Trouble
+from kfm.policy.base import Trouble, is_loopback
 from kfm.policy.careful import Careful
 
 __all__ = ["OpaBinary", "OpaServer"]
@@ -95,11 +94,7 @@ class OpaServer(Careful):
     def __init__(self, url: str, sources: Mapping[str, bytes], *, seconds: float = 10.0) -> None:
         super().__init__(sources)
         parts = urlsplit(url)
-        if (
-            parts.scheme != "http"
-            or not _is_loopback(parts.hostname or "")
-            or parts.path.strip("/")
-        ):
+        if parts.scheme != "http" or not is_loopback(parts.hostname or "") or parts.path.strip("/"):
             raise UsageError(
                 "The address of the OPA server is not one on this machine.",
                 expected="http://127.0.0.1:<port>",
@@ -217,10 +212,3 @@ def _trouble(errors: list[Json], otherwise: str) -> Trouble:
         "; ".join(f"{place}{error.get('message')}" for place, error in zip(places, errors))
         or otherwise.strip(),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

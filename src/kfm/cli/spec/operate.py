@@ -57,6 +57,9 @@ _SET = option("--set", "a parameter; repeatable", "NAME=VALUE", many="+")
 _AT_ONCE = option(
     "--concurrency", "how many jobs at once; default: 2", "N", kind="count", default=2
 )
+_BOUNDARY = option(
+    "--boundary", "the governed API that decides, instead of the rules here", "URL", default=""
+)
 _TURNED = given("name", "a dataset, an updater (kind.dataset) or a type of job")
 _OF_TYPE = option("--type", "of this type", "TYPE", dest="job_type")
 _OF_DATASET = option("--dataset", "of this dataset", "kfm://dataset/ID", default="")
@@ -134,7 +137,12 @@ is stopped. Another takes over when the one that leads dies.""",
             default="1h",
         ),
         UPSTREAM,
+        _BOUNDARY,
         example="kfm worker run --concurrency 4",
+        about="""\
+With --boundary, or KFM_BOUNDARY, every decision on what is published is asked of that governed API, by
+the token in KFM_BOUNDARY_TOKEN. When it does not answer clearly nothing is decided: the job waits and
+is tried again.""",
     ),
     Command(
         "worker run-job",
@@ -151,6 +159,7 @@ is stopped. Another takes over when the one that leads dies.""",
         switch("--no-follow", "leave the jobs that follow from it in the queue"),
         switch("--queued", "ask for nothing: work those of it that wait and are due, then end"),
         UPSTREAM,
+        _BOUNDARY,
         example="kfm worker run-job ingest.pull_source --dataset kfm://dataset/ks_earthquakes",
     ),
     Command(
