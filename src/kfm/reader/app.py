@@ -155,11 +155,13 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     """What no route answers."""
     status, visit = error.status_code, Visit.now()
     if status == 404 or visit.hung.hides(visit.path):
-        return _Nothing(b"")
-    answer = problem(visit, refusal(status))
-    if status == 405:
-        more = ", POST" if request.scope["path"] == "/stac/search" else ""
-        answer.headers["allow"] = f"GET, HEAD{more}"
+        return _Nothing(b"", status_code=status)
+    if status != 405:
+        return problem(visit, refusal(status))
+    known = request.app.route_handler_method_map.get(request.scope["path"], {"GET": None})
+    allowed = sorted({*known, *(["HEAD"] if "GET" in known else [])} - {"OPTIONS"})
+    answer = problem(visit, refusal(status, f"This is asked by {' or '.join(allowed)}."))
+    answer.headers["allow"] = ", ".join(allowed)
     return answer
 
 
@@ -169,15 +171,15 @@ class _Nothing(Response[bytes]):
     """
 
     def to_asgi_response(self, *given: Any, **more: Any) -> ASGIResponse:
-        return _Looked()
+        return _Looked(self.status_code or 404)
 
 
 class _Looked(ASGIResponse):
-    def __init__(self) -> None:
-        self.visit = Visit.now()
+    def __init__(self, status: int) -> None:
+        self.visit, self.status = Visit.now(), status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await sync_to_thread(nothing, self.visit)
+        answer = await sync_to_thread(nothing, self.visit, self.status)
         await answer.to_asgi_response(None, Request(scope))(scope, receive, send)
 
 

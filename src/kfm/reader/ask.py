@@ -17,7 +17,7 @@ from kfm.reader.versions import which_of
 from kfm.reading.references import Ref
 from kfm.story.answers import Answered, answer
 from kfm.story.node import Proof, Sentence
-from kfm.story.questions import QUESTIONS
+from kfm.story.questions import QUESTIONS, example_of
 
 __all__ = ["ROUTES", "Citation", "Focus", "Said", "citations", "focus_of"]
 
@@ -84,7 +84,7 @@ def focus_of(asking: Asking, dataset_id: str, which: str, q: str, *, now: bool =
     """What is answered; without `now` nothing that depends on the moment it is asked."""
     if len(q) > _LONGEST:
         raise BadQuestion(f"A question has at most {_LONGEST} characters.", "q")
-    ref = asking.known(which_of(dataset_id, which))
+    ref, facts = asking.facts(which_of(dataset_id, which))
     text = f"{dataset_id}@{ref.generation}"
     library("pyarrow", "reads Parquet")
     put = [x for x in QUESTIONS if x.id not in _OF_A_ROW and (now or x.id not in _OF_NOW)]
@@ -95,15 +95,21 @@ def focus_of(asking: Asking, dataset_id: str, which: str, q: str, *, now: bool =
     except UsageError as error:
         raise BadQuestion(f"{error.happened} Expected {error.expected}.", "q") from error
     opens = citations(asking, ref, (proof for one in found for proof in one.evidence))
+    entry, columns = asking.workspace.require(dataset_id), [c.name for c in facts.schema]
+    key = [name for name in entry.business_key if name in columns]  # others are not shown
     return Focus(
         dataset_id=dataset_id,
-        title=asking.workspace.require(dataset_id).title,
+        title=entry.title,
         version_id=ref.version_id,
         version_digest=ref.version_digest,
         generation=ref.generation,
         asked=q.strip(),
         questions=tuple(
-            Putable(question=x.text, example=x.example, needs_row=x.id in _OF_A_ROW)
+            Putable(
+                question=x.text,
+                example=example_of(x, key, columns),
+                needs_row=x.id in _OF_A_ROW,
+            )
             for x in QUESTIONS
         ),
         answers=tuple(_said(one, opens) for one in found),

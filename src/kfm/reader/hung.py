@@ -48,6 +48,7 @@ class Hung(NamedTuple):
     leave: Callable[[], None] = lambda: None  # the reader stops: what is still being told ends
     # addresses that only some may know of: that another method is meant would tell of them
     hidden: Sequence[re.Pattern[str]] = ()
+    hidden_but_for: str = ""  # the role that may know of them
 
     def hides(self, path: str) -> bool:
         """Whether only some may know of an address; slashes too many lead to the same."""

@@ -57,7 +57,6 @@ NOTHING = Problem(
 )
 _SAID = {
     400: "The question cannot be understood.",
-    405: "Only what is here can be read: GET and HEAD.",
     408: "The question did not come in time.",
     413: "The question is too large.",
 }
@@ -109,7 +108,7 @@ def _described(answer: Callable[..., object], ask: Callable[..., object], path: 
     hints = get_type_hints(ask, include_extras=True)
     del hints["asking"]
     for name, hint in hints.items():
-        if name not in ("return", "data"):
+        if name not in ("return", "data", "body"):
             where = PathParameter() if f"{{{name}:" in path else QueryParameter()
             hints[name] = hint if get_origin(hint) is Annotated else Annotated[hint, where]
     signature = inspect.signature(ask)
@@ -143,15 +142,18 @@ def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -
     return answer
 
 
-def nothing(visit: Visit) -> Response[Any]:
+def nothing(visit: Visit, status: int = 404) -> Response[Any]:
     """What is said where there is nothing, to whom it may be: a token that stands for nobody is
-    one here, too.
+    one here, too. `status`: what is wrong with the question, for who may know that something is
+    there.
     """
-    said = NOTHING
-    if visit.asking.claim.digest:
+    said, asking = NOTHING, visit.asking
+    if asking.claim.digest or (asking.claim.here and status == 400):
         try:
-            with visit.asking.opened():
-                pass
+            with asking.opened():
+                role = visit.hung.hidden_but_for
+                if status == 400 and role and asking.viewer.may(role):
+                    said = refusal(status)
         except Exception as error:
             said = why(visit, error)
     answer = problem(visit, said)
@@ -159,9 +161,9 @@ def nothing(visit: Visit) -> Response[Any]:
     return answer
 
 
-def refusal(status: int) -> Problem:
+def refusal(status: int, said: str = "") -> Problem:
     """Why a question is not even asked."""
-    said = _SAID.get(status, "That is not answered here.")
+    said = said or _SAID.get(status, "That is not answered here.")
     return Problem(status=status, error="request", said=said)
 
 

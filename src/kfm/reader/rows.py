@@ -21,6 +21,7 @@ from kfm.reader import cql2
 from kfm.reader.door import Asking, BadQuestion
 from kfm.reader.files import check_bytes
 from kfm.reader.route import reads
+from kfm.reader.row_groups import TableFile, rows_between
 from kfm.reader.versions import which_of
 from kfm.reading.boundary import Opened
 from kfm.reading.memory import Mark
@@ -28,14 +29,12 @@ from kfm.reading.memory import Mark
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
 __all__ = ["ROUTES", "Question", "Rows", "page_of"]
 
 _MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
 _SECONDS = 10.0
-_BATCH, _SCANNED = 1 << 14, 1 << 16
-_BUFFER = 1 << 16
+_SCANNED, _HELD = 1 << 16, 1 << 16
 _AT = "kfm row"  # where a row stands: no column of a registered table has a space in front of this
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt,
@@ -108,7 +107,7 @@ def page_of(asking: Asking, opened: Opened, at: str, proof: str, said: Question)
     proves them.
     """
     library("pyarrow", "reads Parquet")
-    table = _table(_tables(opened))
+    table = _table(_tables(opened), is_kept=opened.generation is not None)
     asked = _asked(table.schema, said.columns, said.filter, said.sort, said.limit, said.token)
     found, more = _page(table, asked)
     following = _following(f"{asking.address}{at}", said, asked) if more else None
@@ -121,8 +120,7 @@ def page_of(asking: Asking, opened: Opened, at: str, proof: str, said: Question)
 class _Table(NamedTuple):
     """What the heads of files say; the rows are read when they are asked for."""
 
-    paths: tuple[Path, ...]
-    heads: "tuple[pq.FileMetaData, ...]"
+    files: tuple[TableFile, ...]
     schema: "pa.Schema"
     geometry: str
     rows: int
@@ -142,21 +140,20 @@ def _tables(opened: Opened) -> tuple[tuple[Path, Mark], ...]:
 
 
 @functools.lru_cache(64)
-def _table(files: tuple[tuple[Path, Mark], ...]) -> _Table:
+def _table(files: tuple[tuple[Path, Mark], ...], is_kept: bool) -> _Table:
     """The same for as long as the files are: a head of many row groups takes longer than a page."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from kfm.diff.side import Side
 
-    paths = tuple(path for path, _ in files)
-    heads = tuple(pq.read_metadata(path) for path in paths)
+    read = tuple(TableFile(path, mark, pq.read_metadata(path), is_kept) for path, mark in files)
     schema = pa.unify_schemas(
-        [head.schema.to_arrow_schema().remove_metadata() for head in heads],
+        [file.head.schema.to_arrow_schema().remove_metadata() for file in read],
         promote_options="permissive",
     )
-    geometry = str(Side({path.name: path for path in paths}).geometry)
-    return _Table(paths, heads, schema, geometry, sum(head.num_rows for head in heads))
+    geometry = str(Side({path.name: path for path, _ in files}).geometry)
+    return _Table(read, schema, geometry, sum(file.head.num_rows for file in read))
 
 
 # ---- what was asked ------------------------------------------------------------------------------
@@ -278,7 +275,7 @@ def _batches(table: _Table, asked: _Asked) -> Iterator["pa.RecordBatch"]:
     """What fits, in the order of the files, some at a time, as long as there is time."""
     import pyarrow.dataset as ds
 
-    files = [str(path) for path in table.paths]
+    files = [str(file.path) for file in table.files]
     names = list(dict.fromkeys([*asked.columns, *(name for name, _ in asked.sort)]))
     until = time.monotonic() + _SECONDS
     scanner = ds.dataset(files, format="parquet", schema=table.schema).scanner(
@@ -312,32 +309,13 @@ def _in_order(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
 def _by_number(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
     """Without a filter a page is found by counting row groups, not rows."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     left, wanted, found = asked.offset, asked.limit + 1, list["pa.Table"]()
-    for path, head in zip(table.paths, table.heads):
-        if left >= head.num_rows or not wanted:
-            left = max(0, left - head.num_rows)
-            continue
-        # no more of a column is brought than the page needs
-        with pq.ParquetFile(path, metadata=head, buffer_size=_BUFFER) as file:
-            names = [n for n in asked.columns if n in file.schema_arrow.names]
-            for number in range(file.num_row_groups):
-                size = head.row_group(number).num_rows
-                if left >= size:
-                    left -= size
-                    continue
-                most = min(_BATCH, left + wanted)
-                for batch in file.iter_batches(most, row_groups=[number], columns=names):
-                    part = batch.slice(left, wanted)
-                    left = max(0, left - batch.num_rows)
-                    wanted -= part.num_rows
-                    if part.num_rows:
-                        found.append(pa.Table.from_batches([part]))
-                    if not wanted:
-                        break
-                if not wanted:
-                    break
+    for file in table.files:
+        if wanted and left < file.head.num_rows:
+            found += rows_between(file, asked.columns, left, wanted)
+            wanted = asked.limit + 1 - sum(part.num_rows for part in found)
+        left = max(0, left - file.head.num_rows)
     schema = _shown(table, asked.columns)
     parts = [_filled(part, schema) for part in found]
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
@@ -348,13 +326,23 @@ def _filled(part: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     """A column that only another file has is empty here."""
     import pyarrow as pa
 
+    there = dict(zip(part.column_names, part.columns))
     columns = [
-        part.column(field.name).cast(field.type)
-        if field.name in part.column_names
+        (column if column.type == field.type else _as(column, field.type))
+        if (column := there.get(field.name)) is not None
         else pa.nulls(part.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray":
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):  # a cast would look at everything that has a number
+        parts = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+        column = pa.chunked_array(parts, column.type.value_type)
+    return column if column.type == kind else column.cast(kind)
 
 
 def _shown(table: _Table, names: Sequence[str]) -> "pa.Schema":
@@ -378,7 +366,7 @@ def _sorted(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
         part = pa.Table.from_batches([batch.append_column(_AT, numbers)])
         part = part if last is None else part.filter(_no_worse(part, asked.sort[0], last))
         best = part if best is None else pa.concat_tables([best, part])
-        if best.num_rows > need + 4 * _BATCH:
+        if best.num_rows > need + _HELD:
             best = best.sort_by(order).slice(0, need).combine_chunks()
             last = best.column(asked.sort[0][0])[-1] if best.num_rows == need else None
     if best is None:
@@ -440,7 +428,7 @@ def _plain(found: "pa.Table", geometry: str) -> list[Json]:
         name: _places(found.column(name)) if name == geometry else values(found.column(name))
         for name in found.column_names
     }
-    return [{name: each[i] for name, each in columns.items()} for i in range(found.num_rows)]
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 
 def _places(column: "pa.ChunkedArray") -> list[object]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from kfm.model import UsageError
+from kfm.model import UsageError, canonical, ids
 from kfm.model.dataset import Text
 from kfm.workspace.folder import Workspace
 
@@ -21,6 +21,11 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     roles: Text = "roles"  # the claim that gives roles: a list, or words with blanks between
     # what the issuer calls a role -> what it is here; empty: the same words
     role_of: dict[Text, Text] = {}
+
+    @property
+    def reads_roles(self) -> str:
+        """How roles are read from its word, as a digest."""
+        return ids.digest(canonical.dumps([self.roles, self.role_of]))
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,12 +1,16 @@
 """Where and when every version is, in memory: which items a search may mean is found here, and each
 that is shown or counted is decided by the door, in the request that asks. What is here lets nobody
 see anything.
+
+Of a dataset with many versions it is also kept in a file, so that a reader that begins does not read
+them all again. The file says of which head it is and counts for that head alone; whatever is wrong
+with it, it is made again.
 """
 
 import bisect
 import datetime as dt
-import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,12 +20,11 @@ from kfm.catalog.base import geometry
 from kfm.catalog.stac import ANY_TIME
 from kfm.data.libraries import library
 from kfm.evidence.append_times import appended_at
-from kfm.model import Generation, Json, KfmError, rfc3339
+from kfm.model import Generation, Json, KfmError, LedgerRow, rfc3339
 from kfm.reader.stac_items import moment
-from kfm.reading.generations import generations_of
-from kfm.reading.memory import Mark, Watched, is_settled, mark_of
-from kfm.reading.places import place_of
-from kfm.workspace.folder import Workspace
+from kfm.reading.generations import generations_of, head_of
+from kfm.reading.memory import Watched
+from kfm.reading.places import keep_places, kept_places, place_of
 from kfm.world.world import World
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ __all__ = ["After", "Box", "Items", "Row", "items_of", "microseconds"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _MOST = 32  # sets of datasets that are kept in order
+_WORTH = 16  # versions of which a file saves more than it costs
 Box = tuple[float, float, float, float]
 
 
@@ -66,11 +70,29 @@ class After(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The versions of one dataset, as of a list of its generations."""
+    """The versions of one dataset, as of a head."""
 
-    made: Sequence[Generation]
+    head: Generation
     rows: tuple[Row, ...]
     whole: bool  # whether every version could be read
+    loose: frozenset[str] = frozenset()  # versions of which the time will be known better
+
+    @property
+    def lasts(self) -> bool:
+        return self.whole and not self.loose
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the file of a dataset says; before it stands its own digest."""
+
+    dataset_id: str
+    generation: int  # the head that it is of
+    file_digest: str
+    epoch: int  # of the store that knew when each was appended
+    rows: tuple[Row, ...]
+
+    def is_of(self, made: Generation) -> bool:
+        return (self.generation, self.file_digest) == (made.generation, made.file_digest)
 
 
 class Items:
@@ -81,16 +103,19 @@ class Items:
         self.parts = tuple(parts)
         self.rows = [row for part in parts for row in part.rows]
         self.rows.sort(key=_order)
-        west, south, east, north = (
-            np.array([row.bbox[side] for row in self.rows], dtype="float64") for side in range(4)
-        )
+        boxes = np.array([row.bbox for row in self.rows], dtype="float64").reshape(-1, 4)
+        west, south, east, north = np.ascontiguousarray(boxes.T)
         self._west, self._south, self._east, self._north = west, south, east, north
         self._crossing = west > east  # the antimeridian
         self.first = np.array([row.first for row in self.rows], dtype="int64")
         self.last = np.array([row.last for row in self.rows], dtype="int64")
-        self._by_id: dict[str, list[int]] = {}
+
+    @cached_property
+    def _by_id(self) -> dict[str, list[int]]:
+        found = dict[str, list[int]]()
         for at, row in enumerate(self.rows):
-            self._by_id.setdefault(row.version_id, []).append(at)
+            found.setdefault(row.version_id, []).append(at)
+        return found
 
     def everything(self) -> "Mask":
         np = library("numpy", "looks for places")
@@ -138,21 +163,11 @@ def _order(row: Row) -> tuple[int, str, str]:
     return -row.last, row.version_id, row.dataset_id
 
 
-def items_of(workspace: Workspace, world: World, names: Sequence[str]) -> Items:
+def items_of(world: World, names: Sequence[str]) -> Items:
     """The versions of these datasets as they are now, whoever may see them."""
     shelf = world.memory.once("items", _Shelf) if isinstance(world, Watched) else _Shelf()
-    return shelf.items(world, tuple(dict.fromkeys(names)), _stamp(workspace))
-
-
-def _stamp(workspace: Workspace) -> tuple[Mark, ...] | None:
-    """What changes with everything that is written into the store, as every generation is soon after
-    it was made; None: nothing tells, or a change within this tick of the clock could not be told.
-    """
-    if workspace.server:
-        return None
-    file, now = workspace.lines_file or workspace.store_file, time.time_ns()
-    marks = (mark_of(file), mark_of(f"{file}-wal"))
-    return marks if all(is_settled(mark, now) for mark in marks) else None
+    # every generation is written into the store soon after it was made
+    return shelf.items(world, tuple(dict.fromkeys(names)), world.store.changes())
 
 
 class _Shelf:
@@ -160,33 +175,32 @@ class _Shelf:
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
-        self._items: dict[tuple[str, ...], tuple[Items, tuple[Mark, ...] | None]] = {}
+        self._items: dict[tuple[str, ...], tuple[Items, int | None]] = {}
         self._lock = Lock()
 
-    def items(self, world: World, names: tuple[str, ...], stamp: tuple[Mark, ...] | None) -> Items:
-        """As of `stamp`, or of now."""
+    def items(self, world: World, names: tuple[str, ...], stamp: int | None) -> Items:
+        """As of a count of the store's changes, or of now."""
         kept, before = self._items.get(names, (None, None))
         if kept is not None and stamp is not None and stamp == before:
             return kept
         parts = tuple(part for name in names for part in self._part(world, name))
-        whole = all(part.whole for part in parts)
+        lasts = all(part.lasts for part in parts)
         made = kept if kept is not None and _are_the(kept.parts, parts) else Items(parts)
         with self._lock:
             self._items.pop(names, None)
-            self._items[names] = (made, stamp if whole else None)
+            self._items[names] = (made, stamp if lasts else None)
             while len(self._items) > _MOST:
                 del self._items[next(iter(self._items))]
         return made
 
     def _part(self, world: World, name: str) -> Iterator[_Part]:
         try:
-            made = generations_of(world, name)
+            head = head_of(world, name)
         except KfmError:
             return  # no name of a dataset, or a channel that has to be mended first
         kept = self._parts.get(name)
-        if kept is None or kept.made is not made or not kept.whole:
-            kept = _part(world, made, {row.version_id: row for row in kept.rows} if kept else {})
-            self._parts[name] = kept
+        if kept is None or kept.head.file_digest != head.file_digest or not kept.lasts:
+            kept = self._parts[name] = _found(world, head, kept)
         yield kept
 
 
@@ -194,36 +208,89 @@ def _are_the(some: Sequence[object], others: Sequence[object]) -> bool:
     return len(some) == len(others) and all(a is b for a, b in zip(some, others))
 
 
+def _found(world: World, head: Generation, before: _Part | None) -> _Part:
+    saved = _saved(world, head.dataset_id) if before is None else None
+    if saved is not None and saved.is_of(head):
+        return _Part(head, saved.rows, whole=True)
+    made = generations_of(world, head.dataset_id)
+    rows: Sequence[Row] = ()
+    if before is not None:
+        rows = [row for row in before.rows if row.version_id not in before.loose]
+    if saved is not None and any(saved.is_of(each) for each in made):  # what was there before
+        rows = saved.rows
+    part = _part(world, made, {row.version_id: row for row in rows}) if made else None
+    if part is None:
+        return _Part(head, (), whole=True)
+    _save(world, part)
+    return part
+
+
+def _saved(world: World, dataset_id: str) -> _Saved | None:
+    """What was kept, whole and by this store; None: there is nothing of the kind."""
+    body = kept_places(world, dataset_id)
+    if body is None:
+        return None
+    try:
+        saved = msgspec.json.decode(body, type=_Saved)
+    except ValueError:  # of another kfm
+        return None
+    return saved if (saved.dataset_id, saved.epoch) == (dataset_id, world.store.epoch) else None
+
+
+def _save(world: World, part: _Part) -> None:
+    head = part.head
+    if not part.lasts or len(part.rows) < _WORTH:
+        return
+    saved = _Saved(
+        dataset_id=head.dataset_id,
+        generation=head.generation,
+        file_digest=head.file_digest,
+        epoch=world.store.epoch,
+        rows=part.rows,
+    )
+    keep_places(world, head.dataset_id, msgspec.json.encode(saved))
+
+
 def _part(world: World, made: Sequence[Generation], known: dict[str, Row]) -> _Part:
     numbers: dict[str, list[Generation]] = {}
     for each in reversed(made):
         if each.version_id is not None:
             numbers.setdefault(each.version_id, []).append(each)
-    rows, whole = list[Row](), True
+    rows, whole, loose = list[Row](), True, set[str]()
     for version_id, named in numbers.items():
         generations = tuple(each.generation for each in named)
         row = known.get(version_id)
         if row is None or row.generations != generations:
             try:
-                row = _row(world, named[0], generations)
+                row, lasts = _row(world, named[0], generations)
+                loose |= set() if lasts else {version_id}
             except (KfmError, OSError, ValueError, msgspec.DecodeError):
                 whole = False  # it is looked at again the next time
                 continue
         if row is not None:
             rows.append(row)
-    return _Part(made, tuple(rows), whole)
+    rows.sort(key=_order)  # what is in order already is soon put in order with others
+    return _Part(made[-1], tuple(rows), whole, frozenset(loose))
 
 
-def _row(world: World, made: Generation, generations: tuple[int, ...]) -> Row | None:
+def _row(world: World, made: Generation, generations: tuple[int, ...]) -> tuple[Row | None, bool]:
+    """A version, and whether nothing of it will be known better later."""
     said = place_of(world, made.dataset_id, str(made.version_id))
     if said.bbox is None:
-        return None
+        return None, True
     first, last = said.interval or (None, None)
+    lasts = True
     if first is None or last is None:
         at = appended_at(world, made)
+        lasts = at is not None and _has_ended(world, made)
         first, last = (at, at) if at else ANY_TIME
     times = (microseconds(moment(first)), microseconds(moment(last)))
-    return Row(made.dataset_id, str(made.version_id), generations, said.bbox, *times)
+    return Row(made.dataset_id, str(made.version_id), generations, said.bbox, *times), lasts
+
+
+def _has_ended(world: World, made: Generation) -> bool:
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(made.run_id))
+    return row is None or row.ended_at is not None
 
 
 def microseconds(at: dt.datetime) -> int:

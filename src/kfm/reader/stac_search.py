@@ -120,7 +120,7 @@ def searched(asking: Asking, search: Search) -> Found:
     Raises `BadQuestion`.
     """
     names = search.collections or asking.workspace.registered()
-    items = items_of(asking.workspace, asking.world, names)
+    items = items_of(asking.world, names)
     looked = _Looked(asking, items, search)
     # the members that a filter and an order speak of
     members = {*_members(search.filter), *(name for name, _ in search.sortby)}
@@ -157,6 +157,7 @@ class _Looked:
             if more:
                 break
             page.append(at)
+        told = [item for at in page if (item := self._item(at)) is not None]
         matched = None
         if len(positions) <= _COUNTED or not (more or begin or search.token):
             matched = sum(self._seen(at) is not None for at in _each(positions))
@@ -166,14 +167,14 @@ class _Looked:
             following = f"{last.last}~{last.version_id}~{last.dataset_id}"
         elif more:
             following = str(search.token + search.limit)
-        return Found([trimmed(self._item(at), search) for at in page], matched, following)
+        return Found([trimmed(item, search) for item in told], matched, following)
 
     def all_of(self, positions: Sequence[int]) -> Found:
         """A page of what can be put in order, or told to fit, by the items alone."""
         search, kept = self._search, list[Json]()
         for at in _each(positions):
-            if self._seen(at) is not None:
-                found = msgspec.json.decode(self._item(at))
+            if self._seen(at) is not None and (item := self._item(at)) is not None:
+                found = msgspec.json.decode(item)
                 if search.filter is None or _holds(found, search.filter):
                     kept.append(found)
         for name, last in reversed(search.sortby):
@@ -209,8 +210,13 @@ class _Looked:
             return True
         return False
 
-    def _item(self, at: int) -> msgspec.Raw:
-        return item_of(self._asking, self._items.rows[at].dataset_id, self._generations[at] or 0)
+    def _item(self, at: int) -> msgspec.Raw | None:
+        """None: a label was tightened since it was decided, in this very question."""
+        with suppress(Hidden, NoLonger):
+            number = self._generations[at] or 0
+            return item_of(self._asking, self._items.rows[at].dataset_id, number)
+        self._generations[at] = None
+        return None
 
 
 def _candidates(items: Items, search: Search) -> Sequence[int]:

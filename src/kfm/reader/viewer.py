@@ -73,6 +73,7 @@ class Vouched(NamedTuple):
     expires: str
     token: str = ""
     issuer: str = ""
+    read_as: str = ""  # how its roles were read, as a digest
 
 
 def viewer_of(
@@ -111,15 +112,23 @@ def vouched_by(
     found: Issued | None = issuers.vouched(secret, trusted, world.clock.now(), loopback=loopback)
     if found is None:
         return None
-    return Vouched(found.person, found.roles, found.expires, issuer=found.issuer)
+    return Vouched(
+        found.person,
+        found.roles,
+        found.expires,
+        issuer=found.issuer,
+        read_as=trusted.reads_roles,
+    )
 
 
 def _by_session(world: World, workspace: Workspace, secret: str) -> Viewer | None:
     found = session_of(world, secret)
     if found is None:
         return None
-    if found.issuer:  # is it still believed?
+    if found.issuer:  # is it still believed, and does its word give the same roles?
         trusted = settings_of(workspace).oidc
         if trusted is None or trusted.issuer != found.issuer:
+            return None
+        if trusted.reads_roles != found.read_as:
             return None
     return Viewer(Reader(found.person, found.roles), "session", found.expires)

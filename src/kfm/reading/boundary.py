@@ -33,7 +33,7 @@ from kfm.model import (
     rules_in,
 )
 from kfm.model.paths import dcat_path, version_path
-from kfm.policy.base import Decision
+from kfm.policy.base import BoundaryUnavailable, Decision
 from kfm.reading.approval_count import not_agreed
 from kfm.reading.memory import Watched, recall, unsettled
 from kfm.reading.references import Ref, generations_of, proposal_number, resolve, withdrawn
@@ -57,6 +57,7 @@ __all__ = [
     "facts_of",
     "facts_proposed",
     "folder_of",
+    "grants_for",
     "known_of",
     "located",
     "made_by",
@@ -131,7 +132,7 @@ class Opened:
 
 def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Refused:
     """Labels and licence of now, then the rules of `kfm.serve` on every single file. Whatever is no
-    clear yes is a no.
+    clear yes is a no. Raises `BoundaryUnavailable` where the rules are asked elsewhere.
     """
     evidence = evidence_of(
         world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=()
@@ -169,16 +170,18 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
         "reader": {
             "name": reader.name,
             "roles": list(reader.roles),
-            "grants": _grants(world, asked.dataset_id, reader),
+            "grants": grants_for(world, asked.dataset_id, reader),
         },
         "withdrawn": asked.withdrawn,
     }
     decisions: list[Decision] = []
     for path in asked.paths:
         try:
-            decision = world.policy.decide(
-                "kfm.serve", {**question, "asset": {"zone": asked.zone, "path": path}}
+            decision = _decision(
+                world, asked.zone, {**question, "asset": {"zone": asked.zone, "path": path}}
             )
+        except BoundaryUnavailable:
+            raise  # no decision at all: a no would be for good
         except (KfmError, OSError) as error:  # rules that cannot even be read
             why = (
                 getattr(error, "happened", None)
@@ -195,9 +198,6 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
                     ),
                 )
             )
-        # an evaluator that failed may answer the next time; a server has its own rules
-        if decision.engine == "server" or any(_is_trouble(d) for d in decision.deny):
-            unsettled()
         if decision.allow is not True or decision.deny:
             return Refused(reasons=_reasons(decision), decision_id=decision.decision_id)
         decisions.append(decision)
@@ -205,6 +205,25 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
         decision_ids=tuple(d.decision_id for d in decisions),
         policy_digest=decisions[0].policy_digest,
     )
+
+
+def _decision(world: World, zone: Zone, question: Json) -> Decision:
+    """What the rules say. The catalog is asked for by the dataset: every version of one puts the
+    very same question, and the same rules give the same answer.
+    """
+    assert world.policy is not None
+    policy = world.policy
+
+    def found() -> Decision:
+        decision = policy.decide("kfm.serve", question)
+        # an evaluator that failed may answer the next time; a server has its own rules
+        if decision.engine == "server" or any(_is_trouble(d) for d in decision.deny):
+            unsettled()
+        return decision
+
+    if zone == OFFICIAL:
+        return found()
+    return recall(world, ("rules", msgspec.json.encode(question, order="sorted")), found)
 
 
 def _is_trouble(denial: Mapping[str, str]) -> bool:
@@ -222,7 +241,7 @@ def _reasons(decision: Decision) -> tuple[Reason, ...]:
     )
 
 
-def _grants(world: World, dataset_id: str, reader: Reader) -> list[Json]:
+def grants_for(world: World, dataset_id: str, reader: Reader) -> list[Json]:
     """What stewards signed for this reader; a word that is not theirs, or not signed, is none."""
     if reader.name is None:
         return []
@@ -276,13 +295,18 @@ def cited(world: World, text: str, reader: Reader = NOBODY) -> Ref:
 def known_of(world: World, text: str, reader: Reader = NOBODY) -> Known:
     """The same, with the decision."""
 
-    def found() -> tuple[Ref, Allowed | Refused]:
-        ref = resolve(world, text)
-        path = dcat_path(ref.dataset_id).removeprefix("catalog/")
-        return ref, decide(world, _asked(world, ref, "catalog", [path]), reader)
-
-    ref, answer = recall(world, ("known", text, reader), found)
+    ref, answer = recall(world, ("known", text, reader), lambda: _known(world, text, reader))
     return Known(ref, _require(_of_now(world, answer), ref.dataset_id, ref.version_id))
+
+
+def _known(world: World, text: str, reader: Reader) -> tuple[Ref, Allowed | Refused]:
+    """However a version is named, it is decided about once."""
+    ref = resolve(world, text)
+    own = f"{ref.dataset_id}@{ref.generation}"
+    if text != own:
+        return recall(world, ("known", own, reader), lambda: _known(world, own, reader))
+    path = dcat_path(ref.dataset_id).removeprefix("catalog/")
+    return ref, decide(world, _asked(world, ref, "catalog", [path]), reader)
 
 
 def columns_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Column, ...]:

@@ -6,7 +6,17 @@ from kfm.model import Generation
 from kfm.reading.memory import recall
 from kfm.world.world import World
 
-__all__ = ["generations_of"]
+__all__ = ["generations_of", "head_of"]
+
+
+def head_of(world: World, dataset_id: str) -> Generation:
+    """The newest generation of a dataset; of one of which nothing was official number 0."""
+
+    def found() -> Generation:
+        head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        return head
+
+    return recall(world, ("head", dataset_id), found)
 
 
 def generations_of(world: World, dataset_id: str) -> Sequence[Generation]:

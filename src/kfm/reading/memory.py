@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
+from kfm.store.base import Store
 from kfm.world.world import World
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "note",
     "recall",
     "recall_folder",
+    "recall_store",
     "unsettled",
     "watching",
 ]
@@ -106,13 +108,24 @@ def looking() -> Iterator[None]:
         _LOOK.reset(token)
 
 
+def _most() -> int:
+    """How many answers are kept, at some 2 KB each: a thirtieth of the memory that this machine
+    has.
+    """
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(500_000, max(20_000, whole // 30 // 2048))
+
+
 class Memory:
     """What was found; the oldest of it is forgotten first. May be asked by several threads."""
 
-    def __init__(self, most: int = 20_000) -> None:
+    def __init__(self, most: int = 0) -> None:
         self._kept: OrderedDict[Hashable, _Found] = OrderedDict()
-        self._lock, self._most = threading.Lock(), most
+        self._lock, self._most = threading.Lock(), most or _most()
         self._once: dict[str, object] = {}
+        # most answers were found by looking at the same files
+        self._looks: dict[tuple[str, Mark], tuple[str, Mark]] = {}
+        self._read: tuple[Mark, dict[Hashable, object]] = None, {}  # of the store, as of a change
 
     def recall(self, key: Hashable, find: Callable[[], T]) -> T:
         """What `find` finds, or found before where nothing it looked at has changed. What it raises
@@ -138,10 +151,30 @@ class Memory:
 
     def _keep(self, key: Hashable, found: _Found) -> None:
         with self._lock:
-            self._kept[key] = found
+            if len(self._looks) > 2 * self._most:
+                self._looks.clear()
+            looks = self._looks
+            marks = tuple(looks.setdefault(look, look) for look in found.marks)
+            self._kept[key] = found._replace(marks=marks)
             self._kept.move_to_end(key)  # it was found anew just now
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+
+    def recall_store(self, store: Store, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find` reads of the store, or read before where nobody has committed anything since.
+        It reads nothing else, and knows no time.
+        """
+        # before it is read: a commit in between is seen by who asks next
+        as_of = _changes(store)
+        if as_of is None:  # it cannot say whether somebody has
+            return find()
+        with self._lock:
+            if self._read[0] != as_of or len(self._read[1]) >= self._most:
+                self._read = as_of, {}
+            kept = self._read[1]
+        if key not in kept:
+            kept[key] = find()
+        return cast(T, kept[key])
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What is made once, and is there for as long as this is."""
@@ -167,6 +200,18 @@ def _are_same(marks: tuple[tuple[str, Mark], ...]) -> bool:
     return True
 
 
+def _changes(store: Store) -> Mark:
+    """Counted once in a question."""
+    seen, name = _LOOK.get(), f"store {id(store)}"
+    if seen is not None and name in seen:
+        return seen[name]
+    count = store.changes()
+    mark = (count, 0, 0) if count is not None else None
+    if seen is not None:
+        seen[name] = mark
+    return mark
+
+
 def recall(world: World, key: Hashable, find: Callable[[], T]) -> T:
     """See `Memory.recall`; a world that does not remember finds anew."""
     return world.memory.recall(key, find) if isinstance(world, Watched) else find()
@@ -180,6 +225,13 @@ def recall_folder(world: World, folder: str, find: Callable[[], T]) -> T:
         return find()
 
     return recall(world, ("folder", folder), found)
+
+
+def recall_store(world: World, key: Hashable, find: Callable[[], T]) -> T:
+    """See `Memory.recall_store`; a world that does not remember finds anew."""
+    return (
+        world.memory.recall_store(world.store, key, find) if isinstance(world, Watched) else find()
+    )
 
 
 def unsettled() -> None:
