@@ -58,7 +58,15 @@ def _statement(frame: Frame, number: int, exact: str) -> Html:
             maxlength=200,
             autocomplete="name",
         ),
-        field("reason", "Reason", id="sign-reason", tag="textarea", maxlength=2000, rows=3),
+        field(
+            "reason",
+            "Reason",
+            hint="It is signed with your word. A rejection needs one.",
+            id="sign-reason",
+            tag="textarea",
+            maxlength=2000,
+            rows=3,
+        ),
         el(
             "div",
             el("label", "Your key, a .key file", for_="sign-key"),

@@ -27,7 +27,7 @@ from kfm.pages.parts import (
     th,
     with_commands,
 )
-from kfm.pages.words import moment
+from kfm.pages.words import moment, verdict_word
 
 __all__ = ["DecisionPage", "render"]
 
@@ -111,7 +111,14 @@ def _next(page: DecisionPage, frame: Frame) -> Html | None:
     if not page.remedies and again is None:
         return None
     items = (
-        el("li", el("div", with_commands(r.said) if r.said else None, map(command, r.commands)))
+        el(
+            "li",
+            el(
+                "div",
+                with_commands(r.said[:1].upper() + r.said[1:]) if r.said else None,
+                map(command, r.commands),
+            ),
+        )
         for r in page.remedies
     )
     steps = el("ol", items, class_="steps") if page.remedies else None
@@ -129,9 +136,9 @@ def _gates(page: DecisionPage) -> Html | None:
     heads = (th("Verdict"), th("Gate"), th("Reason"))
     rows = []
     for v in page.verdicts:
-        kind, word = words[v.word]
+        kind, word = words[verdict_word(v)]
         reasons = "; ".join(r.message for r in (*v.reasons, *v.review)) or v.note
-        sign = "pass" if v.word == "pass" else ""
+        sign = "pass" if verdict_word(v) == "pass" else ""
         rows.append(
             el(
                 "tr",
@@ -140,7 +147,8 @@ def _gates(page: DecisionPage) -> Html | None:
                 td(reasons),
             )
         )
-    said = f"{sum(v.ok for v in page.verdicts)} of {len(page.verdicts)} let it pass"
+    passed = sum(verdict_word(v) != "deny" for v in page.verdicts)
+    said = f"{passed} of {len(page.verdicts)} let it pass"
     return section("gates", "Every gate", table("gates", heads, rows, style="cards"), aside=said)
 
 

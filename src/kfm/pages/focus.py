@@ -88,8 +88,8 @@ def _questions(focus: Focus, here: str, copy: bool) -> Html:
         "p",
         el(
             "small",
-            "A row is named by its key, such as ",
-            el("code", "id=t7"),
+            "A row is named by its key, as in ",
+            el("code", next(one.example for one in focus.questions if one.needs_row)),
             "; no guess is made.",
         ),
     )

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
@@ -256,7 +257,9 @@ def hang(*, console: bool = False) -> Hung:
     for route in operating:
         route.include_in_schema = False
     hidden = tuple(_pattern(path) for route in operating for path in route.paths)
-    return Hung(pages=pages, routes=routes, leave=live.close, hidden=hidden)
+    return Hung(
+        pages=pages, routes=routes, leave=live.close, hidden=hidden, hidden_but_for=OPERATES
+    )
 
 
 def _everybodys() -> tuple[HTTPRouteHandler, ...]:
@@ -365,18 +368,21 @@ def _asks(asking: Asking, console: bool, kind: Kind) -> Asks:
 
 
 def _frame(asking: Asking, console: bool) -> Frame:
-    visit, viewer = Visit.now(), asking.viewer
-    theme = _THEME.search(visit.headers.get(b"cookie", ""))
-    operator = console and viewer.may(OPERATES)
-    return Frame(
-        console=operator,
-        who=viewer.reader.name or ("On this machine" if operator else "Sign in"),
-        role=viewer.role,
-        csrf=visit.csrf,
+    operator = console and asking.viewer.may(OPERATES)
+    return msgspec.structs.replace(
+        _bare_frame(asking, operator),
+        role=asking.viewer.role,
+        csrf=Visit.now().csrf,
         done=DONE.get(query_of().get("done", ""), ""),
-        theme=theme[1] if theme else None,
         waiting=waiting_of(Asks(asking)) if operator else 0,
     )
+
+
+def _bare_frame(asking: Asking, operator: bool) -> Frame:
+    """The frame of a page that asks nothing of the workspace, which may be what is wrong."""
+    theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
+    who = asking.viewer.reader.name or ("On this machine" if operator else "Sign in")
+    return Frame(console=operator, who=who, theme=theme[1] if theme else None)
 
 
 def _problem(shown: Shown, console: bool) -> str:
@@ -397,7 +403,4 @@ def _problem(shown: Shown, console: bool) -> str:
         expected=found.expected,
         remedy=found.remedy,
     )
-    theme = _THEME.search(Visit.now().headers.get(b"cookie", ""))
-    who = viewer.reader.name or ("On this machine" if operator else "Sign in")
-    frame = Frame(console=operator, who=who, theme=theme[1] if theme else None)
-    return problem.render(page, frame)
+    return problem.render(page, _bare_frame(shown.asking, operator))

@@ -88,7 +88,9 @@ class HomePage(Page, frozen=True, kw_only=True):
     days: tuple[str, ...]
     rows: tuple[HeatRow, ...]  # the worst first
     hidden: int  # how many more there are
-    needs: tuple[Need, ...]
+    states: dict[State, int]  # how many of all stand so
+    needs: tuple[Need, ...]  # the worst first
+    more_needs: int  # how many more there are
     works: Works
     checks: int  # in these days
     unchanged: int  # of them
@@ -114,13 +116,14 @@ def render(page: HomePage, frame: Frame) -> str:
 
 def _lede(page: HomePage) -> str:
     many = len(page.rows) + page.hidden
-    words = {"new": "on time", "noop": "at rest", "late": "late", "failed": "failed"}
+    words: dict[State, str] = {
+        "new": "on time",
+        "noop": "at rest",
+        "late": "late",
+        "failed": "failed",
+    }
     words |= {"denied": "denied", "wait": "waiting", "run": "running", "none": "with nothing yet"}
-    told = [
-        f"{n:,} {word}"
-        for kind, word in words.items()
-        if (n := sum(row.state == kind for row in page.rows))
-    ]
+    told = [f"{n:,} {word}" for kind, word in words.items() if (n := page.states.get(kind, 0))]
     checks = f" {page.unchanged:,} of {plural(page.checks, 'check')} found nothing new." * bool(
         page.checks
     )
@@ -134,8 +137,11 @@ def _needs(page: HomePage) -> Html:
             "div", el("p", "Nothing. Everything runs by itself."), class_="card quiet-empty"
         )
     else:
-        inside = el("ul", map(_need, page.needs), class_="todo card", data_list=True)
-    return section("needs", "What needs you", inside, aside=f"{len(page.needs)}, the worst first")
+        more = el("li", el("p", f"{page.more_needs:,} more"), command("kfm status"))
+        listed = [*map(_need, page.needs), *([more] if page.more_needs else [])]
+        inside = el("ul", listed, class_="todo card", data_list=True)
+    many = len(page.needs) + page.more_needs
+    return section("needs", "What needs you", inside, aside=f"{many:,}, the worst first")
 
 
 def _need(need: Need) -> Html:

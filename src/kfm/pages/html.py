@@ -1,6 +1,7 @@
 """Markup that cannot be broken out of: text is escaped unless it was made here."""
 
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from typing import TypeAlias
 
@@ -58,13 +59,18 @@ def _shown(text: str) -> str:
 def _attribute(name: str, value: Value) -> str:
     if value is None or value is False:
         return ""
-    said = name.rstrip("_").replace("_", "-")
+    said = _spelt(name)
     if value is True:
         return f" {said}"
     text = str(value)
     if said in _ADDRESSES:
         text = safe_address(text)
     return f' {said}="{escape(_shown(text), quote=True)}"'
+
+
+@cache
+def _spelt(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
 
 
 def safe_address(text: str) -> str:

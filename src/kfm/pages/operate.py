@@ -296,7 +296,7 @@ def _try(page: PolicyPage) -> Html:
         el(
             "div",
             el("label", "Input, as JSON", for_="try-input"),
-            el("textarea", text, class_="field", id="try-input", name="input", rows="12",
+            el("textarea", text, class_="field mono", id="try-input", name="input", rows="12",
                maxlength="2500", spellcheck="false"),
         ),
         el("div", el("button", "Ask the rules", class_="btn primary", type="submit"),

@@ -27,7 +27,7 @@ from kfm.pages.parts import (
     th,
     with_commands,
 )
-from kfm.pages.words import moment, plural
+from kfm.pages.words import moment, plural, verdict_word
 
 __all__ = ["ProposalPage", "ProposalsPage", "WaitingLine", "render_all", "render_one"]
 
@@ -126,7 +126,7 @@ def _valid(page: ProposalPage) -> int:
 
 
 def _head(page: ProposalPage) -> Html:
-    words = [v.word for v in page.verdicts]
+    words = [verdict_word(v) for v in page.verdicts]
     denied = words.count("deny")
     waits = f"Waits for {_valid(page)} of {plural(page.needed, 'approval')}"
     now = (
@@ -161,7 +161,7 @@ def _head(page: ProposalPage) -> Html:
 
 
 def _gates(page: ProposalPage) -> Html:
-    words = [v.word for v in page.verdicts]
+    words = [verdict_word(v) for v in page.verdicts]
     heads = (th("Verdict"), th("Gate"), th("Reason and evidence"), th("See it yourself"))
     said = (
         f"{words.count('pass')} pass, {words.count('review')} need a person,"
@@ -172,7 +172,8 @@ def _gates(page: ProposalPage) -> Html:
 
 
 def _gate(page: ProposalPage, verdict: Verdict) -> Html:
-    kind, word = _WORDS[verdict.word]
+    said = verdict_word(verdict)
+    kind, word = _WORDS[said]
     reasons = (*verdict.reasons, *verdict.review)
     told: list[Inside] = [
         el("p", el("b", r.code), f": {r.message}", el("br"), with_commands(r.remedy))
@@ -182,7 +183,7 @@ def _gate(page: ProposalPage, verdict: Verdict) -> Html:
         told.append(el("p", verdict.note or "nothing found", class_="quiet"))
     return el(
         "tr",
-        td(state(kind, word, sign="pass" if verdict.word == "pass" else ""), class_="nowrap"),
+        td(state(kind, word, sign="pass" if said == "pass" else ""), class_="nowrap"),
         el("th", el("code", verdict.gate), scope="row"),
         td(told),
         td(command(f"kfm gates proposal/{page.proposal} --only {verdict.gate}")),

@@ -72,7 +72,7 @@ def _standing(row: Standing) -> Html:
         td(state("new", "Kept", sign="pass") if row.ok else state("late", "Not kept")),
         td(count(row.runs), head="Runs", num=True),
         td(count(row.failed), head="Failed", num=True),
-        td(f"{success} of {row.success_target:.4g}", head="Success"),
+        td(f"{success} of {100 * row.success_target:.4g}%", head="Success"),
         td(f"{row.slow:,} over {row.latency_target}", head="Slow", num=True),
         td(f"{'yes' if row.fresh else 'no'}, {row.freshness_target}", head="Fresh"),
         td(
@@ -81,7 +81,7 @@ def _standing(row: Standing) -> Html:
                     (("failed", min(100, used)), ("none", max(0, 100 - used))),
                     f"{used} percent of the error budget over {row.period} is used",
                 ),
-                el("small", f"{used} % over {row.period}", class_="quiet"),
+                el("small", f"{used}% over {row.period}", class_="quiet"),
             ),
             class_="share",
         ),

@@ -1,10 +1,24 @@
 """Numbers, sizes and moments as people read them."""
 
 import datetime as dt
+from typing import Literal
 
+from kfm.judge.candidate import SAID_ABOVE
+from kfm.model import Verdict
 from kfm.pages.html import Html, el
 
-__all__ = ["ago", "count", "days_of", "lasting", "moment", "number", "plural", "size", "when"]
+__all__ = [
+    "ago",
+    "count",
+    "days_of",
+    "lasting",
+    "moment",
+    "number",
+    "plural",
+    "size",
+    "verdict_word",
+    "when",
+]
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -43,6 +57,13 @@ def lasting(seconds: float) -> str:
             many = round(seconds / length)
             return f"{many} {unit}{'s' if unit == 'day' else ''}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def verdict_word(verdict: Verdict) -> Literal["pass", "review", "deny"]:
+    """What a gate says. The policy that says no for what other gates found gives no reason of its
+    own, and yet it does not let pass.
+    """
+    return "deny" if verdict.note.startswith(SAID_ABOVE) else verdict.word
 
 
 def parsed(text: str) -> dt.datetime | None:

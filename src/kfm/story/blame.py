@@ -138,6 +138,8 @@ def key_of(
         name, equals, value = part.partition("=")
         if equals and name in names:
             found[name] = value
+        elif equals and name.isidentifier():  # a value that begins so is given with its column
+            _check_column(name, facts)
         elif len(usual) == 1 and not found:
             found[usual[0]] = part
         else:

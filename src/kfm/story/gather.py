@@ -255,7 +255,7 @@ class _Reading:
                 "Journal of the run",
                 f"data/{path}",
                 self.world.data.read(path),
-                "the plan, then each step before and after it was done",
+                "the plan, and each step before and after it was done",
             )
         return records
 

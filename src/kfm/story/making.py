@@ -250,8 +250,10 @@ def steps(t: Telling) -> Draft:
     if s.journal:
         draft.when = day(s.journal[0].ts)
     if s.plan is not None and s.plan_hash:
+        first = not s.journal or s.journal[0].step_id == "plan"  # an assembly's, an older kfm's
+        told = "before work began" if first else "when its input had passed every check"
         draft.say(
-            f"A plan of {spelt(len(s.plan.steps))} steps was fixed before work began; its hash is"
+            f"A plan of {spelt(len(s.plan.steps))} steps was fixed {told}; its hash is"
             f" {short(s.plan_hash)}",
             *s.of("journal", "run_record"),
         )

@@ -1,9 +1,10 @@
 """The questions that can be asked of a dataset, and which of them some words mean."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["QUESTIONS", "Meant", "Question", "meant"]
+__all__ = ["QUESTIONS", "Meant", "Question", "example_of", "meant"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Question:
     text: str
     strong: frozenset[str]
     weak: frozenset[str]
-    example: str
+    example: str  # `example_of` puts the columns of a dataset into it
 
 
 def _q(id: str, text: str, strong: str, weak: str, example: str) -> Question:
@@ -25,12 +26,24 @@ QUESTIONS = (
     _q("from", "Where does it come from?", "where source sources origin upstream", "from come comes fetched made", "where does it come from"),
     _q("touched", "Who touched it?", "who touched whom approved signed people", "by asked agreed", "who touched it"),
     _q("rule", "Which rule let it out, and which held something back?", "rule rules policy gate gates allowed withheld", "let held back which checked", "which rule let it out"),
-    _q("had", "Which version had this row?", "version versions generation had contained held_it", "which row rows", "which version had id=t7"),
-    _q("missing", "Why is it missing?", "missing gone absent lost disappeared vanished refused", "why not there removed", "why is t7 missing"),
-    _q("changed", "When did it change?", "when changed change changes updated", "last did since", "when did the height of t7 change"),
+    _q("had", "Which version had this row?", "version versions generation had contained held_it", "which row rows", "which version had {key}"),
+    _q("missing", "Why is it missing?", "missing gone absent lost disappeared vanished refused", "why not there removed", "why is {row} missing"),
+    _q("changed", "When did it change?", "when changed change changes updated", "last did since", "when did {cell} change"),
     _q("fresh", "How fresh is it?", "fresh stale old current recent late date", "how up to newest", "how fresh is it"),
     _q("use", "May I use it?", "use licence license may reuse share cite publish", "can i under", "may I use it"),
 )  # fmt: skip
+
+
+def example_of(question: Question, key: Sequence[str], columns: Iterable[str]) -> str:
+    """How a question is put to a dataset with this key and these columns; VALUE stands for what a
+    row has there.
+    """
+    pairs = " ".join(f"{name}=VALUE" for name in key or ("COLUMN",))
+    row = "VALUE" if len(key) == 1 else pairs
+    other = next((name for name in columns if name not in key), "")
+    cell = f"the {other} of {row}" if other else row
+    return question.example.format(key=pairs, row=row, cell=cell)
+
 
 _FILLERS = frozenset(
     [

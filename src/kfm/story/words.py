@@ -54,7 +54,8 @@ GATES = {
 STEPS = {
     "plan": "the plan was written down",
     "capture": "the bytes were stored as they came",
-    "transform": "they were read, checked and made into a table",
+    "check": "they were read whole and checked",
+    "transform": "they were made into a table",
     "pin": "it was fixed which official version it follows",
     "assemble": "the new version was put together and judged by every gate",
     "version": "the files of the version were stored for good",

@@ -17,7 +17,7 @@ from kfm.upkeep.freshness import delta_minutes
 from kfm.upkeep.pools import Pool, pool_rows
 from kfm.world.world import World
 
-__all__ = ["Attention", "attention", "freshness"]
+__all__ = ["Attention", "attention", "freshness", "tried_again"]
 
 STUCK_S = 60.0
 
@@ -73,6 +73,14 @@ def attention(
         ]
     order = ("stuck", "dead", "failed", "denied", "failing", "waiting", "stale", "off")
     return sorted(found, key=lambda a: (order.index(a.kind), a.what))
+
+
+def tried_again(needs: Iterable[Attention]) -> dict[str, Attention]:
+    """The job that tries again what failed, by its dataset: told beside the failure, not twice."""
+    listed = list(needs)
+    failed = {a.what for a in listed if a.kind == "failed"}
+    again = {a.what.removeprefix(f"{INGEST} "): a for a in listed if a.kind == "failing"}
+    return {name: a for name, a in again.items() if name in failed}
 
 
 def _switched(tx: Tx) -> list[Attention]:
@@ -194,7 +202,7 @@ def _deferred(job: JobRow) -> Attention:
 
 def _pool(pool: Pool, alive: bool) -> Attention:
     many = "1 job waits" if pool.queued == 1 else f"{pool.queued} jobs wait, the oldest"
-    waits = f"{many} for {pool.wait_ms / 1000:.0f} s"
+    waits = f"{many} for {_lasting(pool.wait_ms / 1000)}"
     if pool.paused:
         return Attention(
             kind="waiting",
@@ -212,6 +220,14 @@ def _pool(pool: Pool, alive: bool) -> Attention:
     full = pool.slots is not None and pool.running >= pool.slots
     why = f"{waits}; all {pool.slots} slots are taken" if full else f"{waits}; the workers are busy"
     return Attention(kind="waiting", what=f"pool {pool.name}", why=why, next="kfm jobs pools")
+
+
+def _lasting(seconds: float) -> str:
+    """50 s, 2 min, 7 h, 3 days: as people say it."""
+    for length, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= (2 if unit == "days" else 1) * length:
+            return f"{round(seconds / length)} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _name(job: JobRow) -> str:

@@ -1,6 +1,7 @@
 """How a version is cited: it names exactly these bytes for ever, and says how to check them."""
 
 from typing import Literal
+from unicodedata import category
 
 import msgspec
 
@@ -28,6 +29,13 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     origin: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        """A line of its own, or a tab, would be another field, or another record, to who reads it."""
+        for name in ("title", "by", "licence"):
+            if (text := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, _one_line(text))
+        msgspec.structs.force_setattr(self, "origin", tuple(map(_one_line, self.origin)))
+
     @property
     def address(self) -> str:
         return f"kfm://dataset/{self.ref.dataset_id}@{self.ref.version_id}"
@@ -54,10 +62,10 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bibtex(self) -> str:
         return (
-            f"@misc{{{self.ref.dataset_id}_{self.ref.version_id[:9]},\n  title = {{{self.title}}},\n"
-            f"  author = {{{self.by}}},\n  year = {{{self.year}}},\n  version ="
+            f"@misc{{{self.ref.dataset_id}_{self.ref.version_id[:9]},\n  title ="
+            f" {{{_braced(self.title)}}},\n  author = {{{_braced(self.by)}}},\n  year = {{{self.year}}},\n  version ="
             f" {{{self.ref.version_id}}},\n  url = {{{self.address}}},\n  note ="
-            f" {{{self.csl['note']}}}\n}}"
+            f" {{{_braced(self.csl['note'])}}}\n}}"
         )
 
     @property
@@ -74,7 +82,7 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
             f"N1  - {self.csl['note']}",
             "ER  -",
         ]
-        return "\n".join(" ".join(line.split("\n")) for line in lines)
+        return "\n".join(lines)
 
     def text(self, asked: str) -> str:
         """Two lines for people; `asked` is how they named it."""
@@ -84,6 +92,18 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
             f"sha256:{self.ref.version_digest}, generation {self.ref.generation}. Check: kfm bundle"
             f" {asked} -o f.zip; kfm verify f.zip --root {self.root}"
         )
+
+
+def _one_line(text: str) -> str:
+    """Without controls, surrogates and separators of lines; they are taken for spaces."""
+    apart = ("Cc", "Cs", "Zl", "Zp")
+    return " ".join("".join(" " if category(c) in apart else c for c in text).split())
+
+
+def _braced(text: str) -> str:
+    """As it may stand between braces: BibTeX counts them, whatever stands before one."""
+    said = {"\\": "backslash", "{": "braceleft", "}": "braceright"}
+    return "".join(f"\\text{said[c]} " if c in said else c for c in text)
 
 
 def quoted(world: World, entry: DatasetEntry, ref: Ref) -> Quoted:

@@ -8,7 +8,7 @@ from kfm.pages import addresses
 from kfm.pages.datasets import Choice, DatasetRow, DatasetsPage
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.standing import standing_of
-from kfm.reading.status import DatasetStatus, dataset_status
+from kfm.reading.status import DatasetStatus, Statuses
 
 __all__ = ["datasets_page"]
 
@@ -40,13 +40,14 @@ def _address(choice: Choice) -> str:
 
 
 def _rows(asks: Asks) -> Iterator[DatasetRow]:
+    statuses = Statuses(asks.world)
     for name in asks.workspace.registered():
         seen = asks.seen(name)
         if seen is None and not asks.is_operator:
             continue
         entry = asks.workspace.readable(name)
         try:
-            status = dataset_status(asks.world, name)
+            status = statuses.of(name)
         except KfmError as error:
             status = DatasetStatus(dataset_id=name, state="failed", reason=error.happened)
         yield _row(asks, name, entry, status, known=seen is not None)

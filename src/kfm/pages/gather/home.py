@@ -1,22 +1,34 @@
 """What home tells: freshness by day, what needs somebody, how the machine is doing."""
 
+import datetime as dt
 import shutil
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
 
-from kfm.model import INGEST, KfmError, RunDay, ids, rfc3339
+import msgspec
+
+from kfm.model import INGEST, DatasetEntry, KfmError, RunDay, ids, rfc3339
 from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
-from kfm.pages.gather.standing import Told, standing_of
+from kfm.pages.gather.standing import Told, told_at
 from kfm.pages.home import Day, HeatRow, HomePage, Need, Works
 from kfm.pages.parts import State
 from kfm.pages.words import days_of
-from kfm.reading.status import DatasetStatus, dataset_status
-from kfm.upkeep.attention import Attention, attention
+from kfm.reading.memory import note, recall, recall_store
+from kfm.reading.status import DatasetStatus, Statuses
+from kfm.store.base import Tx
+from kfm.upkeep.attention import Attention, attention, tried_again
 from kfm.upkeep.pools import pool_rows
+from kfm.world.world import World
+
+if TYPE_CHECKING:
+    from kfm.jobs.schedule.cadence import Timetable
 
 __all__ = ["home_page", "waiting_of"]
 
 DAYS = 21
-MOST = 60  # datasets on the page; the list has all
+MOST = 60  # datasets on the page, and of what needs somebody; the list has all
 # what happened on a day, the worst first
 _ORDER: tuple[tuple[str, State], ...] = (
     ("FAILED", "failed"),
@@ -45,51 +57,91 @@ def home_page(asks: Asks) -> HomePage:
     world = asks.world
     now = world.clock.now()
     days = [day.isoformat() for day in days_of(now, DAYS)]
-    since = ids.first_run_id(int(1000 * (now.timestamp() - (DAYS + 1) * 86_400)))
-    ran: list[RunDay] = world.store.read(lambda tx: tx.runs.days(since))
-    by_day: dict[tuple[str, str], list[RunDay]] = {}
-    for one in ran:
-        by_day.setdefault((one.dataset_id, one.day), []).append(one)
-    found = [_standing(asks, name) for name in asks.workspace.registered()]
-    rows = [_row(asks, status, told, days, by_day) for status, told in found]
-    rows.sort(key=lambda row: (_WORST.index(row.state), row.dataset_id))
-    shown = [one for one in ran if one.day in days]
+    names = asks.workspace.registered()
+    statuses = Statuses(world, names)
+    found = [_standing(asks, statuses, name, now) for name in names]
+    found.sort(key=lambda each: (_WORST.index(each.told.state), each.status.dataset_id))
+    heat = _heat(world, days, tuple(each.status.dataset_id for each in found[:MOST]))
+    needs = _needs(asks.world, [each.status for each in found])
     return HomePage(
         address="/",
         title="Home",
         command="kfm status",
         now=rfc3339(now),
         days=tuple(days),
-        rows=tuple(rows[:MOST]),
-        hidden=max(0, len(rows) - MOST),
-        needs=tuple(_need(asks, a) for a in attention(world, [status for status, _ in found])),
+        rows=tuple(_row(asks, each, days, heat) for each in found[:MOST]),
+        hidden=max(0, len(found) - MOST),
+        states=dict(Counter(each.told.state for each in found)),
+        needs=tuple(_need(asks, need, names) for need in needs[:MOST]),
+        more_needs=max(0, len(needs) - MOST),
         works=_works(asks),
-        checks=sum(one.runs for one in shown),
-        unchanged=sum(one.runs for one in shown if one.state == "NOOP"),
+        checks=heat.checks,
+        unchanged=heat.unchanged,
     )
 
 
-def _standing(asks: Asks, name: str) -> tuple[DatasetStatus, Told]:
+def _needs(world: World, standing: list[DatasetStatus]) -> list[Attention]:
+    """What needs a person; that a job tries again what failed is told with it."""
+    needs = attention(world, standing)
+    tried = tried_again(needs)
+    told = []
+    for need in needs:
+        if need in tried.values():
+            continue
+        if need.kind == "failed" and need.what in tried:
+            when = tried[need.what].why.partition(": ")[0]
+            need = msgspec.structs.replace(need, why=f"{need.why.rstrip('.')}. {when}.")
+        told.append(need)
+    return told
+
+
+class _Heat(NamedTuple):
+    """What happened on the days that are shown: to each of some datasets, and to all of them."""
+
+    by_day: dict[tuple[str, str], list[RunDay]]
+    checks: int
+    unchanged: int
+
+
+def _heat(world: World, days: list[str], names: tuple[str, ...]) -> _Heat:
+    """Whatever the hour: from the beginning of the first day on. It is read anew after every commit,
+    so day by day only of what is on the page.
+    """
+    first = dt.datetime.fromisoformat(days[0]).replace(tzinfo=dt.UTC)
+    since = ids.first_run_id(int(1000 * (first.timestamp() - 86_400)))
+
+    def read(tx: Tx) -> _Heat:
+        together = [one for one in tx.runs.days(since) if one.day in days]
+        by_day = dict[tuple[str, str], list[RunDay]]()
+        for name in names:
+            for one in tx.runs.days(since, name):
+                by_day.setdefault((name, one.day), []).append(one)
+        unchanged = sum(one.runs for one in together if one.state == "NOOP")
+        return _Heat(by_day, sum(one.runs for one in together), unchanged)
+
+    return recall_store(world, ("heat", *days, names), lambda: world.store.read(read))
+
+
+class _Standing(NamedTuple):
+    status: DatasetStatus
+    entry: DatasetEntry | None
+    told: Told
+
+
+def _standing(asks: Asks, statuses: Statuses, name: str, now: dt.datetime) -> _Standing:
+    entry, checked = asks.workspace.readable(name), None
     try:
-        status = dataset_status(asks.world, name)
+        status, checked = statuses.checked(name)
     except KfmError as error:
         status = DatasetStatus(
             dataset_id=name, state="failed", reason=error.happened, next="kfm doctor"
         )
-    entry = asks.workspace.readable(name)
-    return status, standing_of(asks.world, status, entry, operator=True)
+    return _Standing(status, entry, told_at(now, status, entry, checked, operator=True))
 
 
-def _row(
-    asks: Asks,
-    status: DatasetStatus,
-    told: Told,
-    days: list[str],
-    by_day: dict[tuple[str, str], list[RunDay]],
-) -> HeatRow:
-    name = status.dataset_id
-    entry = asks.workspace.readable(name)
-    cells = [_day(day, by_day.get((name, day), [])) for day in days]
+def _row(asks: Asks, each: _Standing, days: list[str], heat: _Heat) -> HeatRow:
+    name, entry, told = each.status.dataset_id, each.entry, each.told
+    cells = [_day(day, heat.by_day.get((name, day), [])) for day in days]
     if told.state in ("late", "run") and cells[-1].state in ("none", "noop", "new"):
         cells[-1] = Day(day=days[-1], state=told.state, run_id=cells[-1].run_id)
     return HeatRow(
@@ -123,11 +175,9 @@ def _day(day: str, ran: list[RunDay]) -> Day:
     return Day(day=day, state="none")
 
 
-def _need(asks: Asks, found: Attention) -> Need:
+def _need(asks: Asks, found: Attention, names: Collection[str]) -> Need:
     kind, word = _NEEDS[found.kind]
-    entry = (
-        asks.workspace.readable(found.what) if found.what in asks.workspace.registered() else None
-    )
+    entry = asks.workspace.readable(found.what) if found.what in names else None
     proposal = found.next.removeprefix("kfm review ")
     href = (
         f"/proposals/{proposal}"
@@ -165,15 +215,33 @@ def _works(asks: Asks) -> Works:
 
 
 def _next_due(asks: Asks) -> tuple[str, str | None]:
-    from kfm.cli.answer import Call
-    from kfm.cli.schedule import schedules
+    from kfm.cli.schedule import first_due
 
+    world, now = asks.world, asks.world.clock.now()
     try:
-        rows = schedules(Call(asks.workspace.path, True, False), None).schedules
+        tables = recall(world, "timetables", lambda: _timetables(asks))
+        kept = recall_store(world, "first due", lambda: _Due(tables))
+        if kept.tables is not tables:  # they are others, and the store is the same
+            kept = _Due(tables)
+        due = world.store.read(lambda tx: first_due(tx, kept.tables, now, kept.known))
     except KfmError:
         return "", None
-    due = min(((r.next_at, r.name) for r in rows if r.next_at and not r.paused), default=None)
-    return ("", None) if due is None else (due[1], due[0])
+    return ("", None) if due is None else (due[1], rfc3339(due[0].replace(microsecond=0)))
+
+
+class _Due:
+    """When which timetable is due next."""
+
+    def __init__(self, tables: "list[Timetable]") -> None:
+        self.tables, self.known = tables, dict[str, dt.datetime | None]()
+
+
+def _timetables(asks: Asks) -> "list[Timetable]":
+    from kfm.cli.scheduler import Tables, timetable_files
+
+    for path in timetable_files(asks.workspace):
+        note(path)
+    return Tables(asks.workspace, asks.world.toolchain_digest)()
 
 
 def waiting_of(asks: Asks) -> int:

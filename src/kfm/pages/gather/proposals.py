@@ -77,7 +77,7 @@ def proposal_page(asks: Asks, number: int) -> ProposalPage:
         diff=diff,
         not_shown=not_shown,
         approve=f'kfm approve {number} --key NAME --reason "…"',
-        reject=f'kfm reject {number} --reason "…"',
+        reject=f'kfm reject {number} --key NAME --reason "…"',
         preview=f"kfm show proposal/{number}",
     )
 

@@ -11,7 +11,7 @@ from kfm.pages.words import lasting, parsed
 from kfm.reading.status import FRESH_S, DatasetStatus
 from kfm.world.world import World
 
-__all__ = ["Told", "standing_of"]
+__all__ = ["Told", "standing_of", "told_at"]
 
 _OPERATOR: dict[str, tuple[State, str]] = {
     "denied": ("denied", "Denied"),
@@ -40,8 +40,20 @@ def standing_of(
     fresh what is published is.
     """
     check = world.store.read(lambda tx: tx.index.latest_check(status.dataset_id))
-    at = parsed(check.checked_at) if check is not None else None
-    now = world.clock.now()
+    checked = check.checked_at if check is not None else None
+    return told_at(world.clock.now(), status, entry, checked, operator=operator)
+
+
+def told_at(
+    now: dt.datetime,
+    status: DatasetStatus,
+    entry: DatasetEntry | None,
+    checked: str | None,
+    *,
+    operator: bool,
+) -> Told:
+    """The same, where it is known when its source was last looked at."""
+    at = parsed(checked) if checked is not None else None
     age = (now.astimezone(dt.UTC) - at).total_seconds() if at is not None else None
     target = float(seconds(entry.freshness) if entry is not None else FRESH_S)
     kind, word, note = _told(status, operator, age, target)

@@ -51,6 +51,13 @@ if (form && bring && globalThis.crypto?.subtle) {
   document.getElementById("sign-here").hidden = false;
   document.getElementById("sign-there").textContent = "Without a file here you get the statement, to be signed where your key lies:";
   form.addEventListener("submit", async (event) => {
+    const reason = form.elements.reason;
+    if (event.submitter?.value === "reject" && !reason.value.trim()) { // as the command line says it
+      event.preventDefault();
+      said.textContent = "A rejection needs a reason.";
+      reason.focus();
+      return;
+    }
     if (!chosen.files.length) return; // as without scripts: the statement as a file
     event.preventDefault();
     said.textContent = "Signing…";
