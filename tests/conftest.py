@@ -36,13 +36,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_children() -> Iterator[None]:
-    """Children that run no connector code are forked, as a backfill's are: the same bytes in the
-    same cage, without loading everything anew.
+    """Children are forked, as a backfill's are and those of `connector check`: the same bytes in the
+    same cage, without loading everything anew. Connector code has a nursery of its own.
 
     That both kinds of child are alike is shown in test_staged.py; tests of how a child is started
     use `started_children`.
     """
-    with kept_warm(), resting_rules():
+    with kept_warm(), kept_warm(private=False, coded=True), resting_rules():
         yield
 
 

@@ -1,10 +1,10 @@
 /** The command line says what Python's says; publishers and ledgers keep their promises. */
 
 import assert from "node:assert/strict"
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { test } from "node:test"
+import { after, test } from "node:test"
 
 import { loads } from "../canonical.mjs"
 import { Left } from "../errors.mjs"
@@ -19,7 +19,9 @@ import { NoopPublisher } from "../publisher/noop.mjs"
 import { main, rendered } from "../runner.mjs"
 
 const vectors = loads(readFileSync(new URL("../../vectors/updater.json", import.meta.url)))
-const folder = () => mkdtempSync(join(tmpdir(), "kfm-node-test-"))
+const all = mkdtempSync(join(tmpdir(), "kfm-node-test-"))
+const folder = () => mkdtempSync(join(all, "one-"))
+after(() => rmSync(all, { recursive: true }))
 
 /** @param {string[]} words */
 async function said(words) {

@@ -97,6 +97,12 @@ def test_what_is_no_question_of_ours_is_refused_and_the_questions_are_listed(wel
     assert [q["question"] for q in listed] == [q.text for q in QUESTIONS]
     for question in listed:
         assert wells("ask", WELLS, question["example"]).code == 0, question
+    put = [q["example"] for q in listed if "VALUE" in q["example"]]
+    assert put == [
+        "which version had well_id=VALUE",
+        "why is VALUE missing",
+        "when did the county of VALUE change",
+    ]
     shown = wells("ask", WELLS, "who touched it")
     assert "Receipt  receipts/" in shown.out and "sha256:" in shown.out
 

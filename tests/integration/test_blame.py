@@ -129,6 +129,8 @@ def test_a_row_tells_each_of_its_cells_and_what_they_were(kfm: Kfm, ws: Path, up
         and kfm("blame", WELLS, "--key", "w1", "--column", "x").code == 2
     )
     assert "generation 4" in kfm("blame", WELLS, "--key", "w1").out
+    other = kfm("blame", WELLS, "--key", "wel_id=w1")
+    assert other.code == 2 and "no column wel_id" in other.err and "well_id" in other.err
 
 
 def test_of_records_that_are_not_public_neither_capture_nor_line_is_told(

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from kfm.acts.approve import sign_off
 from kfm.cli import main
 from kfm.cli.init import make_workspace
+from kfm.evidence.journal import asked_of
 from kfm.evidence.proposal import count, run_of
-from kfm.model.journal import Planned
+from kfm.keys.commitments import OPEN
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import resumed_target, targets_of
@@ -272,13 +272,11 @@ def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(
     with open_world(workspace) as world:
         row = run_of(world, tried)
         journal = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    plan = next(
-        msgspec.json.decode(r.payload, type=Planned) for r in journal if r.step_id == "plan"
-    )
-    assert resumed_target(workspace, row, plan).canary
+    asked = asked_of(journal, OPEN)
+    assert resumed_target(workspace, row, asked).canary
     change_entry(here, ID, {"canary": None})
     with pytest.raises(Exception, match="another registry entry"):
-        resumed_target(open_workspace(here), row, plan)
+        resumed_target(open_workspace(here), row, asked)
 
 
 def test_a_dataset_without_partitions_is_tried_as_a_whole(here: Path, kfm: Kfm) -> None:

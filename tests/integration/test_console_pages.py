@@ -155,6 +155,8 @@ def test_a_statement_that_is_not_what_the_page_shows_is_not_signed(
             answer = route.fetch()
             route.fulfill(response=answer, body=answer.text().replace("approve", "reject"))
 
+        page.click("#sign button:has-text('Reject')")
+        assert page.inner_text("#sign-said") == "A rejection needs a reason."
         page.route("**/word?*", other)
         page.set_input_files("#sign-key", key)
         page.click("#sign button:has-text('Approve')")
@@ -162,6 +164,10 @@ def test_a_statement_that_is_not_what_the_page_shows_is_not_signed(
             "() => document.getElementById('sign-said').textContent.includes('Nothing was signed')"
         )
         assert "Nobody has signed yet." in person.go(AT).inner_text("#decide")
+
+
+_TOPS = """() => [...document.querySelectorAll(".head .actions .btn")]
+  .map((one) => Math.round(one.getBoundingClientRect().top))"""
 
 
 def test_forms_shut_nobody_out(ws: Path, url: str, started: Browser) -> None:
@@ -187,6 +193,9 @@ def test_forms_shut_nobody_out(ws: Path, url: str, started: Browser) -> None:
                 person.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
                 at = f"{path} {wide} {theme}"
                 found += [f"{at}: {fault}" for fault in person.faults()]
+                if wide == 1280:  # what stands in one row begins at one height
+                    tops = person.page.evaluate(_TOPS)
+                    found += [f"{at}: {tops}"] if len(set(tops)) > 1 else []
                 over = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 found += [f"{at}: {over} px too wide"] if over > 0 else []
                 if pictures:

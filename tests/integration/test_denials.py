@@ -14,6 +14,7 @@ from kfm.acts.approve import sign_off
 from kfm.cli.spec import HEADS
 from kfm.evidence.proposal import run_of
 from kfm.keys.key_folder import KeyFolder
+from kfm.policy.embedded import Embedded
 from kfm.samples.upstream import SampleUpstream
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
@@ -149,11 +150,17 @@ def test_an_unregistered_dataset_is_refused(kfm: Kfm) -> None:
     ids=["no folder", "syntax error", "undefined", "odd shape", "forbidden builtin", "time-out"],
 )
 def test_a_policy_that_cannot_answer_denies(
-    kfm: Kfm, ws: Path, break_it: Callable[[Path], Any], code: str
+    kfm: Kfm,
+    ws: Path,
+    break_it: Callable[[Path], Any],
+    code: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert kfm("run", QUAKES).code == 0
     before = official(ws)
     break_it(ws / "policy")
+    if code == "policy.timeout":  # ten seconds at full speed, twice, would show no more
+        monkeypatch.setitem(Embedded.__init__.__kwdefaults__, "seconds", 1.0)
     said = kfm("run", QUAKES, "--json")
     reasons = said.json["runs"][0]["reasons"]
     assert said.code == 3 and any(r["code"].startswith(code) for r in reasons), reasons

@@ -141,6 +141,13 @@ def test_a_session_of_an_issuers_word_ends_with_it_and_with_the_trust(
     before = config.read_text()
     config.write_text(before.replace("audience: kfm}", "audience: kfm, name: email}"))
     assert client.get("/queue").status_code == 200
+    more = "audience: kfm, role_of: {engineer: reader}}"
+    config.write_text(before.replace("audience: kfm}", more))
+    assert client.get("/queue").status_code == 404, "its word gives other roles now"
+    config.write_text(before)
+    again = {"token": issuer.token(exp=int(time.time()) + 600), "csrf": csrf(client)}
+    assert sent(client, "/login", again).status_code == 303
+    assert client.get("/queue").status_code == 200
     config.write_text(before.partition("serve:")[0])
     try:
         assert client.get("/queue").status_code == 404

@@ -194,6 +194,7 @@ def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) ->
     assert {(r["phase"], r["step_id"]) for r in before[1]["records"]} == {
         ("PLAN", "plan"),
         ("EXECUTE", "capture"),
+        ("EXECUTE", "check"),
         ("EXECUTE", "transform"),
         ("PLAN", "pin"),
         ("EXECUTE", "assemble"),
@@ -301,7 +302,13 @@ def _refuse_once(world: World, monkeypatch: pytest.MonkeyPatch, step: str, statu
 
 @pytest.mark.parametrize(
     "record",
-    [("pin", "DONE"), ("assemble", "DONE"), ("version", "IN_PROGRESS"), ("channel", "DONE")],
+    [
+        ("plan", "DONE"),
+        ("pin", "DONE"),
+        ("assemble", "DONE"),
+        ("version", "IN_PROGRESS"),
+        ("channel", "DONE"),
+    ],
 )
 def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
     world: World, ws: Path, monkeypatch: pytest.MonkeyPatch, record: tuple[str, str]

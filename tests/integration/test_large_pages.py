@@ -1,6 +1,7 @@
 """Large things stay small pages: a run of many steps, a graph of many nodes."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from litestar.testing import TestClient
 
 from kfm.evidence.journal import record_hash
 from kfm.lineage.ask import Line, Point, Walk
-from kfm.model import LedgerRow, WalRecord, rfc3339
+from kfm.model import LedgerRow, WalRecord, ids, rfc3339
 from kfm.pages.hang import hang
 from kfm.pages.layout import Frame
 from kfm.pages.lineage import LineagePage, render
 from kfm.reader.app import Reader
+from kfm.reading.status import Statuses
 from kfm.store.base import Tx
+from kfm.upkeep.attention import Attention
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from tests.given.levels import ID, made
@@ -43,7 +46,7 @@ def _records() -> list[WalRecord]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[Reader]]":
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = made(tmp_path_factory.mktemp("large") / "ws")
     row = LedgerRow(
         run_id=RUN, wal_id="w", dataset_id=ID, partition="", win="", state="CLAIMED", key="",
@@ -58,6 +61,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[Rea
 
     with open_world(open_workspace(folder)) as world:
         world.store.transaction(put)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> "Iterator[TestClient[Reader]]":
     with reader(folder, hang(console=True), here=True) as found:
         yield found
 
@@ -82,6 +90,73 @@ def test_of_a_run_of_many_steps_the_newest_are_shown_and_all_are_summed(
     html = client.get(f"/runs/{RUN}", headers={**HERE, "accept": "text/html"})
     assert len(html.content) < 400_000 and "801 to 1,000 of 1,000" in html.text
     assert 'href="?step=600#tl"' in html.text and "998 of 1,000" in html.text
+
+
+def test_home_tells_at_once_what_another_process_did(
+    client: "TestClient[Reader]", folder: Path
+) -> None:
+    def today() -> list[str]:
+        page = client.get("/home.json", headers=HERE).json()
+        found = {row["dataset_id"]: row for row in page["rows"]}[ID]
+        return [found["days"][-1]["state"], found["word"]]
+
+    before = [today() for _ in range(3)]
+    assert before[0] == before[2] and "failed" not in before[0], before
+    run = str(ids.new_run_id())
+    with open_world(open_workspace(folder)) as world:
+        old = world.store.read(lambda tx: tx.runs.get(RUN))
+        now = rfc3339(world.clock.now())
+        failed = {
+            "run_id": run,
+            "wal_id": run,
+            "state": "FAILED",
+            "timestamp": now,
+            "ended_at": now,
+        }
+        world.store.transaction(lambda tx: tx.runs.insert(msgspec.structs.replace(old, **failed)))
+    assert today()[0] == "failed"
+
+
+def test_what_the_store_says_of_many_datasets_is_read_in_one_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, looks = [ID, *(f"none_{n}" for n in range(50))], list[object]()
+    with open_world(open_workspace(folder)) as world:
+        alone = [Statuses(world).checked(name) for name in names]
+        read = type(world.store).read
+        monkeypatch.setattr(
+            type(world.store), "read", lambda self, work: looks.append(work) or read(self, work)
+        )
+        statuses = Statuses(world, names)
+        assert [statuses.checked(name) for name in names] == alone
+    ours = [look for look in looks if look.__module__ == "kfm.reading.status"]
+    assert len(ours) == 2  # who is at work, and the rest
+
+
+def test_of_what_needs_somebody_the_worst_is_on_the_page_and_the_rest_is_counted(
+    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [Attention(kind="dead", what=f"job {n}", why="", next="kfm jobs") for n in range(75)]
+    monkeypatch.setattr("kfm.pages.gather.home.attention", lambda world, standing: many)
+    page = client.get("/home.json", headers=HERE).json()
+    assert (len(page["needs"]), page["more_needs"]) == (60, 15)
+    html = client.get("/home", headers={**HERE, "accept": "text/html"}).text
+    assert "75, the worst first" in html and "15 more" in html and "job 60" not in html
+
+
+def test_the_first_sentence_of_home_counts_what_is_not_on_the_page_too(
+    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> tuple[int, dict[str, int], str]:
+        html = client.get("/home", headers={**HERE, "accept": "text/html"}).text
+        page = client.get("/home.json", headers=HERE).json()
+        (lede,) = re.findall(r"<p[^>]*>(\d+ datasets?: [^<]*)<", html)
+        return len(page["rows"]), page["states"], lede
+
+    before = told()
+    assert before[0] == sum(before[1].values()) > 0
+    monkeypatch.setattr("kfm.pages.gather.home.MOST", 0)
+    assert told() == (0, *before[1:])
 
 
 def test_steps_and_records_are_turned_page_by_page_and_each_is_there_once(

@@ -172,7 +172,7 @@ def test_a_withdrawal_takes_it_away_before_it_is_true(
                 append.append_act(world, TREES, "withdraw", lambda _: (None, None, []), "wrong")
         assert not trees.link.is_symlink(), name
         if name == "intend":
-            assert kfm("doctor", "--fix").code == 0 and trees.leads_to == first
+            assert kfm("resume").code == 0 and trees.leads_to == first
     assert kfm("doctor", "--fix").code == 0 and not trees.link.is_symlink()
 
 

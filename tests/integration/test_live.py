@@ -129,7 +129,7 @@ def test_a_run_is_followed_while_it_works_is_killed_and_goes_on(
         assert heard.answer.getheader("cache-control") == "private, no-store"
         before = heard.until("state")
         steps = [(e[2]["step_id"], e[2]["status"]) for e in before if e[0] == "record"]
-        assert steps[-1] == ("transform", "IN_PROGRESS") and before[-1][2] == {"state": "CLAIMED"}
+        assert steps[-1] == ("check", "IN_PROGRESS") and before[-1][2] == {"state": "CLAIMED"}
         assert [int(e[1]) for e in before if e[0] == "record"] == list(range(len(steps)))
         assert not any("payload" in e[2] or "hash" in e[2] for e in before)
         process.kill()

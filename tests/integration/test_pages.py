@@ -163,6 +163,24 @@ def test_no_page_complains_asks_outside_or_shuts_anybody_out(seen: Seen) -> None
     assert len(seen.said) - len(said) == 1, "the page that is not there, and nothing else"
 
 
+def test_what_failed_and_is_tried_again_needs_somebody_once(console: str) -> None:
+    with urllib.request.urlopen(f"{console}/home.json") as answer:
+        needs = json.load(answer)["needs"]
+    (gone,) = [n for n in needs if "gone" in n["title"].lower()]
+    assert gone["word"] == "Failed" and gone["why"].endswith("the next when a worker runs.")
+
+
+def test_a_policy_that_says_no_for_the_reasons_of_others_is_shown_to_say_no(console: str) -> None:
+    asked = urllib.request.Request(
+        f"{console}/decisions/no_licence", headers={"Accept": "text/html"}
+    )
+    with urllib.request.urlopen(asked) as answer:
+        rows = answer.read().decode().split("<tr")
+    (policy,) = [row for row in rows if "<code>policy</code>" in row]
+    assert "denies, for the reasons above" in policy
+    assert "Deny" in policy and "Pass" not in policy
+
+
 def test_every_page_has_a_twin_and_a_command_that_can_be_typed(console: str, seen: Seen) -> None:
     for path, commands in seen.commands.items():
         for text in commands:

@@ -274,6 +274,7 @@ def test_a_denied_leak_a_change_and_a_withdrawn_record_leave_nothing_in_plain_te
 
 
 STEPS = (
+    "check intended",
     "transform intended",
     "capture stored",
     "part stored",

@@ -4,7 +4,6 @@ away.
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import re
 import select
@@ -28,6 +27,7 @@ from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
 from kfm.workspace.folder import open_workspace
 from tests.given.ledger import journal, row
+from tests.given.processes import apart
 from tests.given.services import Server, private_server, schema_url, shared_server
 from tests.given.verbs import Said, tree
 
@@ -639,7 +639,7 @@ def test_a_server_killed_under_load_loses_and_doubles_nothing() -> None:
     with private_server() as server:
         url = schema_url(server)
         opened(url).abandon()
-        context = multiprocessing.get_context("spawn")
+        context = apart()
         workers = [context.Process(target=_append, args=(url, f"w{n}", 150)) for n in range(3)]
         for w in workers:
             w.start()

@@ -181,6 +181,10 @@ def test_what_is_no_number_or_no_file_is_not_there(
         given.path("trees", "/files/..%2fcandidate.json"),
     ):
         assert console.get(path, headers=held).status_code in (400, 404), path
+    odd = given.path("trees", "/rows?form=xml")
+    assert console.get(odd, headers=held).status_code == 400, "who may know of it is told"
+    for headers in ({}, ROLES(given.ws)["granted"]):
+        assert console.get(odd, headers=headers).status_code == 404
 
 
 def test_the_page_says_that_it_is_not_published(

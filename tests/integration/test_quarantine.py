@@ -17,11 +17,13 @@ from kfm.jobs.drive import run_target
 from kfm.jobs.stepping import drive
 from kfm.model.ledger import LedgerRow
 from kfm.quarantine.desk import Desk
+from kfm.run import plan
 from kfm.run.update import update
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
+from tests.given.stand import Stand, answer
 from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
@@ -526,6 +528,7 @@ def kill_replay(ws: Path, run: str, after: str) -> None:
 POINTS = [
     "job and lease taken",
     "run claimed",
+    "check intended",
     "transform intended",
     "part stored",
     "part DONE",
@@ -845,3 +848,62 @@ def test_a_replay_says_nothing_about_upstream(kfm: Kfm, ws: Path, first: str) ->
     with open_world(open_workspace(ws)) as world:
         row: LedgerRow = world.store.read(lambda tx: tx.runs.get(run))
     assert row.trigger_type == "quarantine"
+
+
+# of a public table, and of one whose owners are held back
+REFUSED = {
+    "another form": ("wells", answer("<html>sorry</html>"), 1),
+    "not the promised columns": ("wells", answer("k,w\na,1\n"), 1),
+    "rows that contradict one another": ("wells", answer("k,v\na,1\na,2\n"), 1),
+    "another hash than it says": ("wells", answer("k,v\na,1\n", Content_MD5="A" * 22 + "=="), 4),
+    "nothing of what its labels withhold": ("sites", answer("k,keeper\na,A\nb,B\n"), 1),
+}
+
+
+def test_a_bad_input_stops_in_quarantine_and_never_reaches_the_planner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+    real = plan.make_plan
+    monkeypatch.setattr(plan, "make_plan", lambda *said: planned.append(said) or real(*said))
+    with Stand(tmp_path) as stand:
+        columns = [{"name": "k", "type": "string"}, {"name": "v", "type": "integer"}]
+        stand.register("wells", {"format": "csv"}, schema=columns, business_key=["k"])
+        held_back = {"withhold": ["owner"], "show": ["k"], "min_records": 1}
+        stand.register("sites", {"format": "csv"}, release=held_back, business_key=["k"])
+        good = stand.publish("wells", answer("k,v\na,1\nb,2\n"))
+        assert len(planned) == 1
+        journal = stand("wal", good["run_id"], "--json").json["records"]
+        steps = [(r["phase"], r["step_id"], r["status"]) for r in journal][:7]
+        assert steps == [
+            ("EXECUTE", "capture", "IN_PROGRESS"),
+            ("EXECUTE", "capture", "DONE"),
+            ("EXECUTE", "check", "IN_PROGRESS"),
+            ("EXECUTE", "check", "DONE"),
+            ("PLAN", "plan", "DONE"),
+            ("EXECUTE", "transform", "IN_PROGRESS"),
+            ("EXECUTE", "transform", "DONE"),
+        ]
+        folder = stand.ws / "data/work/wells/runs" / good["run_id"] / "artifacts"
+        said = [json.loads(x)["event"] for x in (folder / "run.jsonl").read_text().splitlines()]
+        wanted = ["run.triggered", "run.claimed", "input.validating", "plan.journaled"]
+        wanted += ["transform.normalise", "transform.convert", "run.ended"]
+        assert [event for event in said if event in wanted] == wanted
+        for what, (name, body, code) in REFUSED.items():
+            stand.speaker.says[f"/{name}"] = body
+            ended = stand("run", name, "--json").json["runs"][-1]  # a private one gets its keys
+            assert (ended["state"], ended["exit_code"]) == ("FAILED", code), what
+            assert len(planned) == 1, f"{what}: it reached the planner"
+            records = stand("wal", ended["run_id"], "--json").json["records"]
+            if code == 4:  # it was not even taken
+                assert records == []
+                continue
+            assert [(r["step_id"], r["status"]) for r in records][-1] == ("check", "FAILED"), what
+            assert "PLAN" not in {r["phase"] for r in records}, what
+            kept = stand.ws / "data/work" / name / "quarantine" / ended["run_id"]
+            assert list(kept.glob("report.json*")), f"{what}: no report"
+            record = stand.ws / "data/work" / name / "runs" / ended["run_id"] / "run_record.json"
+            told = json.loads(record.read_text())
+            assert told["plan_hash"] is None and told["spec"]["registry"]["dataset_id"] == name
+        stand.speaker.says["/wells"] = answer("k,v\na,3\n")
+        assert stand("run", "wells").code == 0 and len(planned) == 2

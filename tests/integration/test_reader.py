@@ -192,7 +192,11 @@ def test_a_token_that_stands_for_nobody_is_refused(
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_written(client: "TestClient[Reader]", method: str) -> None:
-    assert client.request(method, "/datasets/trees").status_code == 405
+    answer = client.request(method, "/datasets/trees")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    if method != "POST":
+        answer = client.request(method, "/stac/search")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_a_head_has_the_headers_of_a_get_and_no_body(client: "TestClient[Reader]") -> None:

@@ -204,7 +204,7 @@ def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
     everybody = {("GET", path) for path in PAGES} | signing
     assert addresses(shown) - addresses(plain) == everybody, "say here who gets what from it"
     operators = {("GET", path) for path in {*CONSOLE, WORD, BOUNDARY}} | {
-        ("POST", path) for path in ACTS
+        ("POST", path) for path in {*ACTS, BOUNDARY}
     }
     assert addresses(full) - addresses(plain) == everybody | operators
     for app in (plain, shown, full):
@@ -263,6 +263,10 @@ def test_the_boundary_answers_over_http_as_it_does_in_process(
                 assert allowed or (told["code"] and told["said"]), where
                 assert mark(name) not in answer.text, where
     assert console.get(BOUNDARY, headers=ROLES(ws)["admin"]).status_code == 400
+    for who, headers in ROLES(ws).items():  # tests/integration/jobs/test_remote_worker.py: the rest
+        for body in (b"", b"{", b'{"package": "kfm.serve", "document": {}}', b"[" * 9000):
+            status = console.post(BOUNDARY, content=body, headers=headers).status_code
+            assert status == (404 if RANKS.index(who) < OPERATES else 400), (who, body[:9])
     odd = {"ref": "../open", "reader": "x"}
     assert console.get(BOUNDARY, params=odd, headers=ROLES(ws)["admin"]).status_code == 404
 

@@ -8,8 +8,11 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.reader import stac_search
+from kfm.model.paths import items_path
+from kfm.reader import stac_index, stac_search
 from kfm.reader.app import Reader
+from kfm.reader.door import Asking, NoLonger
+from kfm.reading.references import Ref
 from kfm.testing import Upstream
 from tests.given.reading import called, reader
 
@@ -130,13 +133,94 @@ def test_what_is_counted_was_decided_and_what_is_too_much_is_not_counted(
     client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stac_search, "_COUNTED", 2)
+    decided, known = list[str](), Asking.known
+
+    def noted(asking: Asking, text: str) -> Ref:
+        decided.append(text)
+        return known(asking, text)
+
+    monkeypatch.setattr(Asking, "known", noted)
     told = client.get("/stac/search?limit=1&collections=deep").json()
     assert "numberMatched" not in told and told["numberReturned"] == 1
-    decided = client.get("/stac/search?limit=1&collections=deep").headers["kfm-decision"]
-    assert len(decided.split(", ")) == 3  # the dataset, what is shown, and that there is more
+    # the dataset, what is shown, and that there is more
+    assert decided == ["deep", "deep@3", "deep@2"]
     assert client.get("/stac/search?limit=9&collections=deep").json()["numberMatched"] == 3
 
 
 @pytest.mark.parametrize("token", ["x", "1~2", "1~v1~../..", "1.5", "9" * 20, "~~"])
 def test_a_token_that_nobody_gave_out_is_refused(client: "TestClient[Reader]", token: str) -> None:
     assert client.get("/stac/search", params={"token": token}).status_code == 400
+
+
+def _answered(ws: Path) -> list[str]:
+    """What a reader that begins finds."""
+    with reader(ws) as client:
+        return walked(client, {}, by_post=False)
+
+
+def test_a_reader_that_begins_reads_no_version_again_and_finds_the_same(
+    wells: tuple[Path, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the head is another; whatever becomes of the file, the answer is that of the channel."""
+    ws, up = wells
+    monkeypatch.setattr(stac_index, "_WORTH", 1)
+    read, place_of = list[str](), stac_index.place_of
+
+    def counted(world: Any, dataset_id: str, version_id: str) -> Any:
+        read.append(version_id)
+        return place_of(world, dataset_id, version_id)
+
+    monkeypatch.setattr(stac_index, "place_of", counted)
+    (ws / "data" / items_path("deep")).unlink(missing_ok=True)
+    first = _answered(ws)
+    file = ws / "data" / items_path("deep")
+    old, read[:] = file.read_bytes(), []
+    assert _answered(ws) == first and not read, "from the file alone"
+    up.files["/deep.geojson"] = points(7)
+    called(ws, "run", "deep")
+    then = _answered(ws)
+    assert len(then) == len(first) + 1 and len(read) == 1, "the new one alone"
+    new = file.read_bytes()
+    for wrong in (old, b"", new[:-9], new.replace(b"-98", b"-99", 1), b"sha256:0\n{}"):
+        file.write_bytes(wrong)
+        assert _answered(ws) == then, wrong[:40]
+        assert file.read_bytes() == new, "made again"
+
+
+def test_what_a_file_tells_a_reader_lets_nobody_see_anything(
+    wells: tuple[Path, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws, _ = wells
+    monkeypatch.setattr(stac_index, "_WORTH", 1)
+    with reader(ws) as client:
+        shown = client.get("/stac/search", params={"collections": "deep"}).json()["features"]
+    entry = ws / "data" / "registry" / "deep.yml"
+    text = entry.read_text()
+    entry.write_text(text.replace("public", "restricted"))
+    try:
+        with reader(ws) as client:
+            told = client.get("/stac/search").json()
+            assert {item["collection"] for item in told["features"]} == {"flat"}
+            by_name = client.get("/stac/search", params={"ids": shown[0]["id"]}).json()
+            assert by_name["features"] == [] and by_name["numberMatched"] == 0
+    finally:
+        entry.write_text(text)
+
+
+@pytest.mark.parametrize("order", ["", "+title"])
+def test_what_is_tightened_while_a_search_is_answered_is_left_out_of_it(
+    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    item_of = stac_search.item_of
+
+    def tightened(asking: Any, dataset_id: str, generation: int) -> Any:
+        if dataset_id == "flat":
+            raise NoLonger("labels.obligation")
+        return item_of(asking, dataset_id, generation)
+
+    monkeypatch.setattr(stac_search, "item_of", tightened)
+    answer = client.get("/stac/search", params={"sortby": order} if order else {})
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert {item["collection"] for item in told["features"]} == {"deep"}
+    assert told["numberMatched"] == len(told["features"])

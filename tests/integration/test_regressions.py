@@ -19,6 +19,7 @@ from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from tests.given.processes import (
     Started,
+    apart,
     held_connector,
     transforming,
 )
@@ -427,11 +428,9 @@ def test_errors_are_json_when_json_was_asked_for(
 
 
 def test_a_temp_folder_is_never_swept_while_it_is_made(tmp_path: Path) -> None:
-    import multiprocessing
-
     from tests.given.sweeping import sweep_and_create
 
-    context = multiprocessing.get_context("spawn")
+    context = apart()
     workers = [
         context.Process(target=sweep_and_create, args=(tmp_path / "zone", 40)) for _ in range(3)
     ]

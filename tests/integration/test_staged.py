@@ -667,6 +667,39 @@ def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(
         os.kill(pids[0], 0)
 
 
+def test_connector_code_is_forked_from_a_nursery_of_its_own_and_writes_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """The other one goes on bearing those that run none."""
+    (tmp_path / "a.csv").write_text("station,value\none,1\ntwo,2\n")
+    code = tmp_path / "code" / "connector.py"
+    code.parent.mkdir()
+    code.write_text(
+        "def transform(ctx, rows):\n    yield from (r for r in rows if r['value'] != '1')\n"
+    )
+    table = InputFile(source_id="source", path=str(tmp_path / "a.csv"), digest="")
+    plain = Read(dataset_id="obs", format="csv", inputs=(table,), artifact="obs.parquet")
+    coded = msgspec.structs.replace(plain, connector=str(code))
+    parents = []
+
+    def heard(event: dict[str, Any]) -> None:
+        if event.get("event") == "child.start":
+            stat = Path(f"/proc/{event['fields']['pid']}/stat").read_text()
+            parents.append(int(stat.rpartition(")")[2].split()[1]))
+
+    def made(job: Read, name: str) -> bytes:
+        (tmp_path / name).mkdir()
+        run_transform(job, tmp_path / name, on_event=heard)
+        return (tmp_path / name / "obs.parquet").read_bytes()
+
+    with kept_warm(private=False, coded=True):
+        found = [made(plain, "first"), made(coded, "forked"), made(plain, "second")]
+    with kept_cold():
+        assert made(coded, "started") == found[1] != found[0]
+    first, forked, second, started = parents
+    assert first == second != forked != os.getpid() and started == os.getpid()
+
+
 def test_a_run_that_is_about_to_transform_forks_its_children_from_one_that_ends_with_it(
     tmp_path: Path, up: Observations
 ) -> None:

@@ -207,7 +207,7 @@ def test_it_is_told_the_same_without_a_network_and_with_the_source_gone(
     assert all(before.values())
     public = told(kfm, VISITS)  # plan and journal of the run, without running it again
     assert sentences(public, "steps")[0].startswith("A plan of six steps was fixed")
-    assert len(sentences(public, "steps")) == 8
+    assert len(sentences(public, "steps")) == 9
 
 
 def test_nothing_that_is_held_back_is_told_in_any_form(layer: tuple[Kfm, Path]) -> None:
@@ -271,9 +271,11 @@ def test_a_public_dataset_says_what_was_refused_each_step_and_what_changed(
     ]
     assert story["set_aside"] == {"type": 1} and story["dropped"] == {"duplicate": 1}
     steps = sentences(story, "steps")
-    assert steps[0] == "A plan of six steps was fixed before work began; its hash is {key}"
+    assert steps[0] == (
+        "A plan of six steps was fixed when its input had passed every check; its hash is {key}"
+    )
     assert [re.search(r"step (\w+)\)", s)[1] for s in steps[1:]] == [  # type: ignore[index]
-        "capture", "transform", "pin", "assemble", "version", "lineage", "channel",
+        "capture", "check", "transform", "pin", "assemble", "version", "lineage", "channel",
     ]  # fmt: skip
     assert sentences(story, "change") == [
         "Against visits@1: 10 rows were removed and 1 row was changed; the rows went from 500 to 490.",

@@ -148,6 +148,7 @@ KILLED = [
     ("upstream captured", "PLAN"),
     ("run claimed", "EXECUTE"),
     ("capture stored", "EXECUTE"),
+    ("check intended", "EXECUTE"),
     ("transform intended", "EXECUTE"),
     ("part stored", "EXECUTE"),
     ("part DONE", "EXECUTE"),

@@ -287,6 +287,9 @@ def test_waiting_for_a_worker_is_a_hint_and_one_dataset_is_shown_alone(
         and " at " not in found["failing"]["why"].partition(":")[0]
     )
     assert found["failing"]["next"] == f"kfm run {QUAKES}"
+    once = kfm("status", QUAKES).out.splitlines()
+    assert len([line for line in once if QUAKES in line and "kfm " not in line]) == 1, once
+    assert any("the next when a worker runs" in line for line in once), "it is told beside it"
     waiting = kfm("jobs", "list", "--state", "queued").out
     assert "not before" not in waiting and "failed" in waiting
     alone = kfm("status", GAUGES, "--json").json

@@ -3,11 +3,17 @@
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kfm.extras.jsonl.store import JsonlStore
+from kfm.model import SystemClock
 from kfm.reading.memory import Memory, is_settled, looking, mark_of, note, unsettled
+from kfm.store.sqlite import SqliteStore
+from kfm.workspace.watched import SeenStore
 
 LONG_AGO = 10_000_000_000
 
@@ -131,12 +137,73 @@ def test_a_file_that_was_changed_just_now_is_not_relied_on(
         assert len(memory) == kept
 
 
+class _Led:
+    """A store that another thread commits for, as one that is busy does."""
+
+    def transaction(self, work: Callable[[Any], Any], *, durable: bool = True) -> Any:
+        with ThreadPoolExecutor(1) as leader:
+            return leader.submit(work, None).result()
+
+
+def test_what_another_thread_looks_at_in_a_transaction_is_noted_for_who_asked(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """Else it would be kept whatever becomes of the file: a withdrawal would not be seen."""
+    file, store = tmp_path / "a", SeenStore(_Led())  # type: ignore[arg-type]
+    find = reading(file, [])
+    for said in ("one", "two"):
+        file.write_text(said)
+        assert memory.recall("a", lambda: store.transaction(lambda tx: find())) == said
+
+
+def test_what_was_read_of_a_store_is_read_again_once_somebody_has_committed(tmp_path: Path) -> None:
+    memory, times = Memory(), list[str]()
+    mine, other = (SqliteStore(tmp_path / "s" / "store", SystemClock()) for _ in range(2))
+
+    def asked() -> str | None:
+        def find() -> str | None:
+            times.append("read")
+            told: str | None = mine.read(lambda tx: tx.index.meta("k"))
+            return told
+
+        with looking():
+            return memory.recall_store(mine, "k", find)
+
+    try:
+        assert [asked(), asked()] == [None, None] and len(times) == 1
+        for store in (other, mine):
+            store.transaction(lambda tx: tx.index.put_meta("k", f"{len(times)}"))
+            before = len(times)
+            assert [asked(), asked()] == [f"{before}"] * 2 and len(times) == before + 1
+    finally:
+        mine.close()
+        other.close()
+
+
+def test_what_was_read_of_a_store_that_cannot_tell_is_never_kept(tmp_path: Path) -> None:
+    memory, store = Memory(), JsonlStore(tmp_path / "s" / "store.jsonl", SystemClock())
+    try:
+        assert [memory.recall_store(store, "k", lambda n=n: n) for n in (1, 2)] == [1, 2]
+    finally:
+        store.close()
+
+
 def test_the_oldest_is_forgotten_first() -> None:
     memory = Memory(most=2)
     for name in ("a", "b", "c"):
         memory.recall(name, lambda: "one")
     assert len(memory) == 2
     assert memory.recall("c", lambda: "two") == "one" and memory.recall("a", lambda: "two") == "two"
+
+
+def test_answers_of_the_same_file_keep_what_it_is_known_by_once(
+    memory: Memory, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("one")
+    for key in ("a", "b"):
+        memory.recall(key, reading(tmp_path / "a", []))
+    first, second = (memory._kept[key].marks for key in ("a", "b"))
+    assert first[0] is second[0]
 
 
 def test_within_one_question_a_file_is_looked_at_once(

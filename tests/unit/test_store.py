@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.given.ledger import journal, row
+from tests.given.processes import apart
 from tests.given.services import schema_url, shared_server
 
 from kfm.evidence.journal import Journal, check_chain, record_hash
@@ -282,31 +283,38 @@ def test_runs_and_looks_are_counted_by_dataset_and_day(store: Any) -> None:
         for number, (day, state) in enumerate(
             (("01", "COMMITTED"), ("02", "FAILED"), ("02", "FAILED"))
         ):
-            made = row(run_id=f"r{number}")
+            made = row(run_id=f"r{number}", dataset_id="d")
             tx.runs.insert(
                 msgspec.structs.replace(made, state=state, timestamp=f"2026-01-{day}T01:00:00Z")
             )
-        for number, code in enumerate(("unchanged", "unchanged", "denied")):
+        for number, (day, code) in enumerate(
+            (("03", "unchanged"), ("03", "unchanged"), ("03", "denied"), ("04", "unchanged"))
+        ):
             tx.looks.put_noop(
                 NoopRow(
                     run_id=f"s{number}",
-                    dataset_id="d",
+                    dataset_id="d" if day == "03" else "another",
                     partition="",
                     win="",
                     key="",
                     reason="",
                     names="",
-                    timestamp="2026-01-03T01:00:00Z",
+                    timestamp=f"2026-01-{day}T01:00:00Z",
                     code=code,
                 )
             )
 
     store.transaction(put)
-    found = store.read(lambda tx: tx.runs.days("r1"))
-    assert sorted((d.day[8:], d.state, d.runs, d.run_id) for d in found) == [
-        ("02", "FAILED", 2, "r2"),
-        ("03", "NOOP", 2, "s1"),
-        ("03", "REJECTED", 1, "s2"),
+    found = [store.read(lambda tx, of=of: tx.runs.days("r1", of)) for of in ("", "d", "another")]
+    assert [sorted((d.day[8:], d.state, d.runs, d.run_id) for d in days) for days in found] == [
+        [
+            ("02", "FAILED", 2, "r2"),
+            ("03", "NOOP", 2, "s1"),
+            ("03", "REJECTED", 1, "s2"),
+            ("04", "NOOP", 1, "s3"),
+        ],
+        [("02", "FAILED", 2, "r2"), ("03", "NOOP", 2, "s1"), ("03", "REJECTED", 1, "s2")],
+        [("04", "NOOP", 1, "s3")],
     ]
 
 
@@ -367,7 +375,7 @@ def _append_many(where: Path | str, name: str, count: int) -> None:
 
 
 def test_many_processes_write_at_once(store: Any, place: Place) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = apart()
     workers = [
         context.Process(target=_append_many, args=(place.where, f"w{n}", 25)) for n in range(6)
     ]
@@ -563,6 +571,10 @@ def test_the_newest_come_first_and_numbers_have_no_gaps(store: Any) -> None:
         assert [
             r.run_id for r in store.read(lambda tx, n=limit: tx.runs.recent("x", n))
         ] == expected
+    store.transaction(lambda tx: tx.runs.insert(row("r4")))
+    for among, expected in ((10, ["r4", "r2"]), (1, ["r4"])):
+        last = store.read(lambda tx, n=among: tx.runs.newest("x", n))
+        assert [r.run_id for r in last] == expected, "one of each state"
     with contextlib.suppress(ValueError):
         store.transaction(lambda tx: (tx.proposals.new("gone"), int("x")))
     assert [store.transaction(lambda tx: tx.proposals.new(n)) for n in ("r2", "r1", "r2")] == [

@@ -3,13 +3,13 @@ was.
 """
 
 import errno
-import multiprocessing
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.given.processes import apart
 
 import kfm
 from kfm.evidence.captures import checksums
@@ -211,7 +211,7 @@ def _create_fifty(root: Path) -> None:
 
 def test_fifty_writes_from_eight_processes_make_one_object(zone: LocalZone) -> None:
     zone.root.mkdir()
-    context = multiprocessing.get_context("spawn")
+    context = apart()
     workers = [context.Process(target=_create_fifty, args=(zone.root,)) for _ in range(8)]
     for w in workers:
         w.start()

@@ -12,12 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
+from kfm.connectors.base import Refused
 from kfm.connectors.child.process import run_inline
 from kfm.connectors.table import writer
 from kfm.connectors.table.limits import wrong_limits
 from kfm.model.dataset import Column
 from kfm.run import part
 from kfm.world.target import Target
+
+
+def test_the_only_source_of_a_dataset_is_not_called_by_its_name() -> None:
+    how = {"expected": "rows", "remedy": "Look."}
+    assert Refused("empty", "Source source is empty.", **how).refusal.happened == (
+        "The source is empty."
+    )
+    assert Refused.cut("source", "no end").refusal.happened == "The source was cut off: no end."
+    assert Refused("empty", "Source sources is empty.", **how).refusal.happened.startswith("Source")
 
 
 def stated(kind: str, **limits: Any) -> Column:

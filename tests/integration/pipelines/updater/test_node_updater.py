@@ -342,7 +342,7 @@ def test_alternating_runs_killed_at_random_leave_the_ledger_and_bytes_of_python_
             assert control.call("python").code == 0
         if chance.random() < 0.5:
             killed(both, which[number % 2], chance.random() * 2)
-        said = both.call(which[(number + 1) % 2])
+        said = both.started(which[(number + 1) % 2])
         assert said.code == 0, said.err
     assert committed(ws) == committed(alone)
     assert asked(ws, lambda tx: tx.runs.open_runs(QUAKES)) == []
