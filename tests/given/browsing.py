@@ -71,6 +71,14 @@ class Looker:
         self.page.goto(self.url + path)
         return self.page
 
+    def settled(self) -> Page:
+        """The page once its own scripts have run and what they changed is drawn. What it still asks
+        for by itself, a stream of events for one, is not waited for: some of it has no end.
+        """
+        self.page.wait_for_load_state("load")
+        self.page.evaluate(_DRAWN)
+        return self.page
+
     def faults(self, rules: tuple[str, ...] = ()) -> list[str]:
         """What axe-core finds wrong with the page as it stands now."""
         script = had(lambda: npm_package(AXE)) / "axe.min.js"
@@ -85,6 +93,7 @@ class Looker:
         ]
 
 
+_DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 # only what is wrong is told: working out what to say of all else takes longer than looking
 _AXE = """(only) => axe.run(document, {
   runOnly: only, resultTypes: ["violations"], selectors: false, preload: false, iframes: false,

@@ -187,7 +187,7 @@ def test_forms_shut_nobody_out(ws: Path, url: str, started: Browser) -> None:
                 signs_in(person, token(ws, "steward", "S. Stone"))
                 person.go("/datasets/wells").click("text=Ask for a run")
             person.go(path)
-            person.page.wait_for_load_state("networkidle")
+            person.settled()
             for wide, theme in ((1280, "light"), (390, "dark")):
                 person.page.set_viewport_size({"width": wide, "height": 900})
                 person.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ def seen(console: str, started: Browser, paths: dict[str, str]) -> Seen:
                 kept = (wide, theme) == (1280, "light") or (wide, name) in _ON_A_PHONE
                 if pictures and kept and (theme == "light") == (wide == 1280):
                     picture = Path(pictures) / f"{name}-{wide}.png"
-                    person.page.wait_for_load_state("networkidle")
+                    person.settled()
                     person.page.screenshot(path=picture)
             _noted(found, path, person.page)
             person.page.set_viewport_size({"width": 1280, "height": 900})
@@ -335,9 +335,8 @@ def test_what_others_wrote_is_shown_and_never_run(
     asked = f"/search?q={quote(ATTACK)}", f"/{quote(ATTACK)}"
     with looker(started, console) as person:
         for path in (*hostile, *asked):
-            page = person.go(path)
-            page.wait_for_load_state("networkidle")
-            _noted(seen, path, page)
+            person.go(path)
+            _noted(seen, path, person.settled())
     assert seen.ran == []
     assert seen.shown >= 8, "it is there to be read"
 
@@ -366,8 +365,8 @@ def test_single_keys_search_and_help_and_can_be_switched_off(
     console: str, started: Browser
 ) -> None:
     with looker(started, console) as person:
-        page = person.go("/datasets")
-        page.wait_for_load_state("networkidle")
+        person.go("/datasets")
+        page = person.settled()
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.id") == "q"
         page.evaluate("document.activeElement.blur()")
