@@ -5,6 +5,7 @@ would.
 import contextlib
 import os
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ settings.load_profile("other" if os.environ.get("KFM_OTHER_EXAMPLES") else "same
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     every_time = (item for item in items if item.get_closest_marker("drill") is None)
     config.stash[COLLECTED] = {item.nodeid.split("[")[0] for item in every_time}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what failed at once: a run that is cut off, or hangs later, has told of it."""
+    if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
+        print(f"\nfailed ({report.when}): {report.nodeid}", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

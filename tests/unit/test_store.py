@@ -185,6 +185,67 @@ def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(
     assert other.read(lambda tx: tx.leases.is_free("d"))
 
 
+JAN, FEB, BOTH = (
+    f"d/p0/2026-{since}-01T00:00:00Z/2026-{until}-01T00:00:00Z"
+    for since, until in (("01", "02"), ("02", "03"), ("01", "03"))
+)
+
+
+def test_windows_that_share_no_moment_are_leased_side_by_side(store: Any, other: Any) -> None:
+    def take(tx: Any, name: str) -> Any:
+        return tx.leases.take(name, "me", 15)
+
+    first = store.transaction(lambda tx: take(tx, JAN))
+    second = other.transaction(lambda tx: take(tx, FEB))
+    for name in (JAN, FEB, BOTH, "d/p0"):
+        assert other.transaction(lambda tx, name=name: take(tx, name)) is None
+        assert not other.read(lambda tx, name=name: tx.leases.is_free(name))
+    for name in ("d", "d/p", "d/p00", JAN.replace("p0", "p1")):  # nothing of theirs is held
+        assert other.read(lambda tx, name=name: tx.leases.is_free(name))
+    store.transaction(lambda tx: tx.leases.check(first))
+    store.transaction(lambda tx: tx.leases.release(first))
+    other.transaction(lambda tx: tx.leases.check(second))
+    assert store.transaction(lambda tx: take(tx, BOTH)) is None, "the second is still held"
+    other.transaction(lambda tx: tx.leases.release(second))
+    third = store.transaction(lambda tx: take(tx, "d/p0"))
+    assert third.number == second.number + 1 == first.number + 2, "no token comes twice"
+    assert other.transaction(lambda tx: take(tx, JAN)) is None
+
+
+@pytest.mark.parametrize(
+    ("frozen", "taken"), [(JAN, "d/p0"), ("d/p0", JAN), (BOTH, FEB), (JAN, JAN)]
+)
+def test_who_is_given_a_moment_makes_every_token_stale_that_was_given_for_it(
+    store: Any, other: Any, place: Place, frozen: str, taken: str
+) -> None:
+    old = other.transaction(lambda tx: tx.leases.take(frozen, "frozen", 15))
+    place.pass_time(16)
+    new = store.transaction(lambda tx: tx.leases.take(taken, "me", 15))
+    with pytest.raises(Fenced):
+        other.transaction(lambda tx: tx.leases.check(old))
+    other.transaction(lambda tx: tx.leases.renew([old], 1000))
+    other.transaction(lambda tx: tx.leases.release(old))
+    store.transaction(lambda tx: tx.leases.check(new))
+    store.transaction(lambda tx: tx.leases.release(new))
+    again = other.transaction(lambda tx: tx.leases.take(frozen, "another", 15))
+    assert again.number > new.number
+    with pytest.raises(Fenced):
+        other.transaction(lambda tx: tx.leases.check(old))
+
+
+def test_that_somebody_was_killed_over_a_window_is_known_until_it_is_taken_again(
+    store: Any, other: Any, place: Place
+) -> None:
+    other.transaction(lambda tx: tx.leases.take(JAN, "killed", 15))
+    place.pass_time(16)
+    token = store.transaction(lambda tx: tx.leases.take(BOTH, "me", 15))
+    store.transaction(lambda tx: tx.leases.release(token))
+    assert store.read(lambda tx: (tx.leases.is_left(JAN), tx.leases.is_left(BOTH))) == (True, False)
+    token = store.transaction(lambda tx: tx.leases.take(JAN, "me", 15))
+    store.transaction(lambda tx: tx.leases.release(token))
+    assert not store.read(lambda tx: tx.leases.is_left(JAN))
+
+
 @pytest.mark.parametrize("place", ["sqlite", "jsonl"], indirect=True)
 def test_a_lease_of_another_boot_is_free(
     store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch

@@ -168,6 +168,8 @@ class Merge(Operation, frozen=True, kw_only=True):
     # the source says that its answer is newer than the official one, so that whatever it holds is
     # its last word
     newer: bool = False
+    # other windows have become official since this one was asked for
+    overtaken: bool = False
     captured_at: str | None = None  # as in `Read`
     # what a row leaves behind, by column: aliases, state, into, time, revision
     tombstones: dict[str, str] = {}

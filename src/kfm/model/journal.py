@@ -49,6 +49,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     receipt_path: str | UnsetType = UNSET
     base_generation: int | UnsetType = UNSET
     request_reason: str | UnsetType = UNSET  # why a person asked for it
+    # of a window: the generation that was official when upstream was asked
+    looked_on: int | UnsetType = UNSET
 
     @property
     def registry(self) -> Json:

@@ -48,9 +48,11 @@ class Token(NamedTuple):
     number: int
 
 
-def partition_lease(dataset_id: str, partition: str) -> str:
-    """The lease that a run of a partition is made under; that of a dataset bears its name."""
-    return f"{dataset_id}/{partition or '-'}"
+def partition_lease(dataset_id: str, partition: str, win: str = "") -> str:
+    """The lease that a run of a partition is made under, or one of a window alone; that of a
+    dataset bears its name.
+    """
+    return f"{dataset_id}/{partition or '-'}{'/' if win else ''}{win}"
 
 
 # the code of a person's no; in the ledger their name and words follow it

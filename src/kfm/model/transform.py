@@ -82,6 +82,8 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # govern: what was done, in public words: {step, discharges, ...settings}
     steps: tuple[Json, ...] = ()
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
+    # merge, overtaken by other windows: rows that took the place of one that lies in another
+    crossed: Count | UnsetType = UNSET
     # govern: the records that its last suppression rule names, and those only it names
     fits: tuple[Count, Count] | UnsetType = UNSET
     # what the system lacked to hold the child; said by the parent alone

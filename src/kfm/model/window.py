@@ -8,7 +8,7 @@ import re
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 
-__all__ = ["bounds", "seconds", "window"]
+__all__ = ["bounds", "overlap", "seconds", "window"]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -55,6 +55,13 @@ def bounds(since: str, until: str) -> str:
             remedy="Swap or correct them.",
         )
     return f"{rfc3339(start)}/{rfc3339(end)}"
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two windows share a moment; none at all is all of time."""
+    # without Z fractions sort rightly
+    (begin, _, end), (since, _, until) = (w.replace("Z", "").partition("/") for w in (one, other))
+    return not one or not other or (begin < until and since < end)
 
 
 def window(text: str, now: dt.datetime) -> str:

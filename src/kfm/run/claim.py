@@ -301,6 +301,7 @@ def _new_run(
             receipt_path=receipt_path(run_id, row.timestamp),
             base_generation=head.generation,
             request_reason=why or UNSET,
+            looked_on=captured.looked_on if target.leased_window else UNSET,
             capture_id=captured.capture_id,
             files={n: s["digest"] for n, s in zip(captured.files, captured.sources)},
         ),

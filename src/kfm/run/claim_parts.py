@@ -24,6 +24,7 @@ from kfm.model import (
     is_assembly,
 )
 from kfm.model.paths import pins_path, receipt_path
+from kfm.model.window import overlap
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, journal_of, keep_plan, new_row
 from kfm.run.look import Captured
 from kfm.run.noop import Noop, approved, denied_before
@@ -155,13 +156,8 @@ def _overtakes(run: tuple[str, str, int], part: LedgerRow) -> bool:
     captured speaks of the same time.
     """
     partition, win, generation = run
-    if partition != part.partition or generation <= part.base_generation:
-        return False
-    # without Z fractions sort rightly
-    (begin, _, end), (since, _, until) = (
-        text.replace("Z", "").partition("/") for text in (win, part.win)
-    )
-    return not win or not part.win or (begin < until and since < end)
+    later = partition == part.partition and generation > part.base_generation
+    return later and overlap(win, part.win)
 
 
 def _nothing(tx: Tx, world: World, waiting: LedgerRow | None) -> Noop:

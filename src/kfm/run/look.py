@@ -66,6 +66,7 @@ class Captured(msgspec.Struct, frozen=True):
     # of a private dataset: the input hash that runs had before it was a commitment; compared, never
     # written down
     unsalted: str = ""
+    looked_on: int = 0  # of a window: the generation that was official when it was asked for
 
     @property
     def warnings(self) -> tuple[str, ...]:

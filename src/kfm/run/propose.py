@@ -131,8 +131,11 @@ def propose(
 
     def close(tx: Tx, page: Page) -> None:
         head = channel.head(tx)
-        if pinned != head.generation:
+        crossed = tables.result.crossed or 0
+        if pinned != head.generation or crossed:
             why = f"base {pinned} is not the head {head.generation}"
+            if crossed:
+                why = f"{crossed} of its rows became official in another window meanwhile"
             page.move(tx, "CLAIMED", state="SUPERSEDED", reason=why, ended_at=now, **facts)
             work.requeue(tx)
             tx.leases.release(*wal.tokens)

@@ -23,6 +23,7 @@ from kfm.model import (
     StepFailed,
     Stored,
     change_limits,
+    is_assembly,
     is_older,
     kind_of,
     obligations,
@@ -42,6 +43,7 @@ from kfm.release.by_rule import (
     suppress_rules,
 )
 from kfm.run.work import Work
+from kfm.store.base import Tx
 from kfm.world.target import Target
 from kfm.world.world import Transform, World
 from kfm.zones.base import room
@@ -371,6 +373,7 @@ def _upserted(
         room(scratch, "merged"),
         add=work.partial is not None,
         newer=work.wal is not None and says_newer(work.wal.run.source_metadata),
+        overtaken=work.wal is not None and _overtaken(world, target, work.wal),
     )
     if work.partial is not None:
         check_added(target, kept["rows"], result.rows, merged)
@@ -380,6 +383,22 @@ def _upserted(
         world, work, target.dataset_id, table, seal=sealed, scratch=scratch, rows=rows
     )
     return stored, merged
+
+
+def _overtaken(world: World, target: Target, wal: Journal) -> bool:
+    """Whether something else of the partition has become official since upstream was asked for this
+    window: it may have been captured later, so none of its rows gives way.
+    """
+    since, pinned = wal.asked.looked_on, wal.require("pin", Pinned).base_generation
+    if since is UNSET or since == pinned:
+        return False
+
+    def others(tx: Tx) -> bool:
+        made = [g.run_id for g in tx.index.generations(target.dataset_id) if g.generation > since]
+        rows = [tx.runs.get(run_id) for run_id in made if run_id]
+        return any(r is None or is_assembly(r) or r.partition == target.partition for r in rows)
+
+    return world.store.read(others)
 
 
 def says_newer(source_metadata: str) -> bool:
@@ -400,6 +419,7 @@ def merge_tables(
     *,
     add: bool = False,
     newer: bool = False,
+    overtaken: bool = False,
 ) -> TransformResult:
     """Rows of the base whose key the part does not have, then the rows of the part; the books speak
     of the part.
@@ -413,6 +433,7 @@ def merge_tables(
         source_kind=target.entry.source.kind,
         answered=None if result.answered is UNSET else result.answered,
         newer=newer,
+        overtaken=overtaken,
         captured_at=target.captured_at or None,
         incomplete=result.books.quarantined > 0,
         inputs=(

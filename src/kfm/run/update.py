@@ -6,6 +6,8 @@ freeze the run there. The order of operations is that of the checked model; see 
 
 from pathlib import Path
 
+import msgspec
+
 from kfm.evidence.owed import check_erased
 from kfm.model import INGEST, LedgerRow, UsageError, is_assembly, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
@@ -38,7 +40,8 @@ def _take(tx: Tx, world: World, target: Target) -> Taken | None:
     if token is None:
         return None
     tx.jobs.start(job)
-    return Taken(token, job.forced, unclaimed, claimed)
+    head = world.channel(target.dataset_id).head(tx).generation if target.leased_window else 0
+    return Taken(token, job.forced, unclaimed, claimed, head)
 
 
 def _claimed(tx: Tx, target: Target) -> tuple[LedgerRow, ...]:
@@ -79,7 +82,8 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
     conditional = True
     while True:
         with work.world.data.scratch() as scratch:
-            work.captured = captured = _look(work, replay, scratch, conditional)
+            found = _look(work, replay, scratch, conditional)
+            work.captured = captured = msgspec.structs.replace(found, looked_on=taken.head)
             yield Reached.CAPTURED
             match _decide(work, captured):
                 case Settle(row):

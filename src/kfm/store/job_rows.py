@@ -111,7 +111,7 @@ class JobRows(View):
         own = (
             job.dataset_id
             if job.job_type == PROMOTE
-            else partition_lease(job.dataset_id, job.partition)
+            else partition_lease(job.dataset_id, job.partition, job.win)
         )
         return LeaseView(self._store, self._db).is_free(own)
 

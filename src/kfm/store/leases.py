@@ -2,12 +2,13 @@
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
 
 from kfm.model import Fenced, Token
+from kfm.model.window import overlap
 from kfm.store.view import Row, View
 
 __all__ = ["HeldLease", "LeaseView", "dataset_of"]
@@ -20,6 +21,15 @@ def dataset_of(lease: str) -> str | None:
     """The dataset whose transactions wait for each other; None for the lease of a process."""
     name = lease.partition("/")[0]
     return name if name not in _PROCESSES and re.fullmatch(r"[a-z][a-z0-9_]*", name) else None
+
+
+def _split(lease: str) -> tuple[str, str]:
+    """The lease of the whole that this one is of, and the window it is confined to, if it is."""
+    if dataset_of(lease) is None:
+        return lease, ""
+    dataset, divided, rest = lease.partition("/")
+    partition, _, win = rest.partition("/")
+    return f"{dataset}{divided}{partition}", win
 
 
 class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,27 +48,41 @@ class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseView(View):
     """The lock file says dead, the expiry says frozen; a lease of a dead holder is free at once,
     that of a frozen one after it ran out.
+
+    A partition can be taken whole or window by window: windows that share no moment are held side
+    by side, the whole shares one with each. Whoever is given a lease makes every token stale that
+    was given for a moment of it.
     """
 
     def take(self, name: str, holder: str, seconds: float) -> Token | None:
         self._alone(dataset_of(name) or name)
-        store, row = self._store, self._one("lease_lock", name=name)
-        if row is not None and row["holder"] is not None and not self._lapsed(name, row):
+        store, near, (whole, _) = self._store, self._near("lease_lock", name), _split(name)
+        if any(not self._is_open(lease, row) for lease, row in near.items()):
             return None
-        number = row["token"] + 1 if row is not None and row["epoch"] == store.epoch else 1
+        last = near.get(whole)  # all windows of a partition are counted with it
+        number = last["token"] + 1 if last is not None and last["epoch"] == store.epoch else 1
         token = Token(name, store.epoch, number)
-        if row is not None:
-            store.after_commit(lambda: store.locks.drop(Token(name, row["epoch"], row["token"])))
+        for lease, row in near.items():
+            store.after_commit(partial(store.locks.drop, Token(lease, row["epoch"], row["token"])))
         store.locks.hold(token)
         store.on_rollback(lambda: store.locks.drop(token))
-        fields = {
-            "epoch": token.epoch,
-            "token": token.number,
-            "holder": holder,
-            "boot_id": store.boot_id(),
-        }
+        fields: dict[str, object] = {"epoch": token.epoch, "token": token.number}
+        for lease in {whole, *near} - {name}:  # who was killed over it is still told by its holder
+            left = near[lease]["holder"] if lease in near else None
+            self._do("lease_put", name=lease, **fields, holder=left, boot_id="", lasts_ns=0)
+        fields |= {"holder": holder, "boot_id": store.boot_id()}
         self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
         return token
+
+    def _near(self, query: str, name: str) -> Mapping[str, Row]:
+        """The leases that share a moment with this one, itself among them."""
+        whole, win = _split(name)
+        under = f"{whole}/" if "/" in whole else ""  # a dataset's own has no windows
+        rows = self._all(query, name=whole, under=under, past=under and f"{whole}0")
+        return {r["name"]: r for r in rows if overlap(_split(r["name"])[1], win)}
+
+    def _is_open(self, name: str, row: Row) -> bool:
+        return row["holder"] is None or self._lapsed(name, row)
 
     def _lapsed(self, name: str, row: Row) -> bool:
         if row["boot_id"] != self._store.boot_id() or row["ran_out"]:
@@ -78,8 +102,8 @@ class LeaseView(View):
         return row is not None and row["holder"] is not None
 
     def is_free(self, name: str) -> bool:
-        row = self._one("lease_get", name=name)
-        return row is None or row["holder"] is None or self._lapsed(name, row)
+        near = self._near("lease_near", name)
+        return all(self._is_open(lease, row) for lease, row in near.items())
 
     def check(self, *tokens: Token) -> tuple[str, ...]:
         for token in tokens:
@@ -113,7 +137,8 @@ class LeaseView(View):
     def release(self, *tokens: Token) -> None:
         for token in tokens:
             self._alone(dataset_of(token.lease) or token.lease)
-            self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
+            query = "lease_drop" if _split(token.lease)[1] else "lease_release"
+            self._do(query, name=token.lease, epoch=token.epoch, token=token.number)
             self._store.after_commit(partial(self._store.locks.drop, token))
 
     def sweep(self, remove: bool) -> list[str]:

@@ -1,7 +1,11 @@
 -- name: lease_get
 select epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease where name = :name
+-- name: lease_near
+select name, epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease
+where name = :name or (name > :under and name < :past)
 -- name: lease_lock
-select epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease where name = :name /*for update*/
+select name, epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease
+where name = :name or (name > :under and name < :past) /*for update*/
 -- name: lease_put
 insert into lease (name, epoch, token, holder, boot_id, expires_ns) values (:name, :epoch, :token, :holder, :boot_id, :boot_ns + :lasts_ns)
 on conflict (name) do update set epoch = excluded.epoch, token = excluded.token, holder = excluded.holder,
@@ -12,6 +16,8 @@ select 1 from lease where name = :name and epoch = :epoch and token = :token and
 update lease set expires_ns = :boot_ns + :lasts_ns where name = :name and epoch = :epoch and token = :token and holder is not null
 -- name: lease_release
 update lease set holder = null where name = :name and epoch = :epoch and token = :token
+-- name: lease_drop
+delete from lease where name = :name and epoch = :epoch and token = :token
 -- name: lease_held
 select name, epoch, token, holder, boot_id, expires_ns, expires_ns <= :boot_ns as ran_out from lease where holder is not null order by name
 -- name: run_get

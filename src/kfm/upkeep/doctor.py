@@ -187,7 +187,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         lease = (
             dataset_id
             if row.state == "PROPOSED" or is_assembly(row)
-            else partition_lease(dataset_id, row.partition)
+            else partition_lease(dataset_id, row.partition, row.win)
         )
         if world.store.read(lambda tx: tx.leases.is_free(lease)):
             found.add(

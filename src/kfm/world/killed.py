@@ -19,7 +19,7 @@ def killed_unclaimed(tx: Tx, target: Target) -> bool:
     return (
         held(target.partition_lease)
         and not held(target.dataset_id)
-        and not _claimed(tx, target.dataset_id, target.partition)
+        and not _claimed(tx, target.dataset_id, target.partition, target.leased_window)
     )
 
 
@@ -27,14 +27,16 @@ def killed_in_promotion(tx: Tx, row: LedgerRow) -> bool:
     """Whether who promoted a run did not come to the end: it named a generation, or it has the lease
     of the dataset, whose runs are proposed by then, and was judging it again.
     """
-    own = partition_lease(row.dataset_id, row.partition)
+    own = {partition_lease(row.dataset_id, row.partition, win) for win in ("", row.win)}
     held = tx.leases.is_left
-    judging = held(row.dataset_id) and not held(own) and not _claimed(tx, row.dataset_id, None)
+    judging = held(row.dataset_id) and not any(held(lease) for lease in own)
+    judging = judging and not _claimed(tx, row.dataset_id, None)
     return row.intent is not None or judging
 
 
-def _claimed(tx: Tx, dataset_id: str, partition: str | None) -> bool:
-    return any(r.state == "CLAIMED" for r in tx.runs.open_runs(dataset_id, partition))
+def _claimed(tx: Tx, dataset_id: str, partition: str | None, win: str = "") -> bool:
+    opened = tx.runs.open_runs(dataset_id, partition)
+    return any(r.state == "CLAIMED" and win in ("", r.win) for r in opened)
 
 
 def tell_unclaimed(world: World, target: Target) -> None:

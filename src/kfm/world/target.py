@@ -19,6 +19,7 @@ from kfm.model import (
     partition_lease,
 )
 from kfm.model.dataset import spelled
+from kfm.model.labels import is_private
 
 __all__ = ["Again", "Target", "family_of", "specify"]
 
@@ -81,8 +82,16 @@ class Target(msgspec.Struct, frozen=True):
         return f"{self.entry.source.kind}.{self.dataset_id}"
 
     @property
+    def leased_window(self) -> str:
+        """The window that it leases of its partition: where rows find their places by key, windows
+        that share no moment are worked side by side. Empty: it leases the whole.
+        """
+        whole = self.entry.merge == "partition" or is_private([self.entry])
+        return "" if whole else self.win
+
+    @property
     def partition_lease(self) -> str:
-        return partition_lease(self.dataset_id, self.partition)
+        return partition_lease(self.dataset_id, self.partition, self.leased_window)
 
     @property
     def artifact(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import UNSET
 
 from kfm.connectors.arrays import Mask, Whole
 from kfm.connectors.base import Books, Refused, TransformResult
@@ -49,7 +50,12 @@ def merge(job: Merge, scratch: Path) -> TransformResult:
         for batch in work.rows():
             table.add(batch)
         table.finish()
-        return table.result(work.books(), warnings=work.warnings(), change=work.absence(table.rows))
+        return table.result(
+            work.books(),
+            warnings=work.warnings(),
+            change=work.absence(table.rows),
+            crossed=work.crossed or UNSET,
+        )
 
 
 def within(times: "pa.ChunkedArray", since: str, until: str) -> Mask:
@@ -141,8 +147,10 @@ class _Merge:
         self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
         self._keys = keys_of(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
-        self.unchanged = self.removed = self.twins = self.covered = 0
+        self.unchanged = self.removed = self.twins = self.covered = self.crossed = 0
         rules = telling(job, schema)
+        # where rows say which of two is newer, no older one takes the place of another
+        self._overtaken = job.overtaken and "revision" not in rules
         self._stale = self._older(
             rules.get("revision"),
             [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names],
@@ -156,9 +164,12 @@ class _Merge:
             twin = self._twins(hit, where)
             self._used[where[hit]] = True
             newer = hit & ~twin & ~self._stale[where] if len(self._stale) else hit
-            self.unchanged += self._equal(table, where, newer)
+            same = self._equal(table, where, newer)
+            self.unchanged += int(same.sum())
             source = np.where(newer, where + table.num_rows, np.arange(table.num_rows))
             asked = self._gone(table)
+            if self._overtaken:
+                self.crossed += int((newer & ~same & ~asked).sum())
             keep = hit | ~asked
             if self._tombs is None:
                 self.covered += int(asked.sum())
@@ -277,16 +288,19 @@ class _Merge:
         )
         return pc.if_else(pc.greater(held, latest), pa.scalar(None, held.type), held)
 
-    def _equal(self, table: "pa.Table", where: Whole, hit: Mask) -> int:
+    def _equal(self, table: "pa.Table", where: Whole, hit: Mask) -> Mask:
+        """Which rows of the base that are `hit` are as those of the part."""
+        found = np.zeros(table.num_rows, bool)
         if not hit.any():
-            return 0
+            return found
         mine, theirs = table.filter(pa.array(hit)), self._fresh.take(pa.array(where[hit]))
         same = np.ones(mine.num_rows, bool)
         for name in self._schema.names:
             a, b = mine.column(name).combine_chunks(), theirs.column(name).combine_chunks()
             nulls = np.asarray(pc.and_(a.is_null(), b.is_null()))
             same &= np.asarray(pc.equal(a, b).fill_null(False)) | nulls
-        return int(same.sum())
+        found[hit] = same
+        return found
 
     def _gone(self, table: "pa.Table") -> Mask:
         """Which rows of the base lie inside the window; those among them that the part lacks were

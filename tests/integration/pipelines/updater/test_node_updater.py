@@ -215,13 +215,14 @@ def test_a_holder_that_lost_its_lease_to_node_is_fenced(both: Twins, ws: Path) -
         asked(ws, lambda tx: tx.leases.check(old))
 
 
-def test_a_lease_that_is_held_keeps_node_out(both: Twins, ws: Path) -> None:
+@pytest.mark.parametrize("window", ["", "/2026-01-01T00:00:00Z/2026-02-01T00:00:00Z"])
+def test_a_lease_that_is_held_keeps_node_out(both: Twins, ws: Path, window: str) -> None:
     both.call("python")
     store = open_store(open_workspace(ws), SystemClock())
     try:
-        store.transaction(lambda tx: tx.leases.take(f"{QUAKES}/-", "me", 600))
+        store.transaction(lambda tx: tx.leases.take(f"{QUAKES}/-{window}", "me", 600))
         said = both.call("node", **ALONE)
-        assert said.code == 1 and f"another run holds {QUAKES}/-" in said.err
+        assert said.code == 1 and f"another run holds {QUAKES}/-{window}" in said.err
     finally:
         store.close()
     assert both.call("node", **ALONE).code == 0

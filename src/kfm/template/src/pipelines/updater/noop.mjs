@@ -67,8 +67,9 @@ export function key_of(target, etags) {
  * @param {import("./target.mjs").Target} target
  */
 function check_rest(tx, ledger, { dataset_id, lease }) {
-  for (const name of [lease, dataset_id])
-    if (!is_free(tx.get("lease", { name }), ledger, clock())) throw new Left(`another run holds ${name}`, true)
+  const now = clock() // windows of it are leased below its name
+  for (const row of tx.find("lease", {}).filter(({ name }) => name === dataset_id || `${name}/`.startsWith(`${lease}/`)))
+    if (!is_free(row, ledger, now)) throw new Left(`another run holds ${row.name}`, true)
   const runs = tx.find("ledger", { dataset_id })
   const open = runs.find((row) => OPEN.includes(row.state))
   if (open) throw new Left(`run ${open.run_id} is ${open.state} and not finished`, true)

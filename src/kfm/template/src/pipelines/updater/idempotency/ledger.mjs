@@ -19,7 +19,7 @@ import { in_turn, is_unlocked } from "../locks.mjs"
  */
 
 /** The format of the tables that is known here: how many files `store/migrations` has. */
-export const FORMAT = 14
+export const FORMAT = 15
 
 /** What tells one row of a table from another; tables that Node neither reads nor writes are not named. */
 export const KEYS = {
@@ -212,7 +212,7 @@ function check_format(found) {
  */
 function rows_of(db) {
   /** @param {Row} where */
-  const clause = (where) => Object.keys(where).map((name) => `${name} = ?`).join(" and ")
+  const clause = (where) => Object.keys(where).map((name) => `${name} = ?`).join(" and ") || "true"
   /** @type {Tx["find"]} */
   const find = (table, where) => db.all(`select * from ${table} where ${clause(where)}`, ...Object.values(where)).map(plain)
   return {

@@ -1,0 +1,1 @@
+-- A partition can be leased window by window. No table changes: who does not know of it would take the whole of what is held in part.
