@@ -50,6 +50,29 @@ def test_what_changes_within_one_tick_of_the_clock_is_read_again(
         assert after is not before
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_rule_that_comes_or_goes_is_heeded(
+    ws: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    rule = ws / "policy" / "mine.rego"
+    if before:
+        rule.write_text("package mine\n")
+    monkeypatch.setattr("kfm.reader.kept.is_settled", lambda *_: True)
+    with kept.opened():
+        pass  # the store is made
+    with kept.opened() as (_, first):
+        pass
+    with kept.opened() as (_, second):
+        assert second is first
+    time.sleep(0.02)  # the clock of the file system ticks
+    if before:
+        rule.unlink()
+    else:
+        rule.write_text("package mine\n")
+    with kept.opened() as (_, after):
+        assert after is not first
+
+
 def test_what_was_long_as_it_is_stays_open(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     at_a_moment(monkeypatch, 1)
     with kept.opened():

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.diff.cells import values
 from kfm.reader import row_groups, rows
 from kfm.reading.memory import mark_of
 
@@ -64,8 +66,41 @@ def test_a_page_is_found_by_counting(table: "rows._Table", offset: int, kept: bo
         assert str(found.column("v").to_pylist()) == str(VALUES[offset : offset + 8])
         assert more == (offset + 8 < len(VALUES)) and table.rows == len(VALUES)
         if "word" in columns:
-            assert found.schema.field("word").type == pa.string()
-            assert found.column("word").to_pylist() == WORDS[offset : offset + 8]
+            words = rows._decoded(found.column("word"))
+            assert words.type == pa.string()
+            assert words.to_pylist() == WORDS[offset : offset + 8]
+
+
+TOLD = {
+    "n": [1, -(2**63), 2**63 - 1, 0],
+    "gaps": [1, None, 3, None],
+    "x": [0.1, -0.0, 1e300, 5.0],
+    "odd": [1.5, float("nan"), float("inf"), None],
+    "wild": [1.5, float("nan"), float("inf"), 2.0],
+    "few": ["a", None, "ü", "a"],
+    "is": [True, None, False, True],
+    'a "name"': ["1", "2", "3", "4"],
+    "at": pa.array([0, 1, None, 86_400_000_000], pa.timestamp("us", tz="UTC")),
+    "small": pa.array([1.5, 0.1, None, 2], pa.float32()),
+    "raw": [b"\x00\xff", b"", None, b"a"],
+}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("columns", [",".join(TOLD), ",".join(n for n in TOLD if '"' not in n)])
+def test_cells_that_are_told_many_at_a_time_are_told_as_each_of_them_is(
+    tmp_path: Path, columns: str, kept: bool
+) -> None:
+    at = tmp_path / "a.parquet"
+    pq.write_table(pa.table(TOLD), at)
+    table = rows._table(((at, mark_of(at)),), is_kept=kept)
+    asked = rows._asked(table.schema, columns, None, None, 10, None)
+    found, _ = rows._page(table, asked)
+    each = {name: values(pa.chunked_array([pa.table(TOLD)[name].chunk(0)])) for name in TOLD}
+    wanted = [dict(zip(each, row)) for row in zip(*each.values())]
+    wanted = [{name: row[name] for name in columns.split(",")} for row in wanted]
+    for told in (rows._plain(found, ""), rows._told_rows(found, "")):
+        assert msgspec.json.encode(told) == msgspec.json.encode(wanted)
 
 
 def test_what_is_kept_of_tables_has_a_bound_and_is_of_the_very_file(

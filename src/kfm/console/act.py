@@ -292,7 +292,7 @@ def _account(
 ) -> None:
     visit, viewer = doing.visit, doing.asking.viewer
     log_audit(
-        visit.root,
+        visit.logs,
         AuditLine(
             timestamp=rfc3339(visit.clock.now()),
             job_id=visit.request_id,

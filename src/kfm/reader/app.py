@@ -33,12 +33,14 @@ from kfm.reader import (
 from kfm.reader.hung import NOTHING_HUNG, Hung
 from kfm.reader.kept import Kept
 from kfm.reader.limits import Limits
+from kfm.reader.log import Logs
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
 from kfm.reader.route import Problem, later, nothing, problem, refusal, why
 from kfm.reader.settings import settings_of
 from kfm.reader.visit import Standing, Visit
 from kfm.workspace.folder import Workspace
+from kfm.zones.base import Zone
 
 __all__ = ["ROUTES", "Reader", "make_app"]
 
@@ -59,6 +61,7 @@ class Reader(Litestar):
     """
 
     standing: Standing
+    root: Zone  # of the workspace: its logs lie there
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # type: ignore[override]
         if scope["type"] != "http":
@@ -86,7 +89,8 @@ class Reader(Litestar):
     def close(self) -> None:
         """Let go of the workspace."""
         self.standing.kept.close()
-        self.standing.root.close()
+        self.standing.logs.close()
+        self.root.close()
 
 
 def make_app(
@@ -112,12 +116,12 @@ def make_app(
         request_max_body_size=MOST_BYTES,
         debug=False,
     )
-    data, root = workspace.zones()
+    data, app.root = workspace.zones()
     data.close()
     app.standing = Standing(
         Kept(workspace.path),
         hung,
-        root,
+        Logs(app.root),
         SystemClock(),
         Measures(),
         address.rstrip("/"),

@@ -19,7 +19,7 @@ __all__ = ["Kept"]
 
 
 class _MadeOf(NamedTuple):
-    rules: list[tuple[str, Mark]]
+    marks: list[Mark]  # of kfm.yml, of the folder of the rules, of each of them
     store: int | None
 
 
@@ -31,14 +31,17 @@ class _Held:
         self._stack = ExitStack()
         # what is looked at later than it is read would hide a change in between
         began = time.time_ns()
-        self._settings = mark_of(folder / "kfm.yml")
+        rules = folder / "policy"
+        # a rule that comes or goes is another name in the folder
+        own = [(str(path), mark_of(path)) for path in (folder / "kfm.yml", rules)]
+        own += [(path, mark_of(path)) for path in _rules(rules)]
         workspace = open_workspace(folder)
-        self._rules, self._store = folder / "policy", _store_file(workspace)
-        self._rest = self._made_of()
+        store = _store_file(workspace)
+        self._store = None if store is None else str(store)
+        self._paths = [path for path, _ in own]
+        self._made = _MadeOf([mark for _, mark in own], self._which_store())
         # a change within the same tick of the clock could not be told: then this is for once
-        self._lasts = is_settled(self._settings, began) and all(
-            is_settled(mark, began) for _, mark in self._rest.rules
-        )
+        self._lasts = all(is_settled(mark, began) for mark in self._made.marks)
         world = self._stack.enter_context(open_world(workspace, asks=True))
         self.workspace = watched(workspace, world)
         self._stack.callback(self.workspace.close)
@@ -46,17 +49,14 @@ class _Held:
 
     def is_of_now(self) -> bool:
         """Whether everything it was made of is as it was; nothing is read."""
-        seen = mark_of(self.workspace.path / "kfm.yml")
-        return self._lasts and (self._settings, self._rest) == (seen, self._made_of())
+        return self._lasts and self._made == _MadeOf(
+            [mark_of(path) for path in self._paths], self._which_store()
+        )
 
-    def _made_of(self) -> "_MadeOf":
-        store = None if self._store is None else mark_of(self._store)
-        names = []
-        with suppress(FileNotFoundError), os.scandir(self._rules) as files:
-            names = sorted(each.name for each in files if each.name.endswith(".rego"))
-        # which file the store is, not what is in it
-        which = store[0] if store is not None else None
-        return _MadeOf([(name, mark_of(self._rules / name)) for name in names], which)
+    def _which_store(self) -> int | None:
+        """Which file the store is, not what is in it."""
+        mark = None if self._store is None else mark_of(self._store)
+        return None if mark is None else mark[0]
 
     def close(self) -> None:
         self._stack.close()
@@ -110,6 +110,12 @@ class Kept:
         """Whether nobody is at it any more."""
         held.left = True
         return not held.users
+
+
+def _rules(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError), os.scandir(folder) as files:
+        return sorted(each.path for each in files if each.name.endswith(".rego"))
+    return []
 
 
 def _store_file(workspace: Workspace) -> Path | None:

@@ -2,6 +2,7 @@
 not seen for longest is forgotten first.
 """
 
+import functools
 import ipaddress
 import threading
 import time
@@ -90,8 +91,13 @@ class Limits:
 
 def client_of(text: str) -> str:
     """Who is counted as one: an address; of the sixth kind, the network that one person has."""
+    return _client_of(text.strip()[:64])
+
+
+@functools.lru_cache(1024)
+def _client_of(text: str) -> str:
     try:
-        found = ipaddress.ip_address(text.strip()[:64])
+        found = ipaddress.ip_address(text)
     except ValueError:
         return "?"
     if isinstance(found, ipaddress.IPv6Address):

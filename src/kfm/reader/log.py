@@ -5,7 +5,9 @@ every login, before it is done and when it was, in `ledger/logs/audit-<day>.json
 """
 
 import contextlib
-from typing import Literal
+import os
+import threading
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ __all__ = [
     "AuditLine",
     "Audited",
     "DecisionLine",
+    "Logs",
     "RequestLine",
     "log_audit",
     "log_decision",
@@ -80,22 +83,81 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     said: str = ""  # what became of it, or why not
 
 
-def log_audit(root: Zone, line: AuditLine) -> None:
+class _Open(NamedTuple):
+    """A file of lines, held open."""
+
+    path: str
+    at: str  # where it lies on this machine
+    descriptor: int
+    which: tuple[int, int]
+
+
+class Logs:
+    """The logs of a workspace. The file of a day is held open, and a line is put into what lies under
+    its name now: whoever moves it away finds the next line in a new one. May be used by several
+    threads.
+    """
+
+    def __init__(self, root: Zone) -> None:
+        self._root, self._lock = root, threading.Lock()
+        self._open: dict[str, _Open] = {}
+
+    def append(self, name: str, day: str, line: bytes) -> None:
+        """A line more, whole. Raises what the zone raises."""
+        path = log_path(f"{name}-{day}.jsonl")
+        with self._lock:
+            held = self._open.get(name)
+            if held is not None and held.path == path and _which(held.at) == held.which:
+                # what a full disk took of a line is behind by then: the rest has its own way
+                line = line[os.write(held.descriptor, line) :]
+                if not line:
+                    return
+            self._root.append(path, line)
+            self._hold(name, path)
+
+    def close(self) -> None:
+        with self._lock:
+            for held in self._open.values():
+                os.close(held.descriptor)
+            self._open.clear()
+
+    def _hold(self, name: str, path: str) -> None:
+        held = self._open.pop(name, None)
+        if held is not None:
+            os.close(held.descriptor)
+        with contextlib.suppress(OSError):  # then the next line goes the whole way, too
+            at = str(self._root.local(path))
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(at, flags)
+            found = os.fstat(descriptor)
+            self._open[name] = _Open(path, at, descriptor, (found.st_dev, found.st_ino))
+
+
+def _which(at: str) -> tuple[int, int] | None:
+    """Which file lies under a name, if any does."""
+    try:
+        found = os.lstat(at)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def log_audit(logs: Logs, line: AuditLine) -> None:
     """Raises when it cannot be written: what nobody could account for is not done."""
-    _append(root, "audit", line.timestamp, line)
+    _append(logs, "audit", line.timestamp, line)
 
 
-def log_request(root: Zone, line: RequestLine) -> None:
+def log_request(logs: Logs, line: RequestLine) -> None:
     """Telemetry may be lost."""
     with contextlib.suppress(KfmError, OSError):
-        _append(root, "reader", line.timestamp, line)
+        _append(logs, "reader", line.timestamp, line)
 
 
-def log_decision(root: Zone, line: DecisionLine) -> None:
+def log_decision(logs: Logs, line: DecisionLine) -> None:
     """Raises when it cannot be written: what nobody could account for does not leave."""
-    _append(root, "decisions", line.timestamp, line)
+    _append(logs, "decisions", line.timestamp, line)
 
 
-def _append(root: Zone, name: str, at: str, line: msgspec.Struct) -> None:
+def _append(logs: Logs, name: str, at: str, line: msgspec.Struct) -> None:
     text = masked(msgspec.json.encode(line).decode()) + "\n"
-    root.append(log_path(f"{name}-{at[:10]}.jsonl"), text.encode())
+    logs.append(name, at[:10], text.encode())

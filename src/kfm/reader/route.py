@@ -14,6 +14,8 @@ from litestar.concurrency import sync_to_thread
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
 
 from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
 from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
@@ -196,8 +198,30 @@ def told(visit: Visit, page: str, found: object, media: str = JSON) -> Response[
     make = visit.hung.pages.get(page) if visit.wants_page() else None
     if make is not None:
         shown = Shown(found, visit.asking, visit.path)
-        return Response(make(shown).encode(), media_type="text/html")
-    return Response(msgspec.json.encode(found), media_type=media)
+        return _Told(make(shown).encode(), media_type="text/html")
+    return _Told(msgspec.json.encode(found), media_type=media)
+
+
+class _Told(Response[bytes]):
+    """A whole document. What Litestar could still put to one, which takes as long as to find it, no
+    route of ours has.
+    """
+
+    def to_asgi_response(self, *given: Any, **more: Any) -> ASGIResponse:
+        return _Whole(self, more.get("status_code"))
+
+
+class _Whole(ASGIResponse):
+    def __init__(self, told: _Told, status: int | None) -> None:
+        self.told, self.status = told, told.status_code or status or 200
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, media = self.told.content, str(self.told.media_type)
+        kind = f"{media}; charset=utf-8" if media.startswith("text/") else media
+        told = {"content-type": kind, "content-length": str(len(body)), **self.told.headers}
+        headers = [(name.lower().encode(), text.encode("latin-1")) for name, text in told.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def problem(visit: Visit, why: Problem) -> Response[Any]:
@@ -237,7 +261,7 @@ def _account(visit: Visit, status: int) -> None:
     if not asking.decision_ids and not asking.refused:
         return
     log_decision(
-        visit.root,
+        visit.logs,
         DecisionLine(
             timestamp=rfc3339(visit.clock.now()),
             job_id=visit.request_id,

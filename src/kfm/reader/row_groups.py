@@ -23,6 +23,7 @@ _EACH = 1 << 10  # what a column takes beside its cells
 # what takes more is read as far as the page needs, and not kept: bytes of a column, rows of a group
 _LARGE, _MANY = 4 << 20, 1 << 18
 _BATCH, _BUFFER = 1 << 14, 1 << 16
+_REMEMBERED = 1024  # groups of a file
 
 
 class TableFile:
@@ -30,6 +31,7 @@ class TableFile:
 
     def __init__(self, path: Path, mark: Mark, head: "pq.FileMetaData", is_kept: bool) -> None:
         self.path, self.mark, self.head = path, mark, head
+        self.key = f"{path} {mark}"  # another where the bytes are others
         self.is_kept = is_kept  # whether rows of it may stay in memory
         self.names: tuple[str, ...] = tuple(head.schema.to_arrow_schema().names)
         # a column of structures has several in the file, and none of the same name
@@ -37,6 +39,29 @@ class TableFile:
         self.flat = {name: at[name] for name in self.names if name in at}
         sizes = (head.row_group(n).num_rows for n in range(head.num_row_groups))
         self.starts = tuple(accumulate(sizes, initial=0))  # of the groups, and where the last ends
+        self.rows = self.starts[-1]
+        self._small: dict[tuple[int, tuple[str, ...]], bool] = {}
+
+    def is_small(self, group: int, names: tuple[str, ...]) -> bool:
+        """Whether every one of these columns of a group may be held whole. What the head says stays
+        as it is, and to ask it takes longer than to remember.
+        """
+        if (found := self._small.get((group, names))) is None:
+            if len(self._small) >= _REMEMBERED:
+                self._small.clear()
+            found = self._small[group, names] = self._looked(group, names)
+        return found
+
+    def _looked(self, group: int, names: tuple[str, ...]) -> bool:
+        head = self.head.row_group(group)
+        return (
+            bool(names)
+            and head.num_rows <= _MANY
+            and all(
+                name in self.flat and head.column(self.flat[name]).total_uncompressed_size <= _LARGE
+                for name in names
+            )
+        )
 
 
 class _Shelf:
@@ -45,7 +70,7 @@ class _Shelf:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Path, Mark, int, str], pa.ChunkedArray] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int, str], pa.ChunkedArray] = OrderedDict()
         self._size, self._lock = 0, threading.Lock()
 
     def columns(self, file: TableFile, group: int, names: Sequence[str]) -> "pa.Table":
@@ -55,7 +80,7 @@ class _Shelf:
         found, missing = dict[str, "pa.ChunkedArray"](), list[str]()
         with self._lock:
             for name in names:
-                key = (file.path, file.mark, group, name)
+                key = (file.key, group, name)
                 if key in self._kept:
                     self._kept.move_to_end(key)
                     found[name] = self._kept[key]
@@ -70,9 +95,9 @@ class _Shelf:
     def _keep(self, file: TableFile, group: int, read: "dict[str, pa.ChunkedArray]") -> None:
         with self._lock:
             for name, column in read.items():
-                before = self._kept.pop((file.path, file.mark, group, name), None)
+                before = self._kept.pop((file.key, group, name), None)
                 self._size += _size(column) - (_size(before) if before is not None else 0)
-                self._kept[file.path, file.mark, group, name] = column
+                self._kept[file.key, group, name] = column
             while self._size > _MOST:
                 self._size -= _size(self._kept.popitem(last=False)[1])
 
@@ -88,11 +113,11 @@ def rows_between(
     file: TableFile, names: Sequence[str], first: int, most: int
 ) -> Iterator["pa.Table"]:
     """At most so many rows from the `first` of a file on, of those of the columns that it has."""
-    names = [name for name in names if name in file.names]
+    names = tuple(name for name in names if name in file.names)
     begin = max(0, bisect.bisect_right(file.starts, first) - 1)
     first -= file.starts[begin]
-    for group in range(begin, file.head.num_row_groups):
-        if file.is_kept and _is_small(file, group, names):
+    for group in range(begin, len(file.starts) - 1):
+        if file.is_kept and file.is_small(group, names):
             parts = iter([_SHELF.columns(file, group, names)])
         else:
             parts = _streamed(file, group, names, min(_BATCH, first + most))
@@ -103,19 +128,6 @@ def rows_between(
                 yield piece
             if not most:
                 return
-
-
-def _is_small(file: TableFile, group: int, names: Sequence[str]) -> bool:
-    """Whether every one of these columns of a group may be held whole."""
-    head = file.head.row_group(group)
-    return (
-        bool(names)
-        and head.num_rows <= _MANY
-        and all(
-            name in file.flat and head.column(file.flat[name]).total_uncompressed_size <= _LARGE
-            for name in names
-        )
-    )
 
 
 def _read(file: TableFile, group: int, names: Sequence[str]) -> "pa.Table":

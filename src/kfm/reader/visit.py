@@ -19,12 +19,11 @@ from kfm.reader.door import Asking
 from kfm.reader.hung import Hung
 from kfm.reader.kept import Kept
 from kfm.reader.limits import Limits, client_of
-from kfm.reader.log import RequestLine, log_request
+from kfm.reader.log import Logs, RequestLine, log_request
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
 from kfm.reader.sendable import SENDS_FILES, Sendable, SendFile
 from kfm.reader.viewer import Claim
-from kfm.zones.base import Zone
 
 __all__ = ["Standing", "Visit", "has"]
 
@@ -32,6 +31,7 @@ _HOST = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
 _TRACE = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_IN_NO_ADDRESS = re.compile(r"[\x00-\x1f\x7f\\]")
 _LONGEST = 8192  # of an address with its question
 # what a browser may do with a page of ours, and with everything else: nothing
 _PAGE = (
@@ -42,15 +42,15 @@ _PAGE = (
 _OTHERS = (
     b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 )
-_ALWAYS = (
-    (b"x-content-type-options", b"nosniff"),
+_ALWAYS = {
+    b"x-content-type-options": b"nosniff",
     # others learn nothing; with no-referrer a browser would not even tell us that a form is ours
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=()"),
-    (b"x-frame-options", b"DENY"),
-)
-_ONLY_TLS = (b"strict-transport-security", b"max-age=31536000")
+    b"referrer-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=(), payment=()",
+    b"x-frame-options": b"DENY",
+}
+_ONLY_TLS = {b"strict-transport-security": b"max-age=31536000"}
 # who works at this machine says so by the name of the machine, and through nothing in between
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 _BETWEEN = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
@@ -68,7 +68,7 @@ class Standing(NamedTuple):
 
     kept: Kept
     hung: Hung
-    root: Zone  # of the workspace: its log lies there
+    logs: Logs
     clock: Clock
     measures: Measures
     address: str  # as others know the reader; empty: as each calls it
@@ -105,7 +105,7 @@ class Visit:
         )
         came = headers.get(at.client_header, "") if at.client_header else ""
         self.client = client_of(came or (scope.get("client") or ("",))[0])
-        self.hung, self.root, self.clock = at.hung, at.root, at.clock
+        self.hung, self.logs, self.clock = at.hung, at.logs, at.clock
         self.measures = at.measures
         self.problem = ""
         self.answer, self.bytes_out = 0, 0
@@ -165,22 +165,23 @@ class Visit:
 
     def wants_page(self) -> bool:
         """Whether whoever asks would rather have HTML than JSON."""
-        if self.as_json:
+        accept = self.headers.get(b"accept", "")
+        if self.as_json or "html" not in accept.lower():
             return False
-        said = _qualities(self.headers.get(b"accept", ""))
+        said = _qualities(accept)
         return said.get("text/html", 0.0) > said.get("application/json", 0.0)
 
     def entered(self, scope: HTTPScope) -> str:
         """What is wrong with the request before anybody reads it; empty: it may go on."""
         _NOW.set(self)
         names = [name for name, _ in scope["headers"]]
-        if any(names.count(name) > 1 for name in _ONCE):
+        if len(self.headers) < len(names) and any(names.count(name) > 1 for name in _ONCE):
             return "A header stands there twice."
         if b"host" in self.headers and not _HOST.fullmatch(self.headers[b"host"]):
             return "The host is no name."
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _LONGEST:
             return "The address is too long."
-        if any(ord(c) < 32 or ord(c) == 127 for c in self.path) or "\\" in self.path:
+        if _IN_NO_ADDRESS.search(self.path):
             return "The address holds characters that no address has."
         if {"..", "."} & set(self.path.split("/")):
             return "The address leads out of itself."
@@ -229,11 +230,12 @@ class Visit:
         # a script that works beside a page is bound by its own policy
         page = headers.get(b"content-type", b"").startswith((b"text/html", b"text/javascript"))
         others = b"content-disposition" in headers  # bytes of strangers, whatever they say they are
-        headers |= dict(_ALWAYS)
+        headers |= _ALWAYS
         headers[b"content-security-policy"] = _PAGE if page and not others else _OTHERS
         cache = "private, no-store" if self.is_theirs else self.asking.cache_control
         headers.setdefault(b"cache-control", cache.encode())
-        headers |= dict([_ONLY_TLS]) if self.at.is_tls else {}
+        if self.at.is_tls:
+            headers |= _ONLY_TLS
         headers[b"vary"] = b"accept, authorization, cookie"
         headers[b"kfm-request"] = self.request_id.encode()
         cookies = [(b"set-cookie", line) for line in self.given]
@@ -256,7 +258,7 @@ class Visit:
         self.measures.add(f"{self.method} {template}", self.answer, took / 1e9, self.bytes_out)
         traced = _TRACE.fullmatch(self.headers.get(b"traceparent", ""))
         log_request(
-            self.root,
+            self.logs,
             RequestLine(
                 timestamp=rfc3339(self.clock.now()),
                 service="reader",
@@ -290,6 +292,8 @@ def has(stated: str | None, tag: str) -> bool:
 def _cookies(text: str) -> dict[str, str]:
     """Cookies by name; one that is there twice is nobody's."""
     found: dict[str, str] = {}
+    if not text:
+        return found
     twice = set()
     for each in text.split(";")[:64]:
         name, _, value = each.strip().partition("=")
