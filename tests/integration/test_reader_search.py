@@ -100,6 +100,26 @@ def test_pages_hold_every_item_once_in_the_order_that_was_asked_for(
         assert ids == sorted(ids, reverse=True)
 
 
+@pytest.mark.parametrize("order", ["", "+datetime", "-id"])
+def test_a_page_that_takes_too_long_ends_sooner_and_the_rest_follows(
+    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    asked = {"limit": "9"} | ({"sortby": order} if order else {})
+    whole = _get(client, asked).json()
+    monkeypatch.setattr(stac_search, "_ENOUGH", -1.0)
+    page, found = _get(client, asked), list[str]()
+    for left in (3, 2, 1, 0):
+        assert page.status_code == 200, page.text
+        told = page.json()
+        assert told["numberReturned"] == 1
+        assert told.get("numberMatched") in ((None,) if left else (None, 4)), "no wrong count"
+        found += [item["id"] for item in told["features"]]
+        after = [link["href"] for link in told["links"] if link["rel"] == "next"]
+        assert len(after) == (left > 0)
+        page = client.get(after[0]) if left else page
+    assert found == [item["id"] for item in whole["features"]]
+
+
 def test_a_version_that_is_new_is_found_by_the_next_search(
     wells: tuple[Path, Upstream], client: "TestClient[Reader]"
 ) -> None:

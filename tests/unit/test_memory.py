@@ -11,7 +11,16 @@ import pytest
 
 from kfm.extras.jsonl.store import JsonlStore
 from kfm.model import SystemClock
-from kfm.reading.memory import Memory, is_settled, looking, mark_of, note, unsettled
+from kfm.reading.memory import (
+    Memory,
+    Watched,
+    is_settled,
+    looking,
+    mark_of,
+    note,
+    recall_meanwhile,
+    unsettled,
+)
 from kfm.store.sqlite import SqliteStore
 from kfm.workspace.watched import SeenStore
 
@@ -61,6 +70,27 @@ def test_a_file_that_changed_is_read_again(memory: Memory, tmp_path: Path, how: 
             os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
     found = memory.recall("a", reading(file, times))
     assert found == ("nothing" if how == "gone" else "two") and len(times) == 2
+
+
+def test_what_two_have_in_common_is_found_once_in_a_question_and_counts_for_both(
+    memory: Memory, tmp_path: Path
+) -> None:
+    file, times = tmp_path / "a", list[str]()
+    file.write_text("one")
+    fields = dict.fromkeys(Watched.__struct_fields__)
+    world = Watched(**(fields | {"memory": memory}))  # type: ignore[arg-type]
+
+    def found(name: str) -> str:
+        return memory.recall(
+            name, lambda: recall_meanwhile(world, "shared", reading(file, times)) + name
+        )
+
+    with looking():
+        assert (found("x"), found("y"), times) == ("onex", "oney", ["a"])
+    file.write_text("two!")
+    with looking():
+        assert (found("y"), found("x")) == ("two!y", "two!x"), "both were found by that file"
+    assert times == ["a", "a"]
 
 
 def test_a_file_that_appears_is_seen(memory: Memory, tmp_path: Path) -> None:

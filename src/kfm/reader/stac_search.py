@@ -25,6 +25,7 @@ __all__ = ["Found", "Search", "read_get", "read_post", "searched", "trimmed"]
 
 MOST = 1000
 _SECONDS = 10.0
+_ENOUGH = 4.0  # seconds: then a page ends with what it has, and the rest comes with the next
 _SOME = 64
 _COUNTED = 100  # up to so many are counted: each is decided for that
 _LIGHT = {"id", "collection", "datetime", "version"}
@@ -136,18 +137,24 @@ class _Looked:
 
     def __init__(self, asking: Asking, items: Items, search: Search) -> None:
         self._asking, self._items, self._search = asking, items, search
-        self._until = time.monotonic() + _SECONDS
+        began = time.monotonic()
+        self._until, self._enough = began + _SECONDS, began + _ENOUGH
         self._known: dict[str, bool] = {}
         self._generations: dict[int, int | None] = {}
 
     def in_order(self, positions: Sequence[int]) -> Found:
-        """A page, and no more decisions than it takes."""
+        """A page, and no more decisions than it takes. What nobody asked for before is decided from
+        its signed records: a page that would take too long ends sooner, behind what may be seen.
+        """
         search, rows = self._search, self._items.rows
         begin, skip = 0, search.token
         if search.after is not None and not search.sortby:
             begin = bisect.bisect_left(positions, self._items.behind(search.after))
-        page, more = list[int](), False
+        page, told, more, short = list[int](), list[msgspec.Raw](), False, False
         for at in _each(positions, begin):
+            short = bool(page) and time.monotonic() > self._enough
+            if short:
+                break
             if self._seen(at) is None:
                 continue
             if skip:
@@ -157,17 +164,27 @@ class _Looked:
             if more:
                 break
             page.append(at)
-        told = [item for at in page if (item := self._item(at)) is not None]
+            if (item := self._item(at)) is not None:
+                told.append(item)
         matched = None
-        if len(positions) <= _COUNTED or not (more or begin or search.token):
-            matched = sum(self._seen(at) is not None for at in _each(positions))
+        if not short and (len(positions) <= _COUNTED or not (more or begin or search.token)):
+            matched = self._matched(positions)
         following = None
-        if more and not search.sortby:
+        if (more or short) and not search.sortby:
             last = rows[page[-1]]
             following = f"{last.last}~{last.version_id}~{last.dataset_id}"
-        elif more:
-            following = str(search.token + search.limit)
+        elif more or short:
+            following = str(search.token + len(page))
         return Found([trimmed(item, search) for item in told], matched, following)
+
+    def _matched(self, positions: Sequence[int]) -> int | None:
+        """How many may be seen; None: there is no time to decide about each."""
+        count = 0
+        for at in _each(positions):
+            if at not in self._generations and time.monotonic() > self._enough:
+                return None
+            count += self._seen(at) is not None
+        return count
 
     def all_of(self, positions: Sequence[int]) -> Found:
         """A page of what can be put in order, or told to fit, by the items alone."""

@@ -31,6 +31,7 @@ __all__ = [
     "note",
     "recall",
     "recall_folder",
+    "recall_meanwhile",
     "recall_store",
     "unsettled",
     "watching",
@@ -96,15 +97,18 @@ class _Found(NamedTuple):
 _WATCH: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 # what was looked at in this very question is not looked at again: it is answered as of one moment
 _LOOK: ContextVar[dict[str, Mark] | None] = ContextVar("look", default=None)
+_MEANWHILE: ContextVar[dict[Hashable, _Found] | None] = ContextVar("meanwhile", default=None)
+_MOST_MEANWHILE = 4096
 
 
 @contextmanager
 def looking() -> Iterator[None]:
     """One question, from its beginning to its end: each file is looked at once."""
-    token = _LOOK.set({})
+    token, found = _LOOK.set({}), _MEANWHILE.set({})
     try:
         yield
     finally:
+        _MEANWHILE.reset(found)
         _LOOK.reset(token)
 
 
@@ -136,15 +140,7 @@ class Memory:
             if outer is not None:
                 outer.join(kept.marks)
             return cast(T, kept.value)
-        watch = _Watch()
-        token = _WATCH.set(watch)
-        try:
-            value = find()
-        finally:
-            _WATCH.reset(token)
-            if outer is not None:
-                outer.join(watch.marks.items())
-                outer.settled &= watch.settled
+        value, watch = _watched(find)
         if watch.lasts():
             self._keep(key, _Found(value, tuple(watch.marks.items())))
         return value
@@ -187,6 +183,19 @@ class Memory:
         return len(self._kept)
 
 
+def _watched(find: Callable[[], T]) -> tuple[T, _Watch]:
+    """What is found, and what was looked at for it; that counts for what it is a part of, too."""
+    watch, outer = _Watch(), _WATCH.get()
+    token = _WATCH.set(watch)
+    try:
+        return find(), watch
+    finally:
+        _WATCH.reset(token)
+        if outer is not None:
+            outer.join(watch.marks.items())
+            outer.settled &= watch.settled
+
+
 def _are_same(marks: tuple[tuple[str, Mark], ...]) -> bool:
     seen = _LOOK.get()
     if seen is None:
@@ -215,6 +224,26 @@ def _changes(store: Store) -> Mark:
 def recall(world: World, key: Hashable, find: Callable[[], T]) -> T:
     """See `Memory.recall`; a world that does not remember finds anew."""
     return world.memory.recall(key, find) if isinstance(world, Watched) else find()
+
+
+def recall_meanwhile(world: World, key: Hashable, find: Callable[[], T]) -> T:
+    """The same, for one question alone: what the decisions about many versions have in common and
+    nobody asks for later.
+    """
+    here = _MEANWHILE.get()
+    if here is None or not isinstance(world, Watched):
+        return find()
+    kept, outer = here.get(key), _WATCH.get()
+    if kept is not None:
+        if outer is not None:
+            outer.join(kept.marks)
+        return cast(T, kept.value)
+    value, watch = _watched(find)
+    if watch.settled:
+        if len(here) >= _MOST_MEANWHILE:
+            here.clear()
+        here[key] = _Found(value, tuple(watch.marks.items()))
+    return value
 
 
 def recall_folder(world: World, folder: str, find: Callable[[], T]) -> T:
