@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kfm.pages import hang as hanging
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 from tests.given.browsing import chromium, looker, served
 from tests.given.processes import end_what_was_started, held_connector, start, transforming
 from tests.given.verbs import QUAKES, until
@@ -191,6 +193,51 @@ def test_all_who_follow_a_run_share_one_look_and_they_are_not_too_many(
         until(lambda: not made[0].listening and not made[0]._runs)  # and nobody looks any more
         with listening(url, f"/runs/{run}/events") as one:
             assert one.until("state")
+
+
+def test_who_comes_at_the_same_moment_as_the_last_that_fits_is_told_to_come_later(
+    under_way: "tuple[Path, Path, SampleUpstream, Any]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws, *_ = under_way
+    run, looked, all_there = run_of(ws), live._looked, threading.Barrier(4)
+
+    def at_once(world: World, run_id: str, after: int) -> live.Look | None:
+        if next(calls, None) is not None:
+            all_there.wait(60)  # nobody is answered before all four have asked
+        return looked(world, run_id, after)
+
+    calls = iter(range(4))
+    monkeypatch.setattr(live, "MOST", 2)
+    monkeypatch.setattr(live, "_looked", at_once)
+    with served(ws, console=True) as url, ThreadPoolExecutor(4) as pool:
+        heard = list(pool.map(lambda _: Heard(url, f"/runs/{run}/events"), range(4)))
+        assert sorted(each.answer.status for each in heard) == [200, 200, 503, 503]
+        for each in heard:
+            if each.answer.status == 200:
+                assert each.until("state"), "who fits is told everything"
+            else:
+                assert each.answer.headers["retry-after"] == "2"
+            each.close()
+
+
+def test_a_page_that_nobody_tells_asks_by_itself(
+    under_way: "tuple[Path, Path, SampleUpstream, Any]",
+    started: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ws, hold, _, process = under_way
+    monkeypatch.setattr(live, "MOST", 0)
+    run = run_of(ws)
+    with served(ws, console=True) as url, looker(started, url) as person:
+        page = person.go(f"/runs/{run}")
+        page.evaluate("() => { window.same = true; }")
+        hold.unlink()
+        assert process.wait() == 0
+        page.wait_for_function(
+            "() => document.querySelector('.facts .state').textContent.includes('New version')",
+            timeout=120_000,
+        )
+        assert page.evaluate("() => window.same") is True, "the page is the one that was opened"
 
 
 def test_a_stream_ends_after_a_while_and_when_the_reader_stops(

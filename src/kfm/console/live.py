@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 from litestar import Response
@@ -97,11 +98,17 @@ class _Followed:
         self.task: asyncio.Task[None] | None = None
 
 
+class _Seat:
+    """A place among those who listen; whose stream never began gives it back all the same."""
+
+
 class Live:
-    """Those who listen. Everything but `close` is called in the loop of the server."""
+    """Those who listen. Everything but `close` and `_seated` is called in the loop of the server."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], _Followed] = {}
+        self._seats: WeakSet[_Seat] = WeakSet()
+        self._lock = threading.Lock()
         self._closed = threading.Event()
         self.looks = 0  # how often the store was asked
 
@@ -114,19 +121,31 @@ class Live:
         return sum(len(run.listeners) for run in self._runs.values())
 
     # ---- one who listens -------------------------------------------------------------------------
-    async def told(self, kept: Kept, run_id: str, after: int, first: Look) -> AsyncIterator[bytes]:
+    def _seated(self) -> _Seat | None:
+        """A place, taken before anything is answered: several may ask at the same moment."""
+        with self._lock:
+            if len(self._seats) >= MOST:
+                return None
+            seat = _Seat()
+            self._seats.add(seat)
+            return seat
+
+    async def told(
+        self, kept: Kept, run_id: str, after: int, first: Look, seat: _Seat
+    ) -> AsyncIterator[bytes]:
         """What happens from here on; it ends with the run, or after a while."""
-        yield b"retry: 1000\n\n"
-        if self.listening >= MOST:
-            yield _event("full", {})
-            return
         queue: asyncio.Queue[Look] = asyncio.Queue(_AT_ONCE)
-        followed = self._joined(kept, run_id, queue, first, after)
+        followed = None
         try:
+            yield b"retry: 1000\n\n"
+            followed = self._joined(kept, run_id, queue, first, after)
             async for piece in self._pieces(kept, run_id, after, first, queue):
                 yield piece
         finally:
-            followed.listeners.discard(queue)
+            if followed is not None:
+                followed.listeners.discard(queue)
+            with self._lock:
+                self._seats.discard(seat)
 
     async def _pieces(
         self, kept: Kept, run_id: str, after: int, first: Look, queue: "asyncio.Queue[Look]"
@@ -215,13 +234,14 @@ class Live:
             first = _looked(asking.world, run_id, after)
             if first is None:
                 raise Hidden
-            if self.listening >= MOST:
+            seat = self._seated()
+            if seat is None:
                 said = "As many listen as can. Ask again."
                 return problem(visit, Problem(status=503, error="later", said=said))
             headers = {"cache-control": "private, no-store", "x-accel-buffering": "no"}
             if visit.is_head:
                 return Response(b"", media_type=_KIND, headers=headers)
-            pieces = self.told(visit.at.kept, run_id, after, first)
+            pieces = self.told(visit.at.kept, run_id, after, first, seat)
             return Stream(pieces, media_type=_KIND, headers=headers)
 
         return events

@@ -49,7 +49,7 @@ function follow() {
   source = new EventSource(`${location.pathname}/events${after < 0 ? "" : `?after=${after}`}`);
   for (const name of ["record", "state"]) source.addEventListener(name, soon);
   source.addEventListener("end", () => { ended = true; source.close(); again(); });
-  source.addEventListener("full", () => { source.close(); polls ??= setInterval(again, EVERY); });
+  // 503: as many listen as can, and the browser does not ask again by itself
   source.addEventListener("error", () => {
     if (source?.readyState === EventSource.CLOSED) polls ??= setInterval(again, EVERY);
   });
