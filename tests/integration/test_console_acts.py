@@ -301,6 +301,33 @@ def test_a_row_is_corrected_and_a_replay_asked_for(
     assert kfm("quarantine", "show", aside, "--json").json["state"] == "replayed"
 
 
+def test_several_columns_of_a_row_are_corrected_in_one_act(
+    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], aside: str
+) -> None:
+    form, at = signed_in(client, token(ws, "steward", "S. Stone")), f"/quarantine/{aside}"
+    shown = client.get(at, headers=BROWSER).text
+    assert all(f'name="{name}"' in shown for name in ("column", "value", "column.2", "value.5"))
+    fix = {"csrf": form, "row": "1", "column": "depth_m", "value": "7.5", "reason": "plate"}
+    fix |= {"column.2": "id", "value.2": "w = 1", "column.3": "", "value.3": ""}
+    for wrong in (
+        {"column.4": "depth_m", "value.4": "8"},
+        {"column.3": "id", "value.3": ""},
+        {"value.4": "8"},
+        {"column.4": "nothing", "value.4": "8"},
+        {"column": "", "value": "7.5"},
+    ):
+        answer = sent(client, f"{at}/fix", {**fix, **wrong})
+        assert answer.status_code == 400, wrong
+    assert kfm("quarantine", "show", aside, "--json").json["rows"][0]["decision"] is None
+    assert sent(client, f"{at}/fix", fix).headers["location"] == f"{at}?done=decided"
+    kept = kfm("quarantine", "show", aside, "--json").json["rows"][0]["decision"]
+    assert (kept["number"], kept["sets"]) == (1, {"depth_m": "7.5", "id": "w = 1"})
+    emptied = {**fix, "value": ""}
+    assert sent(client, f"{at}/fix", emptied).headers["location"] == f"{at}?done=decided"
+    kept = kfm("quarantine", "show", aside, "--json").json["rows"][0]["decision"]
+    assert kept["sets"] == {"depth_m": None, "id": "w = 1"}, "nothing means that there is no value"
+
+
 def test_a_row_is_left_out(
     client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], aside: str
 ) -> None:

@@ -1,12 +1,13 @@
 """Work what was set aside: say what a row should have been, leave it out, or have it worked again."""
 
 import re
+from collections.abc import Iterator
 
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.cli.jobs import Wish, asked
 from kfm.cli.quarantine_decide import accept, fix
-from kfm.console.act import Doing, Done, acts
+from kfm.console.act import Doing, Done, Form, acts
 from kfm.console.review import REVIEWS
 from kfm.jobs.replay import REPLAY
 from kfm.model import LedgerRow
@@ -16,6 +17,7 @@ __all__ = ["ROUTES"]
 
 _RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 _SET = "set."  # how the fields of columns begin
+_PAIR = re.compile(r"(column|value)(\.[0-9]{1,3})?")
 
 
 @acts("/quarantine/{run_id:str}/accept", "leave out what was set aside", REVIEWS)
@@ -36,11 +38,28 @@ def correct(doing: Doing) -> Done:
         for name, value in doing.form.items()
         if name.startswith(_SET) and value.strip()
     ]
-    column = doing.form.text("column", 200)
-    if column:
-        sets.append(f"{column}={doing.form.text('value')}")
+    for column, value in _pairs(doing.form):
+        sets.append(f"{column}={value}")
     found = fix(doing.call, row.run_id, _row(doing), sets, doing.form.text("reason"), doing.name)
     return _decided(row, found.said)
+
+
+def _pairs(form: Form) -> Iterator[tuple[str, str]]:
+    """Columns and what is right in each, `column` and `value`, `column.2` and `value.2` and so on;
+    no value says that there is none.
+    """
+    names = set[str]()
+    for field in sorted(filter(_PAIR.fullmatch, form)):
+        name = field.replace("value", "column")
+        column, value = form.text(name, 200), form.text(name.replace("column", "value"))
+        if field == name:
+            if column in names:
+                raise BadQuestion(f"{column[:60]!r} is corrected twice.", field)
+            names |= {column} - {""}
+            if column:
+                yield column, value
+        elif value and not column:
+            raise BadQuestion(f"Which column is {value[:60]!r} of?", name)
 
 
 @acts("/quarantine/{run_id:str}/replay", "ask for a replay")

@@ -1,7 +1,9 @@
 """What a page lets its viewer decide or ask for: a run, a proposal, what was set aside, a job."""
 
+from collections.abc import Sequence
+
 from kfm.cli.jobs import Job
-from kfm.cli.quarantine import OneAside
+from kfm.cli.quarantine import OneAside, ShownRow
 from kfm.console.act import OPERATES
 from kfm.console.review import REVIEWS
 from kfm.pages import addresses
@@ -11,6 +13,8 @@ from kfm.pages.layout import Frame
 from kfm.pages.parts import command, section, with_commands
 
 __all__ = ["aside_forms", "job_forms", "proposal_forms", "run_form"]
+
+_COLUMNS, _MOST_COLUMNS = 5, 100  # of a row that a form corrects at once
 
 
 def run_form(frame: Frame, dataset_id: str) -> Html | None:
@@ -139,7 +143,7 @@ def aside_forms(frame: Frame, one: OneAside) -> Inside:
     open_yet = one.state in ("open", "fixed", "accepted") and one.current
     if may(frame, REVIEWS) and open_yet:
         if one.rows and not one.private:
-            parts.append(_correct(frame, at, [row.n for row in one.rows]))
+            parts.append(_correct(frame, at, one.rows))
         if any(line.startswith("kfm quarantine accept") for line in one.next):
             parts.append(_leave_out(frame, at, one))
     if may(frame, OPERATES) and any(line.startswith("kfm quarantine replay") for line in one.next):
@@ -162,24 +166,51 @@ def _reason(name: str) -> Html:
     return field("reason", "Reason", hint="It is recorded.", id=name, required=True, maxlength=2000)
 
 
-def _correct(frame: Frame, at: str, rows: list[int]) -> Html:
+def _correct(frame: Frame, at: str, rows: Sequence[ShownRow]) -> Html:
+    """Several columns of a row at once: it is corrected as a whole, and the last word counts."""
+    known = list(dict.fromkeys(name for row in rows for name in (*row.blank, *row.columns)))
+    many = min(_MOST_COLUMNS, max(_COLUMNS, *(len(row.blank) for row in rows)))
     return section(
         "correct",
         "Correct a row",
         form(
             frame,
             f"{at}/fix",
-            field("row", "Row", id="fix-row", type="number", min=1, value=rows[0], required=True),
-            field("column", "Column", id="fix-column", required=True, maxlength=200),
-            field(
-                "value",
-                "What is right",
-                hint="As it would stand in the source; nothing means that there is no value.",
-                id="fix-value",
-                maxlength=2000,
+            field("row", "Row", id="fix-row", type="number", min=1, value=rows[0].n, required=True),
+            el("datalist", [el("option", value=name) for name in known], id="fix-columns"),
+            _cell(1),
+            el(
+                "details",
+                el("summary", "More columns of this row"),
+                el("div", map(_cell, range(2, many + 1)), class_="form"),
             ),
             _reason("fix-reason"),
             el("p", button("Correct it")),
+        ),
+    )
+
+
+def _cell(number: int) -> Inside:
+    """A column, and what is right in it."""
+    first = number == 1
+    end, of = ("", "") if first else (f".{number}", f" {number}")
+    hint = "As it would stand in the source; nothing means that there is no value."
+    where = "" if first else f"-{number}"
+    return (
+        field(
+            f"column{end}",
+            f"Column{of}",
+            id=f"fix-column{where}",
+            required=first,
+            maxlength=200,
+            list="fix-columns",
+        ),
+        field(
+            f"value{end}",
+            f"What is right{of and f' in column{of}'}",
+            hint=hint if first else "",
+            id=f"fix-value{where}",
+            maxlength=2000,
         ),
     )
 
