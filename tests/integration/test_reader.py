@@ -17,6 +17,7 @@ from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
 from kfm.model import JobLine
+from kfm.reader import route
 from kfm.reader.app import Reader
 from kfm.reader.hung import Hung, Shown
 from kfm.reader.log import RequestLine
@@ -203,6 +204,45 @@ def test_a_head_has_the_headers_of_a_get_and_no_body(client: "TestClient[Reader]
     head, whole = client.head("/datasets/trees"), client.get("/datasets/trees")
     assert head.content == b"" and head.headers["etag"] == whole.headers["etag"]
     assert head.headers["content-length"] == str(len(whole.content))
+
+
+def test_what_is_at_hand_is_told_without_a_thread_and_decided_all_the_same(
+    trees: Path, client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, sync_to_thread = list[str](), route.sync_to_thread
+
+    async def counted(work: Any, *given: Any) -> Any:
+        threads.append(work.__name__)
+        return await sync_to_thread(work, *given)
+
+    monkeypatch.setattr(route, "sync_to_thread", counted)
+    at, asked = "/datasets/trees/rows", {"columns": "id", "limit": "2"}
+
+    def page(**more: str) -> Any:
+        return client.get(at, params=asked | more)
+
+    until(lambda: not (threads.clear() or page().status_code != 200 or threads))
+    before = len(lines(trees, "decisions"))
+    answers = [page(), page(token="1"), page()]
+    assert not threads and [row["id"] for row in answers[1].json()["rows"]] == ["t1", "t2"]
+    ids = [answer.headers["kfm-decision"] for answer in answers]
+    written = lines(trees, "decisions")[before:]
+    assert [line["decision_ids"] for line in written] == [[each] for each in ids]
+    assert len(set(ids)) == 3
+    for more in ({"limit": "201"}, {"form": "csv"}, {"filter": "id = 't1'"}, {"sort": "id"}):
+        answer = page(**more)
+        assert answer.status_code == 200 and threads.pop(), more
+        assert "," not in answer.headers["kfm-decision"], "it was asked for once"
+    before = len(lines(trees, "decisions"))
+    entry_of = trees / "data" / "registry" / "trees.yml"
+    text = entry_of.read_text()
+    entry_of.write_text(text.replace("sensitivity: public", "sensitivity: restricted"))
+    try:
+        assert page().status_code == 451 and threads, "it had to be decided anew"
+    finally:
+        entry_of.write_text(text)
+    (told,) = lines(trees, "decisions")[before:]
+    assert told["answer"] == 451, "what was begun before the thread is no answer"
 
 
 # ---- versions, files, rows -----------------------------------------------------------------------

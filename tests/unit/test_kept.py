@@ -8,7 +8,7 @@ import pytest
 
 from kfm.cli.init import make_workspace
 from kfm.reader.kept import Kept
-from kfm.reading.memory import Mark, mark_of
+from kfm.reading.memory import Mark, NotAtHand, at_hand, mark_of
 
 
 @pytest.fixture
@@ -71,6 +71,15 @@ def test_a_rule_that_comes_or_goes_is_heeded(
         rule.write_text("package mine\n")
     with kept.opened() as (_, after):
         assert after is not first
+
+
+def test_who_does_not_wait_is_told_that_it_is_not_open_yet(ws: Path, kept: Kept) -> None:
+    with at_hand(), pytest.raises(NotAtHand), kept.opened():
+        pass
+    with kept._lock, at_hand(), pytest.raises(NotAtHand), kept.opened():
+        pass  # another is at it
+    with kept.opened():
+        pass
 
 
 def test_what_was_long_as_it_is_stays_open(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

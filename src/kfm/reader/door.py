@@ -24,7 +24,7 @@ from kfm.reading.boundary import (
     told_of,
 )
 from kfm.reading.generations import generations_of
-from kfm.reading.memory import looking
+from kfm.reading.memory import looking, not_at_hand
 from kfm.reading.proofs import ProofFile, Proofs, proof_files
 from kfm.reading.references import Ref, dataset_of
 from kfm.reading.shown_before import was_public
@@ -209,6 +209,7 @@ class Asking:
             self.refused.append(no.code or "denied")
             if no.decision_id:
                 self.decision_ids.append(no.decision_id)
+            not_at_hand()
             if was_public(self.world, text):
                 raise NoLonger(no.code or "denied") from no
             raise Hidden from no

@@ -23,7 +23,7 @@ from kfm.reader.route import reads
 from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit, has
-from kfm.reading.memory import Mark, is_settled, mark_of
+from kfm.reading.memory import Mark, is_settled, mark_of, not_at_hand
 from kfm.zones.base import hash_file
 
 __all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]
@@ -66,6 +66,7 @@ class _Checked:
                 return at
         if at is None:
             raise FileNotFoundError(path)
+        not_at_hand()
         if hash_file(path).digest != digest:
             raise IntegrityError(
                 f"{path.name} is damaged.", expected=digest, remedy="Run `kfm verify`."

@@ -10,7 +10,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kfm.reading.memory import Mark, Watched, is_settled, mark_of
+from kfm.reading.memory import (
+    Mark,
+    NotAtHand,
+    Watched,
+    is_at_hand,
+    is_settled,
+    mark_of,
+    not_at_hand,
+)
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.watched import watched
 from kfm.workspace.wiring import open_world
@@ -95,13 +103,18 @@ class Kept:
 
     def _taken(self) -> _Held:
         old = None
-        with self._lock:
+        if not self._lock.acquire(blocking=not is_at_hand()):
+            raise NotAtHand  # another may be opening it
+        try:
             held = self._held
             if held is None or not held.is_of_now():
+                not_at_hand()
                 new = _Held(self.folder)
                 old = held if held is not None and self._leave(held) else None
                 held = self._held = new
             held.users += 1
+        finally:
+            self._lock.release()
         if old is not None:
             old.close()
         return held

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kfm.reading.memory import Mark
+from kfm.reading.memory import Mark, not_at_hand
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +87,7 @@ class _Shelf:
                 else:
                     missing.append(name)
         if missing:
+            not_at_hand()
             read = _read(file, group, missing)
             found |= {name: read.column(name) for name in missing}
             self._keep(file, group, {name: found[name] for name in missing})
@@ -150,6 +151,7 @@ def _streamed(file: TableFile, group: int, names: Sequence[str], most: int) -> I
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    not_at_hand()
     with pq.ParquetFile(file.path, metadata=file.head, buffer_size=_BUFFER) as opened:
         for batch in opened.iter_batches(most, row_groups=[group], columns=list(names)):
             yield pa.Table.from_batches([batch])

@@ -24,7 +24,7 @@ from kfm.reader.route import reads
 from kfm.reader.row_groups import TableFile, rows_between
 from kfm.reader.versions import which_of
 from kfm.reading.boundary import Opened
-from kfm.reading.memory import Mark
+from kfm.reading.memory import Mark, not_at_hand
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +34,7 @@ __all__ = ["ROUTES", "Question", "Rows", "page_of"]
 
 _MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
 _SECONDS = 10.0
+_QUICK = 200  # rows that are told while nobody else is answered
 _SCANNED, _HELD = 1 << 16, 1 << 16
 _AT = "kfm row"  # where a row stands: no column of a registered table has a space in front of this
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
@@ -70,6 +71,7 @@ class _Asked(NamedTuple):
 @reads(
     ["/datasets/{dataset_id:str}/rows", "/datasets/{dataset_id:str}/versions/{which:str}/rows"],
     page="rows",
+    quick=True,
 )
 def rows(
     asking: Asking,
@@ -117,6 +119,8 @@ def page_of(
     library("pyarrow", "reads Parquet")
     table = _table(_tables(opened), is_kept=opened.generation is not None)
     asked = _asked(table.schema, said.columns, said.filter, said.sort, said.limit, said.token)
+    if said.form != "json" or said.limit > _QUICK or table.geometry in asked.columns:
+        not_at_hand()
     found, more = _page(table, asked)
     following = _following(f"{asking.address}{at}", said, asked) if more else None
     if said.form == "json":
@@ -152,6 +156,7 @@ def _tables(opened: Opened) -> tuple[tuple[Path, Mark], ...]:
 @functools.lru_cache(64)
 def _table(files: tuple[tuple[Path, Mark], ...], is_kept: bool) -> _Table:
     """The same for as long as the files are: a head of many row groups takes longer than a page."""
+    not_at_hand()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -284,6 +289,7 @@ def _page(table: _Table, asked: _Asked) -> tuple["pa.Table", bool]:
 
 def _batches(table: _Table, asked: _Asked) -> Iterator["pa.RecordBatch"]:
     """What fits, in the order of the files, some at a time, as long as there is time."""
+    not_at_hand()
     import pyarrow.dataset as ds
 
     files = [str(file.path) for file in table.files]

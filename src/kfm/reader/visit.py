@@ -100,9 +100,8 @@ class Visit:
         self.given: list[bytes] = []  # cookies that the answer gives
         self.is_theirs = False  # the answer holds what is for one viewer alone
         self.wait_s = 0.0  # how long to wait, where too much was asked
-        self.asking = Asking(
-            at.kept, self._claim(headers), at.address or _address(scope, headers), at.issuers
-        )
+        self._asks = (self._claim(headers), at.address or _address(scope, headers))
+        self.begin()
         came = headers.get(at.client_header, "") if at.client_header else ""
         self.client = client_of(came or (scope.get("client") or ("",))[0])
         self.hung, self.logs, self.clock = at.hung, at.logs, at.clock
@@ -112,6 +111,10 @@ class Visit:
         extension = (scope.get("extensions") or {}).get(SENDS_FILES) or {}
         self.send_file = cast(SendFile | None, extension.get("send"))
         self._started = time.monotonic_ns()
+
+    def begin(self) -> None:
+        """Ask, as if nothing was asked before."""
+        self.asking = Asking(self.at.kept, *self._asks, self.at.issuers)
 
     @classmethod
     def now(cls) -> "Visit":

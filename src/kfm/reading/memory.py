@@ -24,10 +24,14 @@ from kfm.world.world import World
 __all__ = [
     "Mark",
     "Memory",
+    "NotAtHand",
     "Watched",
+    "at_hand",
     "is_settled",
+    "is_at_hand",
     "looking",
     "mark_of",
+    "not_at_hand",
     "note",
     "recall",
     "recall_folder",
@@ -112,6 +116,35 @@ def looking() -> Iterator[None]:
         _LOOK.reset(token)
 
 
+class NotAtHand(BaseException):
+    """Something has to be found first, which takes a while. Nothing that mends errors mends this."""
+
+
+_AT_HAND: ContextVar[bool] = ContextVar("at hand", default=False)
+
+
+@contextmanager
+def at_hand() -> Iterator[None]:
+    """Who asks does not wait: whatever is not remembered raises `NotAtHand`. Files are looked at as
+    ever, whether they are the same.
+    """
+    token = _AT_HAND.set(True)
+    try:
+        yield
+    finally:
+        _AT_HAND.reset(token)
+
+
+def is_at_hand() -> bool:
+    return _AT_HAND.get()
+
+
+def not_at_hand() -> None:
+    """What comes now takes a while. Raises `NotAtHand` where nobody waits for that."""
+    if _AT_HAND.get():
+        raise NotAtHand
+
+
 def _most() -> int:
     """How many answers are kept, at some 2 KB each: a thirtieth of the memory that this machine
     has.
@@ -140,6 +173,7 @@ class Memory:
             if outer is not None:
                 outer.join(kept.marks)
             return cast(T, kept.value)
+        not_at_hand()
         value, watch = _watched(find)
         if watch.lasts():
             self._keep(key, _Found(value, tuple(watch.marks.items())))
@@ -163,12 +197,14 @@ class Memory:
         # before it is read: a commit in between is seen by who asks next
         as_of = _changes(store)
         if as_of is None:  # it cannot say whether somebody has
+            not_at_hand()
             return find()
         with self._lock:
             if self._read[0] != as_of or len(self._read[1]) >= self._most:
                 self._read = as_of, {}
             kept = self._read[1]
         if key not in kept:
+            not_at_hand()
             kept[key] = find()
         return cast(T, kept[key])
 
