@@ -19,7 +19,7 @@ from tests.brought import go_tool
 from tests.given.manifests import Refused, compose_refuses, judge
 from tests.given.verbs import SHARED, Kfm, had
 
-from kfm.cli.parse import parser_of
+from kfm.cli.flags import parser_of
 from kfm.cli.spec import find
 from kfm.cli.spec.operate import RUNNERS as SPELT
 from kfm.jobs.schedule.cron import next_after

@@ -18,7 +18,8 @@ import msgspec
 from kfm.cli.answer import Answer, Call
 from kfm.cli.help_pages import noun_page
 from kfm.cli.old import present
-from kfm.cli.parse import arguments_of, no_command, no_verb, retyped
+from kfm.cli.parse import arguments_of
+from kfm.cli.slips import no_command, no_verb, retyped
 from kfm.cli.spec import Command, find, verbs
 from kfm.cli.terminal import mask_home, named_workspace, paged, program, say, say_error, sign
 from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on_signals
@@ -109,7 +110,7 @@ def _called(noun: str, words: list[str], everywhere: list[str]) -> int:
             return UsageError.exit_code
         raise no_verb(noun, *rest)
     rest = everywhere + rest
-    given = vars(arguments_of(chosen, rest))
+    given = arguments_of(chosen, rest)
     call = Call(given.pop("workspace"), given.pop("json"), given.pop("verbose"))
     named_workspace(call.workspace)
     try:

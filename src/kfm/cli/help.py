@@ -2,7 +2,7 @@
 
 from kfm.cli.answer import Answer, Call
 from kfm.cli.help_pages import man_page, page_of
-from kfm.cli.parse import no_command, no_verb
+from kfm.cli.slips import no_command, no_verb
 from kfm.cli.spec import verbs
 
 __all__ = ["Page", "page"]

@@ -6,11 +6,11 @@ import contextlib
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kfm.cli.answer import Answer, Call
-from kfm.cli.beside import Gone, cores, inputs_first, side_by_side
 from kfm.cli.call import heed_clock, login, offer, understood
 from kfm.cli.terminal import Progress, say, show, sign, write
 from kfm.jobs.drive import run_target
@@ -24,6 +24,9 @@ from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target
 from kfm.world.world import World
+
+if TYPE_CHECKING:
+    from kfm.cli.beside import Gone
 
 __all__ = [
     "Ran",
@@ -146,7 +149,11 @@ def run(
     else:
         for name in names:
             workspace.require(name)  # a typing mistake is found before anything runs
-    beside = at_once if at_once is not None else cores() if all else 1
+    beside = at_once if at_once is not None else 1
+    if all and at_once is None:
+        from kfm.cli.beside import cores  # a NOOP starts faster without it
+
+        beside = cores()
     return Ran(runs=run_datasets(workspace, names, wanted, at_once=beside, go_on=all or beside > 1))
 
 
@@ -214,7 +221,7 @@ def run_datasets(
             tell(outcome, 0.0)
         return [outcome]
 
-    def lost(name: str, gone: Gone) -> list[Outcome]:
+    def lost(name: str, gone: "Gone") -> list[Outcome]:
         happened = f"The process that worked it is gone: {gone.how}."
         if gone.stack:
             keep(name, happened, gone.stack)
@@ -223,6 +230,10 @@ def run_datasets(
     def made_from(name: str) -> tuple[str, ...]:
         entry = workspace.readable(name)
         return entry.source.datasets if entry is not None else ()
+
+    if len(names) == 1:
+        return work(names[0], wanted.progress())
+    from kfm.cli.beside import inputs_first, side_by_side  # the same
 
     found = side_by_side(inputs_first(names, made_from), work, lost, at_once, wanted.progress())
     return [outcome for name in names for outcome in found[name]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from kfm.cli.call import emit, guard
+from kfm.cli.flags import Parser
 from kfm.cli.init import make_workspace
-from kfm.cli.parse import Parser
 from kfm.cli.run import tell
 from kfm.cli.terminal import Progress
 from kfm.jobs.drive import run_target

@@ -1,25 +1,28 @@
 """What an argument may be: each kind makes a value of a text, or refuses it and says why."""
 
-from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["KINDS"]
+__all__ = ["KINDS", "Unfit", "with_underscores"]
+
+
+class Unfit(ValueError):
+    """A text that is no such value; its words say why."""
 
 
 def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise Unfit(f"{text!r} is no whole number") from None
 
 
 def _at_least_one(text: str) -> int:
     found = _whole(text)
     if found < 1:
-        raise ArgumentTypeError(f"{found} is too few: 1 or more")
+        raise Unfit(f"{found} is too few: 1 or more")
     if found > 1_000_000_000:
-        raise ArgumentTypeError(f"{found} is too many: a billion at the most")
+        raise Unfit(f"{found} is too many: a billion at the most")
     return found
 
 
@@ -27,7 +30,7 @@ def _count_or_all(text: str) -> int | None:
     if text == "all":
         return None
     if not text.removeprefix("-").isdecimal():
-        raise ArgumentTypeError(f"{text!r} is no whole number, nor `all`")
+        raise Unfit(f"{text!r} is no whole number, nor `all`")
     return _at_least_one(text)
 
 
@@ -35,16 +38,16 @@ def _real(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no number") from None
+        raise Unfit(f"{text!r} is no number") from None
     if not 0 < found < float("inf"):
-        raise ArgumentTypeError(f"{text} is no number above 0")
+        raise Unfit(f"{text} is no number above 0")
     return found
 
 
 def _port(text: str) -> int:
     found = _whole(text)
     if not 0 <= found <= 65535:
-        raise ArgumentTypeError(f"{found} is no port: 0 to 65535")
+        raise Unfit(f"{found} is no port: 0 to 65535")
     return found
 
 
@@ -57,3 +60,8 @@ KINDS: dict[str, Callable[[str], object]] = {
     "real": _real,
     "port": _port,
 }
+
+
+def with_underscores(name: str) -> str:
+    """The other spelling of a flag."""
+    return f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name

@@ -23,8 +23,8 @@ import msgspec
 
 from kfm.channel.chain import Channel
 from kfm.cli.call import guard
+from kfm.cli.flags import Parser
 from kfm.cli.jobcall import store_of
-from kfm.cli.parse import Parser
 from kfm.cli.terminal import Progress, say, sign
 from kfm.evidence.journal import fold, payload_of
 from kfm.evidence.projection import project
