@@ -1,11 +1,13 @@
 """Verbs of a test: call the command line, look at what it left, wait for a fact."""
 
+import contextlib
 import datetime as dt
 import functools
 import hashlib
 import json
 import os
 import shlex
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -200,6 +202,16 @@ def revisions(
         sample.control(dataset_id, revision=number)
         made.append(kfm("run", dataset_id, "--json").json["runs"][0]["version_id"])
     return made
+
+
+def run_out(ws: Path, lease: str) -> None:
+    """The time of a lease whose holder does not renew it is over, however busy the machine is."""
+    with contextlib.closing(
+        sqlite3.connect(ws / "ledger" / "idempotency.sqlite", timeout=60)
+    ) as db:
+        changed = db.execute("update lease set expires_ns = 0 where name = ?", (lease,))
+        db.commit()
+    assert changed.rowcount == 1, f"nobody holds {lease}"
 
 
 def versions(ws: Path) -> set[str]:

@@ -18,7 +18,7 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from tests.given.processes import held_connector, start, transforming
-from tests.given.verbs import Said, tree, until
+from tests.given.verbs import Said, run_out, tree, until
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -111,13 +111,11 @@ def test_a_run_that_may_not_wait_is_fenced_at_once(
 def test_a_frozen_holder_that_wakes_up_cannot_write(
     kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:
-    (ws / "kfm.yml").write_text(
-        (ws / "kfm.yml").read_text().replace("lease_seconds: 15", "lease_seconds: 1")
-    )
     hold = held_connector(ws)
     frozen = start(ws, sample, "run", QUAKES, "--json")
     until(lambda: transforming(ws))
     os.kill(frozen.pid, signal.SIGSTOP)
+    run_out(ws, f"{QUAKES}/-")
     hold.unlink()
     assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "COMMITTED"
     before = tree(ws / "data", without=("work/", ".tmp"))

@@ -330,7 +330,7 @@ def test_who_looks_at_a_job_first_and_who_checks_its_lease_first_do_not_block_ea
     store, other = opened(url), opened(url)
     store.transaction(lambda tx: tx.jobs.put("d", "", ""))
     token = store.transaction(
-        lambda tx: (tx.leases.take("d/-", "me", 15), tx.jobs.start(tx.jobs.get("d", "", "")))[0]
+        lambda tx: (tx.leases.take("d/-", "me", 1500), tx.jobs.start(tx.jobs.get("d", "", "")))[0]
     )
     inside, seen = threading.Event(), []
 
@@ -491,7 +491,7 @@ def test_what_has_not_begun_waits_for_a_line_that_comes_back_and_a_transaction_t
     line: Line, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(through(line, url))
-    token = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
+    token = store.transaction(lambda tx: tx.leases.take("d", "me", 1500))
     done = threading.Event()
 
     def cut_inside(tx: Any) -> None:
@@ -522,7 +522,7 @@ def test_a_heartbeat_goes_on_after_the_line_was_cut(
 ) -> None:
     monkeypatch.setattr("kfm.extras.postgres.store.PATIENCE", 0.0)
     store, watcher = opened(through(line, url)), opened(url)
-    token = store.transaction(lambda tx: tx.leases.take("d", "me", 30))
+    token = store.transaction(lambda tx: tx.leases.take("d", "me", 1500))
     heart = Heartbeat(store, 0.3)
     heart.add(token)
 
@@ -617,10 +617,10 @@ def test_a_process_frozen_inside_a_transaction_does_not_keep_its_dataset(url: st
 def _append(url: str, name: str, count: int) -> None:
     """A worker that does again what was not confirmed."""
     os.environ["PGCONNECT_TIMEOUT"] = "5"
-    store = opened(url)
     wal = None
-    while wal is None:
+    while wal is None:  # it may be away already when a slow worker comes
         try:
+            store = opened(url)
             wal = journal(store, name)
         except StoreUnavailable:
             time.sleep(0.05)

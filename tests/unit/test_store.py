@@ -160,28 +160,28 @@ def test_the_lease_of_a_dead_holder_is_free_at_once(store: Any, other: Any) -> N
 def test_on_a_server_the_lease_of_a_dead_holder_is_free_when_it_ran_out(
     store: Any, other: Any, place: Place
 ) -> None:
-    first = other.transaction(lambda tx: tx.leases.take("d", "dead", 15))
+    first = other.transaction(lambda tx: tx.leases.take("d", "dead", 1500))
     other.abandon()
-    assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
-    place.pass_time(16)
+    assert store.transaction(lambda tx: tx.leases.take("d", "me", 1500)) is None
+    place.pass_time(1501)
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)).number == first.number + 1
 
 
 def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(
     store: Any, other: Any, place: Place
 ) -> None:
-    old = other.transaction(lambda tx: tx.leases.take("d", "frozen", 15))
-    place.pass_time(14)
-    assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
-    place.pass_time(2)
-    new = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
+    old = other.transaction(lambda tx: tx.leases.take("d", "frozen", 1500))
+    place.pass_time(1000)
+    assert store.transaction(lambda tx: tx.leases.take("d", "me", 1500)) is None
+    place.pass_time(501)
+    new = store.transaction(lambda tx: tx.leases.take("d", "me", 1500))
     assert new is not None
     with pytest.raises(Fenced):
         other.transaction(lambda tx: tx.leases.check(old))
     other.transaction(lambda tx: tx.leases.renew([old], 1000))  # a stale token renews nothing
     other.transaction(lambda tx: tx.leases.release(old))  # and releases nothing
     store.transaction(lambda tx: tx.leases.check(new))
-    place.pass_time(16)
+    place.pass_time(1501)
     assert other.read(lambda tx: tx.leases.is_free("d"))
 
 
@@ -262,19 +262,19 @@ def test_on_a_server_no_other_clock_counts(
     """Neither another boot, nor a machine whose clocks are years ahead, frees a lease or makes it
     last.
     """
-    other.transaction(lambda tx: tx.leases.take("d", "me", 15))
+    other.transaction(lambda tx: tx.leases.take("d", "me", 1500))
     monkeypatch.setattr(clock, "boot_id", lambda: "another boot")
     clock.ns += 10**18
-    assert store.transaction(lambda tx: tx.leases.take("d", "you", 15)) is None
+    assert store.transaction(lambda tx: tx.leases.take("d", "you", 1500)) is None
     assert not store.read(lambda tx: tx.leases.is_free("d"))
 
 
 def test_renewing_keeps_a_lease(store: Any, other: Any, place: Place) -> None:
-    token = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
-    place.pass_time(10)
-    store.transaction(lambda tx: tx.leases.renew([token], 15))
-    place.pass_time(10)
-    assert other.transaction(lambda tx: tx.leases.take("d", "you", 15)) is None
+    token = store.transaction(lambda tx: tx.leases.take("d", "me", 1500))
+    place.pass_time(1000)
+    store.transaction(lambda tx: tx.leases.renew([token], 1500))
+    place.pass_time(1000)
+    assert other.transaction(lambda tx: tx.leases.take("d", "you", 1500)) is None
 
 
 def test_what_a_store_holds_is_free_once_it_is_closed(place: Place, store: Any) -> None:
