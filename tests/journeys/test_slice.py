@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.given.ports import free_port
 from tests.given.verbs import until
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +50,7 @@ def test_the_quick_start_does_it_from_a_clean_checkout(tmp_path: Path) -> None:
     folder = tmp_path / "kfm"
     folder.mkdir()
     _checkout(folder)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     lines = [line.replace("8788", str(port)) for line in _commands()]
     *before, serving, query, check = lines
     assert before[0] == "make setup" and serving.endswith("&") and len(before) == 3

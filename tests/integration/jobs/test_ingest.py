@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.given.processes import held_connector, transforming
 from tests.given.workers import Workers
 
 pytestmark = pytest.mark.job("ingest.pull_source")
@@ -67,13 +68,13 @@ def test_happy_path_publishes_a_version_and_leaves_a_receipt(workers: Workers) -
 
 def test_retry_path_does_it_once_however_often_it_is_delivered_and_killed(workers: Workers) -> None:
     """Three deliveries, one kill in the middle: one generation, one committed run."""
+    hold = held_connector(workers.ws)
     workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", DATASET)
     first = workers.start("--concurrency=1", "--upstream", "sample")
-    workers.until(
-        lambda: workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")), "a run is claimed"
-    )
+    workers.until(lambda: transforming(workers.ws), "a run is in the middle")
     first.send_signal(signal.SIGKILL)
     first.wait()
+    hold.unlink()
     for _ in range(2):
         workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", DATASET)
     for _ in range(2):
