@@ -99,10 +99,19 @@ class Workers:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def kfm(self, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "kfm", *args, "-w", str(self.ws)]
-        return subprocess.run(
-            command, capture_output=True, text=True, env={**self.env, **env}, timeout=300
-        )
+        """A command in this process, which is given their package for it; what it starts are
+        processes all the same.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            patch.object(sys, "path", [str(self._package), *sys.path]),
+            patch.dict(os.environ, {**self.env, **env}),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = main(["-w", str(self.ws), *args])
+        sys.modules.pop("kfmnap", None)  # the next workspace has its own
+        return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
     def start(self, *args: str, **env: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "workers", "run", "-w", str(self.ws), *args]
@@ -111,7 +120,7 @@ class Workers:
         return worker
 
     def put(self, mark: str, **parameters: Any) -> str:
-        """A job's id: the command is called in this process, which is given their package for it."""
+        """A job's id."""
         sets = [
             f
             for name, value in {"mark": mark, **parameters}.items()
@@ -124,15 +133,9 @@ class Workers:
             if name in parameters
             for f in (f"--{name}", str(parameters[name]))
         ]
-        said = io.StringIO()
-        with (
-            patch.object(sys, "path", [str(self._package), *sys.path]),
-            patch.dict(os.environ, self.env),
-            contextlib.redirect_stdout(said),
-        ):
-            assert main(["-w", str(self.ws), "jobs", "put", "test.nap", *sets, *more]) == 0
-        sys.modules.pop("kfmnap")  # the next workspace has its own
-        return said.getvalue().strip()
+        said = self.kfm("jobs", "put", "test.nap", *sets, *more)
+        assert said.returncode == 0, said.stderr
+        return said.stdout.strip()
 
     def lines(self, word: str) -> list[str]:
         return [
