@@ -487,6 +487,7 @@ def main() -> int:
     ways += [lambda name=name: go_tool(name, say) for name in ("opa", "act", "otlp", "grafana")]  # type: ignore[misc]
     ways += [lambda: node_with_sqlite(say), lambda: typescript(say), lambda: npm_package(AXE, say)]
     ways += [lambda: spdx_tools(say), lambda: browser(say), lambda: neo4j_jars(say)]
+    ways += [lambda: _neo4j_classes(say)]
     for way in ways:
         try:
             way()
@@ -496,6 +497,12 @@ def main() -> int:
     if not missing:
         say("all there")
     return 1 if missing and os.environ.get("KFM_REQUIRE_SERVICES") == "1" else 0
+
+
+def _neo4j_classes(tell: Callable[[str], None]) -> Path:
+    from tests.given.graph import loaded_classes  # which has to have the jars
+
+    return loaded_classes(tell)
 
 
 def say(line: str) -> None:
