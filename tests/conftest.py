@@ -3,6 +3,7 @@ would.
 """
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -39,6 +40,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Name what failed at once: a run that is cut off, or hangs later, has told of it."""
     if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
         print(f"\nfailed ({report.when}): {report.nodeid}", file=sys.stderr, flush=True)
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: nobody looks through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

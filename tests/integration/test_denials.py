@@ -160,7 +160,7 @@ def test_a_policy_that_cannot_answer_denies(
     before = official(ws)
     break_it(ws / "policy")
     if code == "policy.timeout":  # ten seconds at full speed, twice, would show no more
-        monkeypatch.setitem(Embedded.__init__.__kwdefaults__, "seconds", 1.0)
+        monkeypatch.setitem(Embedded.__init__.__kwdefaults__, "seconds", 0.2)
     said = kfm("run", QUAKES, "--json")
     reasons = said.json["runs"][0]["reasons"]
     assert said.code == 3 and any(r["code"].startswith(code) for r in reasons), reasons

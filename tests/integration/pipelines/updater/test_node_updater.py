@@ -33,7 +33,7 @@ JUDGES = {
 }
 
 
-@pytest.fixture(params=OWN)
+@pytest.fixture(params=each(OWN, "22-sqlite", "machine-jsonl"))  # each Node, each ledger
 def both(request: pytest.FixtureRequest, ws: Path, sample: SampleUpstream) -> Twins:
     node, _, store = request.param.partition("-")
     if store == "jsonl":
