@@ -1098,12 +1098,7 @@ FLOODS: dict[str, tuple[dict[str, Any], list[str], tuple[Any, ...]]] = {
     "rows": (
         {"format": "csv"},
         ["id"],
-        (
-            b"id,name,value\n",
-            lambda n: b"%d,%b,%d.5" % (n, b"name of number %d " % n * 18, n),
-            b"\n",
-            b"\n",
-        ),
+        (b"id,name,value\n", lambda n: b"%d,some name of number %d,%d.5" % (n, n, n), b"\n", b"\n"),
     ),
 }
 BIG = os.environ.get("KFM_BIG") == "1"
