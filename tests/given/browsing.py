@@ -76,7 +76,7 @@ class Looker:
         for by itself, a stream of events for one, is not waited for: some of it has no end.
         """
         self.page.wait_for_load_state("load")
-        self.page.evaluate(_DRAWN)
+        self.page.wait_for_function(_DRAWN)  # also of the page that this one leads to by itself
         return self.page
 
     def faults(self, rules: tuple[str, ...] = ()) -> list[str]:
@@ -93,7 +93,9 @@ class Looker:
         ]
 
 
-_DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+_DRAWN = """() => new Promise((done) => {
+  requestAnimationFrame(() => requestAnimationFrame(() => done(document.readyState === "complete")))
+})"""
 # only what is wrong is told: working out what to say of all else takes longer than looking
 _AXE = """(only) => axe.run(document, {
   runOnly: only, resultTypes: ["violations"], selectors: false, preload: false, iframes: false,
