@@ -5,9 +5,11 @@ another has made official meanwhile.
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.connectors.child.process import run_inline
 from kfm.jobs.drive import run_target
@@ -16,9 +18,11 @@ from kfm.model.errors import Fenced
 from kfm.run.update import update
 from kfm.run.work import Reached
 from kfm.testing import Upstream
+from kfm.upkeep.retention import alone
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
+from kfm.world.killed import killed_unclaimed
 from kfm.world.target import Target
 from kfm.world.world import World
 from tests.given.verbs import until
@@ -114,9 +118,10 @@ def test_windows_that_share_a_moment_wait_for_each_other(
     )
     up.files["/wells"] = b"well,at,depth\nc,2026-02-05T00:00:00Z,3\n"
     with opened(ws) as slow, opened(ws) as quick:
-        begun(slow, target(ws, first), Reached.CAPTURED)
+        steps = begun(slow, target(ws, first), Reached.CAPTURED)
         with pytest.raises(Fenced, match="Another run holds"):
             run_target(quick, target(ws, second), wait_s=0)
+        steps.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -124,15 +129,24 @@ def test_windows_that_share_a_moment_wait_for_each_other(
     [
         ("merge: upsert", "merge: partition\npartitions: [one]", "wells/one"),
         ("policy_label: public", "policy_label: restricted", "wells/-"),
+        (", time_column: at", "", "wells/-"),
+        ('url: "', 'kind: usgs_quakes, url: "', "wells/-"),
     ],
 )
-def test_where_rows_do_not_find_their_places_by_key_the_partition_is_leased_whole(
+def test_where_it_is_not_known_which_rows_are_of_a_window_the_partition_is_leased_whole(
     ws: Path, was: str, now: str, lease: str
 ) -> None:
     file = ws / "data/registry/wells.yml"
     at = "wells?of={partition}&" if "partition" in now else "wells?"
     file.write_text(file.read_text().replace(was, now).replace("wells?", at))
     assert {target(ws, win).partition_lease for win in (JAN, FEB)} == {lease}
+
+
+def test_a_part_that_waits_for_others_is_always_made_under_its_window(ws: Path) -> None:
+    file = ws / "data/registry/wells.yml"
+    file.write_text(file.read_text().replace(", time_column: at", ""))
+    staged = msgspec.structs.replace(target(ws, JAN), staged="bf")
+    assert staged.partition_lease == f"wells/-/{JAN}"
 
 
 @pytest.mark.parametrize("at", [Reached.CAPTURED, Reached.CLAIMED, Reached.PART_DONE])
@@ -157,8 +171,9 @@ def test_one_that_was_killed_before_another_came_does_not_bring_it_back_either(
     ws: Path, up: Wells
 ) -> None:
     with opened(ws) as slow, opened(ws) as quick:
-        begun(slow, target(ws, JAN), Reached.CLAIMED)
+        steps = begun(slow, target(ws, JAN), Reached.CLAIMED)
         slow.store.abandon()
+        steps.close()  # type: ignore[attr-defined]
         up.say(JAN, "a,2026-01-05T00:00:00Z,1")
         up.say(FEB, "c,2026-02-05T00:00:00Z,3", "b,2026-02-09T00:00:00Z,2.5")
         assert run_target(quick, target(ws, FEB), wait_s=0).state == "COMMITTED"
@@ -175,3 +190,58 @@ def test_a_row_of_the_own_window_is_changed_whatever_came_meanwhile(ws: Path, up
         assert drive(first, lambda: None).state == "PROPOSED"  # type: ignore[arg-type]
         assert run_target(slow, target(ws, JAN), wait_s=0).state == "COMMITTED"
     assert table(ws)["a"] == ("01", 9)
+
+
+def test_that_records_were_withdrawn_changes_nothing_of_that(ws: Path, up: Wells) -> None:
+    with opened(ws) as world:
+        assert run_target(world, target(ws, JAN), wait_s=0).state == "COMMITTED"
+    gone = ["withdraw", "--yes", "wells", "--record", "well=a", "--reason", "asked"]
+    assert main(["-w", str(ws), *gone]) == 0
+    up.say(JAN, "a,2026-01-05T00:00:00Z,1", "b,2026-01-06T00:00:00Z,4")
+    with opened(ws) as slow, opened(ws) as quick:
+        first = begun(slow, target(ws, JAN), Reached.CLAIMED)
+        up.say(FEB, "b,2026-02-09T00:00:00Z,2.5")
+        assert run_target(quick, target(ws, FEB), wait_s=0).state == "COMMITTED"
+        assert drive(first, lambda: None).state == "SUPERSEDED"  # type: ignore[arg-type]
+    assert table(ws) == {"b": ("02", 2.5)}
+
+
+def test_rows_that_were_set_aside_make_no_row_of_the_own_window_anothers(
+    ws: Path, up: Wells
+) -> None:
+    file = ws / "data/registry/wells.yml"
+    file.write_text(file.read_text() + "max_quarantined: 0.9\n")
+    with opened(ws) as slow, opened(ws) as quick:
+        assert run_target(quick, target(ws, JAN), wait_s=0).state == "COMMITTED"
+        up.say(JAN, "a,2026-01-05T00:00:00Z,9", "z,2026-01-07T00:00:00Z,deep")
+        first = begun(slow, target(ws, JAN), Reached.PART_DONE)
+        assert run_target(quick, target(ws, FEB), wait_s=0).state == "COMMITTED"
+        assert drive(first, lambda: None).state == "PROPOSED"  # type: ignore[arg-type]
+
+
+def test_a_damaged_channel_fails_a_run_of_a_window_as_any_other(ws: Path, up: Wells) -> None:
+    with opened(ws) as world:
+        assert run_target(world, target(ws, JAN), wait_s=0).state == "COMMITTED"
+    file = ws / "data/catalog/channels/wells/00000001.json"
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes() + b" ")
+    up.say(JAN, "a,2026-01-05T00:00:00Z,9")
+    with opened(ws) as world:
+        assert run_target(world, target(ws, JAN), wait_s=0).state == "FAILED"
+        assert world.store.read(lambda tx: tx.jobs.get("wells", "", JAN)).attempts == 1
+
+
+def test_upkeep_that_was_killed_is_no_run(ws: Path) -> None:
+    with opened(ws) as dead:
+        with alone(dead, "wells"):
+            held = dead.store.read(lambda tx: tx.leases.held())
+        for lease in held:
+            dead.store.transaction(
+                lambda tx, lease=lease: tx.leases.take(lease.name, lease.holder, 600)
+            )
+        dead.store.abandon()
+    assert [lease.name for lease in held] == ["wells", "wells/-"]
+    with opened(ws) as world:
+        assert run_target(world, target(ws, JAN), wait_s=0).state == "COMMITTED"
+        whole = msgspec.structs.replace(target(ws, JAN), win="")
+        assert not world.store.read(lambda tx: killed_unclaimed(tx, whole))

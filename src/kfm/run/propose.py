@@ -133,9 +133,9 @@ def propose(
         head = channel.head(tx)
         crossed = tables.result.crossed or 0
         if pinned != head.generation or crossed:
-            why = f"base {pinned} is not the head {head.generation}"
-            if crossed:
-                why = f"{crossed} of its rows became official in another window meanwhile"
+            moved = f"base {pinned} is not the head {head.generation}"
+            rows = f"{crossed} of its rows became official in another window meanwhile"
+            why = rows if crossed else moved
             page.move(tx, "CLAIMED", state="SUPERSEDED", reason=why, ended_at=now, **facts)
             work.requeue(tx)
             tx.leases.release(*wal.tokens)

@@ -193,7 +193,7 @@ def _released(
         tables,
         artifacts={**tables.artifacts, **shown},
         precise=precise,
-        result=msgspec.structs.replace(result, warnings=warnings),
+        result=msgspec.structs.replace(result, warnings=warnings, crossed=tables.result.crossed),
         released=result.books,
         withdrawn=_withdrawn(entry, own, shown),
     )
@@ -389,14 +389,20 @@ def _overtaken(world: World, target: Target, wal: Journal) -> bool:
     """Whether something else of the partition has become official since upstream was asked for this
     window: it may have been captured later, so none of its rows gives way.
     """
-    since, pinned = wal.asked.looked_on, wal.require("pin", Pinned).base_generation
-    if since is UNSET or since == pinned:
+    if not target.leased_window:
         return False
+    since, pinned = wal.asked.looked_on, wal.require("pin", Pinned).base_generation
+    if since is UNSET:  # an older kfm began it, under the lease of the whole
+        since = wal.run.base_generation
 
     def others(tx: Tx) -> bool:
-        made = [g.run_id for g in tx.index.generations(target.dataset_id) if g.generation > since]
-        rows = [tx.runs.get(run_id) for run_id in made if run_id]
-        return any(r is None or is_assembly(r) or r.partition == target.partition for r in rows)
+        for number in range(since + 1, pinned + 1):
+            made = tx.index.generation(target.dataset_id, number)
+            row = tx.runs.get(made.run_id) if made is not None else None
+            by_run = made is None or made.run_id
+            if by_run and (row is None or is_assembly(row) or row.partition == target.partition):
+                return True
+        return False
 
     return world.store.read(others)
 

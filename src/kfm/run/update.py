@@ -40,8 +40,9 @@ def _take(tx: Tx, world: World, target: Target) -> Taken | None:
     if token is None:
         return None
     tx.jobs.start(job)
-    head = world.channel(target.dataset_id).head(tx).generation if target.leased_window else 0
-    return Taken(token, job.forced, unclaimed, claimed, head)
+    # what is official and not read yet only makes it look further back
+    last = tx.index.last_generation(target.dataset_id) if target.leased_window else None
+    return Taken(token, job.forced, unclaimed, claimed, last.generation if last is not None else 0)
 
 
 def _claimed(tx: Tx, target: Target) -> tuple[LedgerRow, ...]:

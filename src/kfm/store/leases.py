@@ -11,9 +11,10 @@ from kfm.model import Fenced, Token
 from kfm.model.window import overlap
 from kfm.store.view import Row, View
 
-__all__ = ["HeldLease", "LeaseView", "dataset_of"]
+__all__ = ["UPKEEP", "HeldLease", "LeaseView", "dataset_of"]
 
 _PROCESSES = {"worker", "scheduler"}  # leases of processes, not of datasets
+UPKEEP = "upkeep "  # so begins the holder of a lease who keeps others out, and makes no run
 
 
 @functools.lru_cache(maxsize=1024)
@@ -95,11 +96,12 @@ class LeaseView(View):
         return None if row is None else int(row["token"])
 
     def is_left(self, name: str) -> bool:
-        """Whether somebody took it and has not given it back; asked by who takes it then, it was
-        killed.
+        """Whether somebody took it for a run and has not given it back; asked by who takes it then,
+        it was killed.
         """
         row = self._one("lease_get", name=name)
-        return row is not None and row["holder"] is not None
+        holder = row["holder"] if row is not None else None
+        return holder is not None and not holder.startswith(UPKEEP)
 
     def is_free(self, name: str) -> bool:
         near = self._near("lease_near", name)

@@ -5,7 +5,7 @@ select name, epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out fr
 where name = :name or (name > :under and name < :past)
 -- name: lease_lock
 select name, epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease
-where name = :name or (name > :under and name < :past) /*for update*/
+where name = :name or (name > :under and name < :past) order by name /*for update*/
 -- name: lease_put
 insert into lease (name, epoch, token, holder, boot_id, expires_ns) values (:name, :epoch, :token, :holder, :boot_id, :boot_ns + :lasts_ns)
 on conflict (name) do update set epoch = excluded.epoch, token = excluded.token, holder = excluded.holder,

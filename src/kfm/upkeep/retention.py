@@ -58,6 +58,7 @@ from kfm.quarantine.desk import Desk
 from kfm.quarantine.kept import runs_with_quarantine
 from kfm.reading.references import resolve
 from kfm.store.base import Token, Tx
+from kfm.store.leases import UPKEEP
 from kfm.world.world import World
 from kfm.zones.base import Held
 
@@ -537,7 +538,8 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
     names = [dataset_id, *(partition_lease(dataset_id, p) for p in sorted(partitions))]
 
     def take(tx: Tx) -> list[Token]:
-        taken = [tx.leases.take(name, world.holder, world.lease_seconds) for name in names]
+        holder = f"{UPKEEP}{world.holder}"
+        taken = [tx.leases.take(name, holder, world.lease_seconds) for name in names]
         tokens = [token for token in taken if token is not None]
         if len(tokens) < len(names):
             raise Fenced(

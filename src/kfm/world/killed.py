@@ -12,15 +12,10 @@ __all__ = ["killed_in_promotion", "killed_unclaimed", "tell_unclaimed"]
 
 def killed_unclaimed(tx: Tx, target: Target) -> bool:
     """Whether who holds the lease of a partition has claimed no run: asked by who takes it over,
-    it was killed before its run had a name. Who keeps everybody out of a dataset for its upkeep
-    holds the lease of the dataset, too.
+    it was killed before its run had a name.
     """
-    held = tx.leases.is_left
-    return (
-        held(target.partition_lease)
-        and not held(target.dataset_id)
-        and not _claimed(tx, target.dataset_id, target.partition, target.leased_window)
-    )
+    left = tx.leases.is_left(target.partition_lease)
+    return left and not _claimed(tx, target.dataset_id, target.partition, target.leased_window)
 
 
 def killed_in_promotion(tx: Tx, row: LedgerRow) -> bool:
@@ -29,12 +24,12 @@ def killed_in_promotion(tx: Tx, row: LedgerRow) -> bool:
     """
     own = {partition_lease(row.dataset_id, row.partition, win) for win in ("", row.win)}
     held = tx.leases.is_left
-    judging = held(row.dataset_id) and not any(held(lease) for lease in own)
-    judging = judging and not _claimed(tx, row.dataset_id, None)
-    return row.intent is not None or judging
+    busy = any(held(lease) for lease in own) or _claimed(tx, row.dataset_id, None)
+    return row.intent is not None or (held(row.dataset_id) and not busy)
 
 
 def _claimed(tx: Tx, dataset_id: str, partition: str | None, win: str = "") -> bool:
+    """Whether a run is claimed: of this window, or of any."""
     opened = tx.runs.open_runs(dataset_id, partition)
     return any(r.state == "CLAIMED" and win in ("", r.win) for r in opened)
 

@@ -85,9 +85,17 @@ class Target(msgspec.Struct, frozen=True):
     def leased_window(self) -> str:
         """The window that it leases of its partition: where rows find their places by key, windows
         that share no moment are worked side by side. Empty: it leases the whole.
+
+        A part that waits for others changes nothing official. A run that goes on to do so has to
+        know which rows are of its window; and a kind that compares whole answers, by when they were
+        made or what they say has merged, wants them one after the other.
         """
+        if not self.win:
+            return ""
+        source = self.entry.source
+        apart = self.staged or (source.time_column is not None and kind_of(source.kind) is None)
         whole = self.entry.merge == "partition" or is_private([self.entry])
-        return "" if whole else self.win
+        return self.win if apart and not whole else ""
 
     @property
     def partition_lease(self) -> str:

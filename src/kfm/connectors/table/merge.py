@@ -149,8 +149,6 @@ class _Merge:
         self._used = np.zeros(fresh.num_rows, bool)
         self.unchanged = self.removed = self.twins = self.covered = self.crossed = 0
         rules = telling(job, schema)
-        # where rows say which of two is newer, no older one takes the place of another
-        self._overtaken = job.overtaken and "revision" not in rules
         self._stale = self._older(
             rules.get("revision"),
             [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names],
@@ -167,9 +165,10 @@ class _Merge:
             same = self._equal(table, where, newer)
             self.unchanged += int(same.sum())
             source = np.where(newer, where + table.num_rows, np.arange(table.num_rows))
-            asked = self._gone(table)
-            if self._overtaken:
-                self.crossed += int((newer & ~same & ~asked).sum())
+            inside = self._inside(table)
+            asked = inside & (not self._job.incomplete)
+            if self._job.overtaken:
+                self.crossed += int((newer & ~same & ~inside).sum())
             keep = hit | ~asked
             if self._tombs is None:
                 self.covered += int(asked.sum())
@@ -302,9 +301,9 @@ class _Merge:
         found[hit] = same
         return found
 
-    def _gone(self, table: "pa.Table") -> Mask:
-        """Which rows of the base lie inside the window; those among them that the part lacks were
-        removed upstream.
+    def _inside(self, table: "pa.Table") -> Mask:
+        """Which rows of the base lie inside the window; those among them that a complete part lacks
+        were removed upstream.
         """
         job = self._job
         gone = np.zeros(table.num_rows, bool)
@@ -313,7 +312,7 @@ class _Merge:
             if job.time_column is not None and job.time_column in self._schema.names
             else None
         )
-        if times is None or not pa.types.is_timestamp(times.type) or job.incomplete:
+        if times is None or not pa.types.is_timestamp(times.type):
             return gone
         for since, until in job.windows:
             gone |= within(times, since, until)
