@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import json
 import os
 import re
 import signal
@@ -328,4 +327,6 @@ def login() -> str:
 
 def emit(value: object) -> None:
     """The `--json` result, records and all: one document on stdout."""
+    import json  # who reads it waits for more than this
+
     print(masked(json.dumps(value, indent=2, ensure_ascii=False, default=msgspec.to_builtins)))
