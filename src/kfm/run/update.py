@@ -84,7 +84,7 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
     while True:
         with work.world.data.scratch() as scratch:
             found = _look(work, replay, scratch, conditional)
-            work.captured = captured = msgspec.structs.replace(found, looked_on=taken.head)
+            work.captured = captured = msgspec.structs.replace(found, looked_on=taken.looked_on)
             yield Reached.CAPTURED
             match _decide(work, captured):
                 case Settle(row):

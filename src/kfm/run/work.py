@@ -146,7 +146,7 @@ class Taken(msgspec.Struct, frozen=True):
     forced: int = 0  # of the job that was taken with it
     unclaimed: bool = False  # who had it was killed before its run had a name
     left: tuple[LedgerRow, ...] = ()  # runs that whoever had it claimed, and was killed over
-    head: int = 0  # of a window: the generation that is official
+    looked_on: int = 0  # of a window: the generation that is official
 
 
 class Work(Held):

@@ -57,23 +57,28 @@ class LeaseView(View):
 
     def take(self, name: str, holder: str, seconds: float) -> Token | None:
         self._alone(dataset_of(name) or name)
-        store, near, (whole, _) = self._store, self._near("lease_lock", name), _split(name)
+        store, near = self._store, self._near("lease_lock", name)
         if any(not self._is_open(lease, row) for lease, row in near.items()):
             return None
-        last = near.get(whole)  # all windows of a partition are counted with it
+        whole = _split(name)[0]  # all windows of a partition are counted with it
+        last = near.get(whole)
         number = last["token"] + 1 if last is not None and last["epoch"] == store.epoch else 1
         token = Token(name, store.epoch, number)
         for lease, row in near.items():
             store.after_commit(partial(store.locks.drop, Token(lease, row["epoch"], row["token"])))
         store.locks.hold(token)
         store.on_rollback(lambda: store.locks.drop(token))
-        fields: dict[str, object] = {"epoch": token.epoch, "token": token.number}
-        for lease in {whole, *near} - {name}:  # who was killed over it is still told by its holder
-            left = near[lease]["holder"] if lease in near else None
-            self._do("lease_put", name=lease, **fields, holder=left, boot_id="", lasts_ns=0)
-        fields |= {"holder": holder, "boot_id": store.boot_id()}
-        self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
+        for lease in {whole, *near} - {name}:
+            # stale and over; its holder stays, which tells that somebody was killed over it
+            self._put(lease, token, near[lease]["holder"] if lease in near else None, "", 0)
+        self._put(name, token, holder, store.boot_id(), seconds)
         return token
+
+    def _put(
+        self, name: str, token: Token, holder: str | None, boot_id: str, seconds: float
+    ) -> None:
+        fields = {"epoch": token.epoch, "token": token.number, "holder": holder, "boot_id": boot_id}
+        self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
 
     def _near(self, query: str, name: str) -> Mapping[str, Row]:
         """The leases that share a moment with this one, itself among them."""
