@@ -172,6 +172,7 @@ class Asker(threading.Thread):
     def __init__(self, number: int, world: World, port: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self._chance, self._world, self._over = random.Random(number), world, stop
+        self._port = port
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         self._granted = ROLES(world.ws)["granted"]
         self.counts: Counter[str] = Counter()
@@ -247,9 +248,13 @@ class Asker(threading.Thread):
 
     def _search(self) -> None:
         before = self._world.now
-        said = self._asked("/stac/search?limit=1000")
-        assert said.status == 200, said
-        items = [(each["collection"], each["id"]) for each in said.json["features"]]
+        items, path = list[tuple[str, str]](), "/stac/search?limit=1000"
+        while path:  # a page ends early where its items are decided about for the first time
+            said = self._asked(path)
+            assert said.status == 200, said
+            items += [(each["collection"], each["id"]) for each in said.json["features"]]
+            more = [each["href"] for each in said.json["links"] if each["rel"] == "next"]
+            path = more[0].removeprefix(f"http://127.0.0.1:{self._port}") if more else ""
         after = self._world.now
         assert len(items) == len({*items}), "an item twice"
         growing = {name for where, name in items if where == "growing"}
