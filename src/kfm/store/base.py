@@ -24,7 +24,7 @@ from kfm.store.events import EventView
 from kfm.store.index import IndexView, LineageView
 from kfm.store.jobs import JobView, PromotionView
 from kfm.store.journals import JournalView
-from kfm.store.leases import LeaseView
+from kfm.store.leases import UPKEEP, LeaseView
 from kfm.store.looks import LookView
 from kfm.store.pools import PoolView, SwitchView
 from kfm.store.proposals import ProposalView
@@ -34,6 +34,7 @@ from kfm.store.schedule import ScheduleView
 from kfm.store.view import Database, Home
 
 __all__ = [
+    "UPKEEP",
     "Bell",
     "FileKeeper",
     "Generation",

@@ -57,8 +57,7 @@ from kfm.model.window import seconds
 from kfm.quarantine.desk import Desk
 from kfm.quarantine.kept import runs_with_quarantine
 from kfm.reading.references import resolve
-from kfm.store.base import Token, Tx
-from kfm.store.leases import UPKEEP
+from kfm.store.base import UPKEEP, Token, Tx
 from kfm.world.world import World
 from kfm.zones.base import Held
 
