@@ -15,7 +15,7 @@ from tests.given.verbs import QUAKES, Said, each
 
 Kfm = Callable[..., Said]
 FOLDER = f"proposals/{QUAKES}"
-PROPOSES, PROMOTES = 26, 16  # calls of each command
+PROPOSES, PROMOTES = 26, 14  # calls of each command
 
 
 @pytest.fixture
@@ -131,6 +131,19 @@ def test_evidence_that_somebody_changed_in_the_branch_is_refused(
     assert said.code == 3 and "not that of the candidate" in said.json["pulls"][0]["reason"]
     assert generation(kfm) == 0
     assert hub.repo.checks_on(head(hub, number))["kfm/promotion"] == "failure"
+
+
+@pytest.mark.parametrize("name", ["attestation.json", "more.json"])
+def test_no_file_beside_the_evidence_is_anybody_elses(
+    kfm: Kfm, hub: GithubServer, name: str
+) -> None:
+    """People look at them, and they stay in the branch that everybody reads."""
+    number = opened(kfm, hub)
+    hub.repo.push(hub.repo.pulls[number].head, {f"{FOLDER}/{name}": b"{}"})
+    hub.repo.merge(number)
+    said = kfm("github", "promote", "--json")
+    assert said.code == 3 and f"{FOLDER}/{name}" in said.json["pulls"][0]["reason"]
+    assert generation(kfm) == 0
 
 
 def test_a_pull_request_that_changes_other_files_too_is_refused(
@@ -306,7 +319,7 @@ def test_proposing_killed_between_any_two_calls_leaves_one_of_each(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    "number", each([pytest.param(n, id=str(n)) for n in range(1, PROMOTES + 1)], "1", "12", "16")
+    "number", each([pytest.param(n, id=str(n)) for n in range(1, PROMOTES + 1)], "1", "12", "14")
 )
 def test_promoting_killed_between_any_two_calls_promotes_once_and_tells_it_once(
     kfm: Kfm, ws: Path, hub: GithubServer, number: int, after: bool

@@ -11,7 +11,7 @@ from tests.given.github import TOKEN, client, github
 from tests.given.github_server import GithubServer, Token
 
 from kfm.extras.github.base import Refused, Unsure, repository_of
-from kfm.extras.github.branches import file_at, keep_branch
+from kfm.extras.github.branches import differing, keep_branch
 from kfm.extras.github.checks import Check, keep_checks
 from kfm.extras.github.client import Hub
 from kfm.extras.github.comments import keep_comment
@@ -290,8 +290,13 @@ def test_a_branch_holds_exactly_the_files_it_is_given(hub: GithubServer) -> None
     sha = keep_branch(asked, "kfm/w", "main", "p/w", {"p/w/a": b"1", "p/w/c": "ü".encode()}, "two")
     files = hub.repo.git.files(hub.repo.git.commits[sha].tree)
     assert sorted(files) == ["README.md", "p/w/a", "p/w/c"]
-    assert file_at(asked, sha, "p/w/c") == "ü".encode()
-    assert file_at(asked, sha, "p/w/in/b") is None
+    both = {"p/w/a": b"1", "p/w/c": "ü".encode()}
+    assert differing(asked, sha, "p/w", both) == []
+    assert differing(asked, sha, "p/w", {**both, "p/w/c": b"u", "p/w/in/b": b"2"}) == [
+        "p/w/c",
+        "p/w/in/b",
+    ]
+    assert differing(asked, sha, "p/w", {"p/w/a": b"1"}) == ["p/w/c"], "more than was given"
     assert (
         keep_branch(asked, "kfm/w", "main", "p/w", {"p/w/a": b"1", "p/w/c": "ü".encode()}, "x")
         == sha

@@ -1,12 +1,11 @@
 """Files on a branch of the repository, written as one commit; the same files are no new commit."""
 
-import base64
 import hashlib
 
 from kfm.extras.github.client import Hub, once
 from kfm.model import Denied, Json
 
-__all__ = ["base_branch", "drop_branch", "file_at", "keep_branch"]
+__all__ = ["base_branch", "differing", "drop_branch", "keep_branch"]
 
 Files = dict[str, bytes]  # path in the repository -> content, which is text
 
@@ -68,13 +67,10 @@ def drop_branch(hub: Hub, branch: str) -> None:
         hub.delete(f"/git/refs/heads/{branch}")
 
 
-def file_at(hub: Hub, commit: str, path: str) -> bytes | None:
-    """What a file holds in a commit; None: it has none there."""
-    sha = _below(hub, commit, path.rpartition("/")[0]).get(path)
-    said = hub.get(f"/git/blobs/{sha}") if sha is not None else None
-    if said is None:
-        return None
-    return base64.b64decode(str(said.json["content"]))
+def differing(hub: Hub, commit: str, folder: str, files: Files) -> list[str]:
+    """What a commit holds below `folder` otherwise than `files` say: other bytes, more, or less."""
+    there, ours = _below(hub, commit, folder), _shas(files)
+    return sorted(name for name in {*there, *ours} if there.get(name) != ours.get(name))
 
 
 def _tip(hub: Hub, branch: str) -> str | None:

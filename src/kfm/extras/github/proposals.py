@@ -7,7 +7,7 @@ about is compared again, and the engine promotes only what gates and signed appr
 import msgspec
 
 from kfm.evidence.proposal import count, run_of
-from kfm.extras.github.branches import base_branch, file_at, keep_branch
+from kfm.extras.github.branches import base_branch, differing, keep_branch
 from kfm.extras.github.checks import Check, keep_checks
 from kfm.extras.github.client import Hub
 from kfm.extras.github.comments import keep_comment
@@ -142,13 +142,10 @@ def _compare(hub: Hub, world: World, row: LedgerRow, record: Record, pull: Pull)
     others = [name for name in touched(hub, pull.number) if not name.startswith(f"{folder}/")]
     if others:
         raise _refused(f"#{pull.number} also changes {others[0]}.")
-    name = f"{folder}/evidence.json"
-    ours = shown(world, row, record.proposal).files[name]
+    ours = shown(world, row, record.proposal).files
     for commit in (pull.head, str(pull.merge_commit)):
-        if file_at(hub, commit, name) != ours:
-            raise _refused(
-                f"The evidence in commit {commit[:12]} is not that of the candidate here."
-            )
+        if wrong := differing(hub, commit, folder, ours):
+            raise _refused(f"{wrong[0]} in commit {commit[:12]} is not that of the candidate here.")
 
 
 def _refused(why: str) -> Denied:
