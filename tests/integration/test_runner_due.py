@@ -108,6 +108,11 @@ def test_what_names_no_dataset_is_refused_and_puts_nothing(
     assert kfm("jobs", "list", "--json").json["jobs"] == []
 
 
+def test_a_dry_run_is_one_of_a_dataset(kfm: Kfm) -> None:
+    answer = kfm("runner", "due", "--dry-run")
+    assert answer.code == 2 and "A dry run is one of a dataset." in answer.err
+
+
 def test_a_dry_run_puts_nothing(kfm: Kfm) -> None:
     assert due(kfm, "--dataset", QUAKES, "--dry-run") == [QUAKES]
     assert kfm("jobs", "list", "--json").json["jobs"] == []

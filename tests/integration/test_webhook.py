@@ -438,3 +438,12 @@ def test_a_socket_in_a_file_is_for_its_owner_and_group(kfm: Kfm, ws: Path, tmp_p
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
     assert not path.exists()
+
+
+def test_what_others_wrote_steers_no_terminal(kfm: Kfm, ws: Path) -> None:
+    source_file(ws, "s", datasets=[QUAKES])
+    with telling(ws) as told:
+        steered = told.post("s", body_of(trigger="\x1b[31mred\nrow" + "x" * 99)).json["event_id"]
+    for words in (("list",), ("show", steered[:16])):
+        out = kfm("webhook", *words).out
+        assert "\\x1b[31mred\\nrow" in out and "\x1b" not in out

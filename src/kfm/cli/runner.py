@@ -97,6 +97,12 @@ def due(call: Call, dataset: str, window: str, event: str, dry_run: bool) -> Due
         )
     workspace = open_workspace(call.workspace)
     if dry_run:
+        if not dataset:
+            raise UsageError(
+                "A dry run is one of a dataset.",
+                expected="--dataset ID beside --dry-run",
+                remedy="`kfm schedule` shows what is due when, `kfm jobs` what waits.",
+            )
         workspace.require(dataset)
         return Due(datasets=[dataset])
     with open_world(workspace) as world:

@@ -17,6 +17,7 @@ from kfm.cli.call import again, login
 from kfm.cli.jobcall import settings_of, store_of
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, show, sign, table, when
+from kfm.diff.base import plain
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.model import Event, EventRow, Trace, UsageError
 from kfm.store.base import Store, Tx
@@ -233,7 +234,9 @@ class Delivery(Answer, frozen=True, kw_only=True):
 
     def tell(self, call: Call) -> None:
         show(f"{sign('COMMITTED')} {self.event_id}  {self.source_id}  {when(self.received_at)}")
-        show(f"  {self.event.trigger}, {self.event.event_type}, sent {self.event.sent_at}")
+        show(
+            f"  {plain(self.event.trigger)}, {plain(self.event.event_type)}, sent {self.event.sent_at}"
+        )
         show(f"  signed with {self.key}, body {self.body_digest}")
         for job in self.started:
             show(f"  started {job.dataset_id}: {job.state} {job.outcome}".rstrip())
@@ -279,7 +282,7 @@ class Deliveries(Answer, frozen=True, kw_only=True):
 
 def _accepted(d: Delivery) -> tuple[str, str, str, str, str]:
     then = "; ".join(f"{j.dataset_id} {j.outcome or j.state}" for j in d.started) or d.note
-    return (sign("COMMITTED"), when(d.received_at), d.source_id, d.event.trigger, f"{d.event_id[:16]}  {then}")  # fmt: skip
+    return (sign("COMMITTED"), when(d.received_at), d.source_id, plain(d.event.trigger)[:60], f"{d.event_id[:16]}  {then}")  # fmt: skip
 
 
 def _turned(t: Turned) -> tuple[str, str, str, str, str]:

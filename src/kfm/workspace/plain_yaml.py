@@ -21,7 +21,9 @@ _PART = (  # of what stands in brackets: key, quoted or plain
 )
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
 # text to YAML as well: no date and no time is written so
-_TEXT = re.compile(r"[A-Za-z].*|[1-9][0-9]*[smhdw]|[0-9]+\.[0-9]+\.[0-9]+|[0-9]{1,2} .*")
+_TEXT = re.compile(
+    r"[A-Za-z].*|\.{1,2}|\.{0,2}/.*|[1-9][0-9]*[smhdw]|[0-9]+\.[0-9]+\.[0-9]+|[0-9]{1,2} .*"
+)
 _OTHER = {"yes", "no", "on", "off", "null", "true", "false"}  # no text, in capitals neither
 
 

@@ -135,7 +135,12 @@ async function run(args, words) {
     if (args.verbose || why.told) process.stderr.write(`${why.message}: it is left to the engine\n`)
     return hand_over(engine, words)
   }
-  if (args.dry_run) return tell(await dry(args, began, why), args, began)
+  try {
+    if (args.dry_run) return tell(await dry(args, began, why), args, began)
+  } catch (error) {
+    if (!(error instanceof Left)) throw error
+    why = error
+  }
   throw new KfmError(`This needs the engine: ${why.message}.`, {
     expected: "a Python that has kfm: KFM_PYTHON, a .venv around this folder, or python3",
     remedy: "pip install kfm; Node alone says what is unchanged and runs dry.",
