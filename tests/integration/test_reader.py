@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +275,10 @@ def test_a_part_of_a_file_is_had_after_the_decision(
     assert client.get(path, headers={"if-match": '"x"'}).status_code == 412
     head = client.head(path)
     assert head.content == b"" and head.headers["content-length"] == str(len(whole.content))
+    every = client.get(path, headers={"range": "bytes=0-"})
+    assert (every.status_code, every.content) == (206, whole.content)
+    for said in (whole, part, head, every):
+        assert said.headers["content-type"] == "application/vnd.apache.parquet"
     mine = trees / "policy" / "mine.rego"
     mine.write_text(
         "package kfm.serve\n\n"
@@ -389,17 +393,35 @@ def test_a_header_that_two_could_read_two_ways_is_refused(
     assert answered(client.app, headers) == 400
 
 
-def answered(app: Reader, headers: list[tuple[str, str]]) -> int:
+def test_who_leaves_midway_is_no_fault_of_ours(client: "TestClient[Reader]") -> None:
+    came = iter(({"type": "http.request", "body": b"{", "more_body": True},))
+    headers = [("host", "testserver.local"), ("content-type", "application/json")]
+    headers.append(("content-length", "500"))
+    over = {"type": "http.disconnect"}
+    found = answered(client.app, headers, "POST", "/stac/search", lambda: next(came, over))
+    assert found == 400
+
+
+_WHOLE = {"type": "http.request", "body": b"", "more_body": False}
+
+
+def answered(
+    app: Reader,
+    headers: list[tuple[str, str]],
+    method: str = "GET",
+    path: str = "/datasets",
+    came: Callable[[], Any] = lambda: _WHOLE,
+) -> int:
     """What is answered to a request whose headers are sent as they are."""
     scope = {
-        "type": "http", "method": "GET", "path": "/datasets", "raw_path": b"/datasets",
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(),
         "query_string": b"", "scheme": "http", "server": ("a", 80), "http_version": "1.1",
         "headers": [(name.encode(), value.encode()) for name, value in headers],
     }  # fmt: skip
     sent: list[Any] = []
 
     async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return came()
 
     async def send(message: Any) -> None:
         sent.append(message)

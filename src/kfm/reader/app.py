@@ -149,6 +149,8 @@ def _in_time(receive: Receive) -> Receive:
             message = await asyncio.wait_for(receive(), max(0.0, ends - time.monotonic()))
         except TimeoutError:
             raise HTTPException(status_code=408, detail="too slow") from None
+        if message["type"] == "http.disconnect":  # who left midway: no fault of ours
+            raise HTTPException(status_code=400, detail="it was not sent to its end")
         whole = not message.get("more_body", False)
         return message
 

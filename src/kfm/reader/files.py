@@ -113,27 +113,28 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
         return Response(b"", status_code=304, headers=headers)
     mark = check_bytes(path, digest)
     size = mark[1] if mark is not None else 0
-    part = part_of(stated, size, tag)
+    whole = Part(0, size)
+    part = part_of(stated, whole, tag)
     if part is None:
         return Response(
             b"", status_code=416, headers=headers | {"content-range": f"bytes */{size}"}
         )
-    partial = part != Part(0, size)
+    partial = part is not whole
     if partial:
         headers["content-range"] = f"bytes {part.first}-{part.end - 1}/{size}"
     headers["content-length"] = str(part.end - part.first)
     kind = _TYPES.get(Path(name).suffix.lower(), "application/octet-stream")
     status = 206 if partial else 200
     if Visit.now().is_head:
-        return Stream(iter(()), status_code=status, headers=headers, media_type=kind)
+        return _Typed(iter(()), status_code=status, headers=headers, media_type=kind)
     return _File(path, part, mark, status_code=status, headers=headers, media_type=kind)
 
 
-def part_of(stated: dict[bytes, str], size: int, tag: str) -> Part | None:
+def part_of(stated: dict[bytes, str], whole: Part, tag: str) -> Part | None:
     """What `Range` asks for, None where there is no such part; several parts, a form that is not
     known or a tag that is not this one's mean all of it.
     """
-    whole = Part(0, size)
+    size = whole.end
     if b"range" not in stated or stated.get(b"if-range", tag) != tag:
         return whole
     found = _RANGE.fullmatch(stated[b"range"].strip())
@@ -148,7 +149,14 @@ def part_of(stated: dict[bytes, str], size: int, tag: str) -> Part | None:
     return Part(int(first), end) if int(first) < size else None
 
 
-class _File(Stream):
+class _Typed(Stream):
+    """Bytes of the kind that they are: Litestar would call a stream what its route is."""
+
+    def to_asgi_response(self, *given: Any, **more: Any) -> ASGIResponse:
+        return super().to_asgi_response(*given, **(more | {"media_type": self.media_type}))
+
+
+class _File(_Typed):
     """A part of a file as an answer."""
 
     def __init__(self, path: Path, part: Part, mark: Mark, **more: Any) -> None:

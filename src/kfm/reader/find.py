@@ -39,8 +39,10 @@ class Passages(msgspec.Struct, frozen=True, kw_only=True):
 @reads("/search", page="search")
 def passages(asking: Asking, q: str = "", dataset: str | None = None, limit: int = 10) -> Passages:
     """Passages by words and by meaning; or the one that an address of a citation names."""
-    if not 1 <= limit <= 100 or len(q) > 2000:
-        raise BadQuestion("limit is 1 to 100, a question has at most 2,000 characters.", "limit")
+    if not 1 <= limit <= 100:
+        raise BadQuestion("limit is 1 to 100.", "limit")
+    if len(q) > 2000:
+        raise BadQuestion("A question has at most 2,000 characters.", "q")
     reader = asking.viewer.reader
     if is_address(q):
         ref = q.removeprefix("kfm://dataset/").partition("/")[0]
