@@ -87,7 +87,9 @@ def test_a_steward_decides_without_a_script(ws: Path, url: str, started: Browser
         page.fill("#fix-value-2", "w-new")
         page.fill("#fix-reason", "read off the plate")
         page.click("text=Correct it")
-        assert "fix by S. Stone: read off the plate" in page.inner_text("#main")
+        assert "fix by S. Stone: depth_m = 7.5, id = w-new; read off the plate" in page.inner_text(
+            "#main"
+        )
         page.click("text=Ask for a replay")
         assert "quarantine.replay" in page.inner_text("main")
         page = person.go(AT)
@@ -108,6 +110,48 @@ def test_a_steward_decides_without_a_script(ws: Path, url: str, started: Browser
         page.click("text=Sign out")
         assert person.go("/queue").inner_text("h1") == "Nothing is here"
         assert person.outside == []
+
+
+def test_what_is_set_aside_is_found_from_home_until_it_is_decided(
+    ws: Path, url: str, started: Browser
+) -> None:
+    badge, listed = ".nav a[href='/quarantine'] .count", ".todo a[href^='/quarantine/']"
+    with looker(started, url) as person:
+        signs_in(person, token(ws, "steward", "S. Stone"))
+        page = person.go("/")
+        assert page.inner_text(badge) == "1"
+        page.click(listed)
+        assert page.inner_text("h1") == "wells: 1 row set aside"
+        options = "[...document.querySelectorAll('#fix-columns option')].map((o) => o.value)"
+        assert page.evaluate(options) == ["id", "depth_m"]
+        page.fill("#fix-column", "depth_m")
+        page.fill("#fix-value", "7.5")
+        page.fill("#fix-reason", "read off the plate")
+        page.click("text=Correct it")
+        assert "fix by S. Stone: depth_m = 7.5; read off the plate" in page.inner_text("#main")
+        assert person.go("/").inner_text(badge) == "1", "what was decided is not brought in yet"
+        page.click(listed)
+        called(ws, "quarantine", "accept", aside_of(ws), "--row", "1", "--reason", "it is dry")
+        page = person.go("/")
+        assert page.query_selector(badge) is None
+        assert page.query_selector(listed) is None
+        assert (person.said, person.outside) == ([], [])
+
+
+def test_on_a_phone_every_link_of_the_bar_can_be_reached(
+    ws: Path, url: str, started: Browser
+) -> None:
+    with looker(started, url) as person:
+        signs_in(person, token(ws, "steward", "S. Stone"))
+        page = person.go("/")
+        assert not page.is_visible(".nav a[href='/search']"), "the field is there"
+        page.set_viewport_size({"width": 390, "height": 900})
+        last = page.locator(".nav a").last
+        last.scroll_into_view_if_needed()
+        box = last.bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+        last.click()
+        assert page.inner_text("h1") == "Search"
 
 
 def test_a_key_signs_in_the_browser_and_never_leaves_it(

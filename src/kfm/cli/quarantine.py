@@ -21,8 +21,8 @@ from kfm.jobs.drive import run_target
 from kfm.model import Denied, LedgerRow, UsageError
 from kfm.model.window import seconds
 from kfm.quarantine.decisions import Decision
-from kfm.quarantine.desk import CONFLICT, OVERRULED, Desk, Item
-from kfm.quarantine.kept import Row, runs_with_quarantine
+from kfm.quarantine.desk import CONFLICT, OVERRULED, Desk, Item, set_aside
+from kfm.quarantine.kept import Row
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
@@ -102,7 +102,7 @@ class Aside(Answer, frozen=True, kw_only=True):
         for line in table(heads, cells) if cells else ():
             show(line)
         rest = f"; {self.hidden} closed or overtaken: --all" if self.hidden else ""
-        write(f"{sum(map(_to_do, self.items))} to decide{rest}")
+        write(f"{sum(item.is_open for item in self.items)} to decide{rest}")
         if self.items:
             write(f"\nNext  {self.items[0].next}")
 
@@ -111,9 +111,9 @@ def listed(call: Call, what: str | None, all: bool) -> Aside:
     workspace = open_workspace(call.workspace)
     names = [workspace.require(what).dataset_id] if what else workspace.registered()
     with open_world(workspace) as world:
-        found = [i for name in names for i in _items(world, name)]
+        found = [i for name in names for i in set_aside(world, name)]
         now = world.clock.now()
-    kept = [i for i in found if all or (i.current and _to_do(i))]
+    kept = [i for i in found if all or (i.current and i.is_open)]
     return Aside(
         items=[
             Listed(**msgspec.structs.asdict(i), age_seconds=_seconds(i, now), next=_next(i))
@@ -121,18 +121,6 @@ def listed(call: Call, what: str | None, all: bool) -> Aside:
         ],
         hidden=len(found) - len(kept),
     )
-
-
-def _items(world: World, dataset_id: str) -> list[Item]:
-    runs = runs_with_quarantine(world, dataset_id)
-    desk = Desk(world, dataset_id) if runs else None
-    return (
-        [i for i in (desk.item(run) for run in runs) if i is not None] if desk is not None else []
-    )
-
-
-def _to_do(item: Item) -> bool:
-    return item.state in ("open", "fixed") or (item.state == "accepted" and item.kind == "capture")
 
 
 def _seconds(item: Item, now: dt.datetime) -> int:
@@ -185,6 +173,7 @@ class OneAside(Answer, frozen=True, kw_only=True):
     age_seconds: int
     next: list[str]
     rows: list[ShownRow] | None
+    columns: list[str]  # that can be corrected; none where nobody knows them yet
     one: bool  # a single row was asked for
     much: str  # in a few words
 
@@ -208,7 +197,7 @@ class OneAside(Answer, frozen=True, kw_only=True):
 
 def _tell_row(row: ShownRow) -> None:
     d = row.decision
-    said = f"  [{d.verdict} by {d.by}: {d.reason}]" if d else ""
+    said = f"  [{_plain(d.told)}]" if d else ""
     head = f"  {row.n}  {row.source_id} line {row.line}  {row.rule}: {_plain(row.reason)}{said}"
     show(head, data=True)
     for mark, text in ((" ", row.before), (">", row.record), (" ", row.after)):
@@ -243,8 +232,16 @@ def shown(call: Call, what: str, row: int | None, limit: int, unseal: bool) -> O
                 )
                 for r in rows
             ],
+            columns=[] if hidden else _columns(here),
             one=row is not None,
         )
+
+
+def _columns(here: Opened) -> list[str]:
+    """The columns of the table, as `kfm quarantine fix` takes them."""
+    entry = here.world.registry(here.row.dataset_id)
+    known = entry.schema if entry is not None and entry.schema else here.desk.columns(here.row)
+    return [column.name for column in known]
 
 
 def chosen(here: Opened, number: int | None, limit: int) -> list[Row]:
@@ -287,7 +284,7 @@ def _advice(item: Item, rows: list[Row], number: int | None) -> list[str]:
         ]
     if _is_settled(item):
         return [_next(item)]
-    if not _to_do(item):
+    if not item.is_open:
         return []
     fixes = [] if item.private or not rows else [fix]
     return [*fixes, f'kfm quarantine accept {run} --reason "…"']

@@ -143,7 +143,7 @@ def aside_forms(frame: Frame, one: OneAside) -> Inside:
     open_yet = one.state in ("open", "fixed", "accepted") and one.current
     if may(frame, REVIEWS) and open_yet:
         if one.rows and not one.private:
-            parts.append(_correct(frame, at, one.rows))
+            parts.append(_correct(frame, at, one.rows, one.columns))
         if any(line.startswith("kfm quarantine accept") for line in one.next):
             parts.append(_leave_out(frame, at, one))
     if may(frame, OPERATES) and any(line.startswith("kfm quarantine replay") for line in one.next):
@@ -166,9 +166,10 @@ def _reason(name: str) -> Html:
     return field("reason", "Reason", hint="It is recorded.", id=name, required=True, maxlength=2000)
 
 
-def _correct(frame: Frame, at: str, rows: Sequence[ShownRow]) -> Html:
+def _correct(frame: Frame, at: str, rows: Sequence[ShownRow], columns: Sequence[str]) -> Html:
     """Several columns of a row at once: it is corrected as a whole, and the last word counts."""
-    known = list(dict.fromkeys(name for row in rows for name in (*row.blank, *row.columns)))
+    own = list(dict.fromkeys(name for row in rows for name in (*row.blank, *row.columns)))
+    known = own or columns  # a source that connector code reads has columns of its own
     many = min(_MOST_COLUMNS, max(_COLUMNS, *(len(row.blank) for row in rows)))
     return section(
         "correct",

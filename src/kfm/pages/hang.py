@@ -42,6 +42,7 @@ from kfm.pages import (
     version,
 )
 from kfm.pages.card import draw
+from kfm.pages.gather.aside import to_decide
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.backfills import backfill_page, backfills_page
 from kfm.pages.gather.card import card_of
@@ -375,6 +376,7 @@ def _frame(asking: Asking, console: bool) -> Frame:
         csrf=Visit.now().csrf,
         done=DONE.get(query_of().get("done", ""), ""),
         waiting=waiting_of(Asks(asking)) if operator else 0,
+        set_aside=len(to_decide(Asks(asking))) if operator else 0,
     )
 
 

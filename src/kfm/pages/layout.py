@@ -168,6 +168,7 @@ def _links(frame: Frame) -> list[tuple[str, str, int]]:
         ("Schedules", "/schedules", 0),
         ("Policy", "/policy", 0),
         ("SLO", "/slo", 0),
+        ("Search", "/search", 0),
     ]
 
 
@@ -179,6 +180,7 @@ def _top(frame: Frame, here: str) -> Html:
             el("span", many, class_="count") if many else None,
             href=href,
             aria_current="page" if href == here else None,
+            class_="narrow" if frame.console and href == "/search" else None,
         )
         for text, href, many in _links(frame)
     )

@@ -123,5 +123,5 @@ def _aside_record(row: ShownRow) -> Html:
         td(f"{row.source_id}, line {row.line}"),
         td((el("b", row.rule), el("br"), row.reason)),
         td(el("pre", "\n".join(f"{m} {t}" for m, t in lines if t is not None), class_="record")),
-        td(f"{d.verdict} by {d.by}: {d.reason}" if d else el("span", "open", class_="quiet")),
+        td(d.told if d else el("span", "open", class_="quiet")),
     )

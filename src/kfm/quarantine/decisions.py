@@ -37,6 +37,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[str, ...] = ()
     sets: dict[str, str | None] = {}  # fix: column -> the text that is right
 
+    @property
+    def told(self) -> str:
+        """In a line: what was decided, by whom, why."""
+        right = ", ".join(f"{c} = {'nothing' if v is None else v}" for c, v in self.sets.items())
+        return f"{self.verdict} by {self.by}: {right}{right and '; '}{self.reason}"
+
 
 def decisions(
     zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None = None

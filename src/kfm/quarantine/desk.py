@@ -24,12 +24,12 @@ from kfm.model import (
 )
 from kfm.model.paths import quarantine_path
 from kfm.quarantine.decisions import Decision, decisions, is_hidden
-from kfm.quarantine.kept import Row, opened, read_row, when
+from kfm.quarantine.kept import Row, opened, read_row, runs_with_quarantine, when
 from kfm.world.target import Again, Target
 from kfm.world.world import World
 from kfm.zones.base import lines_of
 
-__all__ = ["CONFLICT", "OVERRULED", "Desk", "Item"]
+__all__ = ["CONFLICT", "OVERRULED", "Desk", "Item", "set_aside"]
 
 # the refusals of a whole capture that a person may overrule
 OVERRULED = ("quarantine.share", "document.shrunk")
@@ -52,6 +52,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""  # capture: why it was refused
     happened: str = ""
     private: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has to decide on it, or to bring in what was decided."""
+        settled = self.state == "accepted" and self.kind == "capture"
+        return self.state in ("open", "fixed") or settled
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -322,6 +328,15 @@ class Desk:
             msgspec.json.decode(raw)["sections"]["schema"][0]["value"] if raw is not None else ()
         )
         return msgspec.convert(found, tuple[Column, ...])
+
+
+def set_aside(world: World, dataset_id: str) -> list[Item]:
+    """What the runs of a dataset set aside, newest first."""
+    runs = runs_with_quarantine(world, dataset_id)
+    if not runs:
+        return []
+    desk = Desk(world, dataset_id)
+    return [item for run_id in runs if (item := desk.item(run_id)) is not None]
 
 
 def _after(later: LedgerRow | NoopRow, row: LedgerRow) -> bool:

@@ -3,18 +3,20 @@
 import datetime as dt
 import shutil
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from kfm.model import INGEST, DatasetEntry, KfmError, RunDay, ids, rfc3339
 from kfm.pages import addresses
+from kfm.pages.gather.aside import to_decide
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.standing import Told, told_at
 from kfm.pages.home import Day, HeatRow, HomePage, Need, Works
 from kfm.pages.parts import State
-from kfm.pages.words import days_of
+from kfm.pages.words import days_of, plural
+from kfm.quarantine.desk import Item
 from kfm.reading.memory import note, recall, recall_store
 from kfm.reading.status import DatasetStatus, Statuses
 from kfm.store.base import Tx
@@ -62,7 +64,13 @@ def home_page(asks: Asks) -> HomePage:
     found = [_standing(asks, statuses, name, now) for name in names]
     found.sort(key=lambda each: (_WORST.index(each.told.state), each.status.dataset_id))
     heat = _heat(world, days, tuple(each.status.dataset_id for each in found[:MOST]))
-    needs = _needs(asks.world, [each.status for each in found])
+    asides = to_decide(asks)
+    captures = {item.dataset_id: item for item in asides if item.kind == "capture"}
+    attended = _needs(world, [each.status for each in found])
+    needs = [
+        *(_need(asks, need, names, captures) for need in attended),
+        *(_aside(asks, item) for item in asides if item.kind == "rows"),
+    ]
     return HomePage(
         address="/",
         title="Home",
@@ -72,7 +80,7 @@ def home_page(asks: Asks) -> HomePage:
         rows=tuple(_row(asks, each, days, heat) for each in found[:MOST]),
         hidden=max(0, len(found) - MOST),
         states=dict(Counter(each.told.state for each in found)),
-        needs=tuple(_need(asks, need, names) for need in needs[:MOST]),
+        needs=tuple(needs[:MOST]),
         more_needs=max(0, len(needs) - MOST),
         works=_works(asks),
         checks=heat.checks,
@@ -175,13 +183,17 @@ def _day(day: str, ran: list[RunDay]) -> Day:
     return Day(day=day, state="none")
 
 
-def _need(asks: Asks, found: Attention, names: Collection[str]) -> Need:
+def _need(
+    asks: Asks, found: Attention, names: Collection[str], captures: Mapping[str, Item]
+) -> Need:
     kind, word = _NEEDS[found.kind]
     entry = asks.workspace.readable(found.what) if found.what in names else None
     proposal = found.next.removeprefix("kfm review ")
     href = (
         f"/proposals/{proposal}"
         if proposal.isdigit()
+        else f"/quarantine/{captures[found.what].run_id}"
+        if found.kind == "failed" and found.what in captures
         else _href(asks, found.what)
         if entry is not None
         else "/queue"
@@ -193,6 +205,21 @@ def _need(asks: Asks, found: Attention, names: Collection[str]) -> Need:
         why=found.why,
         next=found.next,
         href=href,
+    )
+
+
+def _aside(asks: Asks, item: Item) -> Need:
+    """Rows that are in no version until somebody decides. A whole capture is told as what failed."""
+    entry = asks.workspace.readable(item.dataset_id)
+    rules = ", ".join(f"{rule} {many:,}" for rule, many in item.rules.items())
+    rows = plural(item.count, "row") if item.count is not None else "Sealed rows"
+    return Need(
+        state="wait",
+        word="Set aside",
+        title=entry.title if entry is not None else item.dataset_id,
+        why=f"{rows} are in no version until somebody decides{rules and ': '}{rules}",
+        next=f"kfm quarantine show {item.run_id}",
+        href=f"/quarantine/{item.run_id}",
     )
 
 
