@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,48 @@ def test_the_command_line_tells_what_came_why_it_was_refused_and_asks_again(
     (key,) = kfm("webhook", "keys", "s", "--json").json["sources"][0]["keys"]
     assert key["there"] and key["events"] == 1 and SECRET not in kfm("webhook", "keys").out
     assert kfm("webhook", "show", "e0000").code == 2 and kfm("webhook", "keys", "x").code == 2
+
+
+def test_a_limit_counts_what_was_accepted_and_what_was_refused_together(kfm: Kfm, ws: Path) -> None:
+    source_file(ws, "s", datasets=[QUAKES])
+    with telling(ws) as told:
+        for number in range(4):  # each by a millisecond of its own: +, -, +, -
+            told.post("s" if number % 2 == 0 else "nobody", body_of(trigger=f"t{number}"))
+            time.sleep(0.002)
+
+    def listed(*words: str) -> tuple[list[str], int]:
+        found = kfm("webhook", "list", *words, "--json").json
+        return [d["event"]["trigger"] for d in found["accepted"]], len(found["refused"])
+
+    assert listed("--limit", "1") == ([], 1)
+    assert listed("--limit", "2") == (["t2"], 1)
+    assert listed("--limit", "3") == (["t2"], 2)
+    assert listed("--limit", "4") == listed() == (["t2", "t0"], 2)
+    assert listed("--limit", "1", "--source", "s") == (["t2"], 0)
+    assert listed("--limit", "1", "--refused") == ([], 1)
+    assert len(kfm("webhook", "list", "--limit", "2").out.splitlines()) == 3  # and the heading
+
+
+def test_what_is_sent_to_a_source_of_github_names_its_event(
+    kfm: Kfm, ws: Path, tmp_path: Path
+) -> None:
+    source_file(ws, "hub", kind="github", datasets=[QUAKES])
+    source_file(ws, "s", datasets=[QUAKES])
+    (file := tmp_path / "push.json").write_text('{"commits": [], "ref": "refs/heads/main"}')
+    with serving(ws) as receiver:
+        words = ("webhook", "send", "hub", str(file), "--to", f"http://127.0.0.1:{receiver.port}")
+        sent = kfm(*words, "--event", "push", "--json")
+        assert (sent.code, sent.json["status"]) == (0, 202), sent.err
+        assert kfm(*words, "--event", "release").code == 1, "the body is no release"
+    assert kfm("webhook", "show", sent.json["event_id"], "--json").json["event"]["trigger"] == "github:push"  # fmt: skip
+    for more, said in (
+        ((), "is not told which event"),
+        (("--event", "Push it"), "'Push it' is no event of GitHub's"),
+    ):
+        refused = kfm("webhook", "send", "hub", str(file), *more)
+        assert refused.code == 2 and said in refused.err and "--event push" in refused.err
+    other = kfm("webhook", "send", "s", "--event", "push")
+    assert other.code == 2 and "--type" in other.err
 
 
 def test_a_new_key_is_for_its_owner_alone_and_never_said(kfm: Kfm, ws: Path) -> None:

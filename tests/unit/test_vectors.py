@@ -122,6 +122,9 @@ def test_what_is_refused_is_told_as_the_vectors_have_it(
     monkeypatch.chdir(tmp_path)
     if "config" in row:
         (tmp_path / "config.json").write_text(row["config"])
+    for name, text in row.get("files", {}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     assert updater(row["words"]) == row["code"]
     assert capsys.readouterr().err == row["err"]
 

@@ -26,6 +26,7 @@ from kfm.webhook.fan_out import fan_out, keep_telling
 from kfm.webhook.keep import Started, restart
 from kfm.webhook.send import deliver, made_body, signed_headers
 from kfm.webhook.serve import Listening, listening, parse_address
+from kfm.webhook.shapes import is_github_event
 from kfm.webhook.sources import Source, Sources, find_source, read_sources
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -33,8 +34,8 @@ from kfm.world.world import World
 from kfm.zones.durable import create_durably
 
 __all__ = [
-    "Deliveries", "Delivery", "Keys", "Replayed", "Sent", "Signature", "deliveries", "keys", "receiving", "replayed", "sent", "serve", "shown",
-    "signature",
+    "Deliveries", "Delivery", "Keys", "Replayed", "Sent", "Signature", "deliveries", "keys", "newest", "receiving", "replayed", "sent", "serve",
+    "shown", "signature",
 ]  # fmt: skip
 
 _WHY = {
@@ -183,23 +184,26 @@ def sent(
     to: str,
     trigger: str,
     event_type: str,
+    event: str,
     settings: list[str],
 ) -> Sent:
     workspace = open_workspace(call.workspace)
     found = _source(workspace, source)
     if file is None and found.told.kind != "kfm":
+        named = " --event NAME" if found.told.kind == "github" else ""
         raise UsageError(
             f"{source} speaks the words of {found.told.kind}.",
             expected="a file with a body of that kind",
-            remedy=f"`kfm webhook send {source} FILE`",
+            remedy=f"`kfm webhook send {source} FILE{named}`",
         )
+    named_event = _event_header(source, found.told.kind, event)
     body = (
         _bytes_of(file)
         if file is not None
         else made_body(source, trigger, event_type, dict(settings_of(settings)))
     )
     where = to or parse_address(workspace.config.webhooks.listen).url
-    answer = deliver(where, source, body, signed_headers(found, body))
+    answer = deliver(where, source, body, {**signed_headers(found, body), **named_event})
     event_id = answer.told.get("event_id")
     return Sent(
         source_id=source,
@@ -208,6 +212,27 @@ def sent(
         event_id=event_id if isinstance(event_id, str) else None,
         said=str(answer.told.get("said", "")),
     )
+
+
+def _event_header(source: str, kind: str, event: str) -> dict[str, str]:
+    """The header in which GitHub names an event; nobody else has one."""
+    if kind != "github" and event:
+        raise UsageError(
+            f"{source} speaks the words of {kind}, which name no event beside the body.",
+            expected="--event with a source of kind github",
+            remedy="Leave --event out; for kfm's own form --type says what happened.",
+        )
+    if kind != "github":
+        return {}
+    if not is_github_event(event):
+        raise UsageError(
+            f"{event!r} is no event of GitHub's."
+            if event
+            else f"{source} is not told which event.",
+            expected="--event with a name that GitHub has, such as push or release",
+            remedy=f"`kfm webhook send {source} FILE --event push`",
+        )
+    return {"X-GitHub-Event": event}
 
 
 # ---- looking -------------------------------------------------------------------------------------
@@ -290,7 +315,19 @@ def _turned(t: Turned) -> tuple[str, str, str, str, str]:
     return (sign("REJECTED"), when(t.at), t.source_id or "?", what, f"{t.status}  {t.why}")
 
 
+def newest(call: Call, source: str, refused: bool, limit: int) -> Deliveries:
+    """The newest of all that came, accepted and refused counted together."""
+    found = deliveries(call, source, refused, limit)
+    came = sorted([d.received_at for d in found.accepted] + [t.at for t in found.refused])
+    first = came[-limit] if len(came) > limit else ""
+    accepted = [d for d in found.accepted if d.received_at >= first]
+    # of one moment, what was accepted stays
+    turned = [t for t in found.refused if t.at >= first][: limit - len(accepted)]
+    return Deliveries(accepted=accepted, refused=turned)
+
+
 def deliveries(call: Call, source: str, refused: bool, limit: int) -> Deliveries:
+    """What was accepted and what was refused, the newest of each."""
     workspace = open_workspace(call.workspace)
     turned = [f for f in read_failures(workspace.ledger) if not source or f.source_id == source]
     with store_of(workspace) as store:

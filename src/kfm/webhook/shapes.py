@@ -13,7 +13,7 @@ from kfm.model import Json
 from kfm.model.webhook import EventMap, WebhookKind
 from kfm.webhook.document import Refused, moment_ns
 
-__all__ = ["Told", "told_by", "without_addresses"]
+__all__ = ["Told", "is_github_event", "told_by", "without_addresses"]
 
 _MOST = 100  # objects of one notification that are named
 _ADDRESS = "://"
@@ -114,9 +114,14 @@ def _form(body: bytes, headers: Names) -> bytes:
         return b""
 
 
+def is_github_event(name: str) -> bool:
+    """Whether GitHub could call an event so."""
+    return re.fullmatch("[a-z_]{1,64}", name) is not None
+
+
 def _github(value: Json, headers: Names) -> "Told | Refused":
     event = headers.get(b"x-github-event", b"").decode("latin-1")
-    if not re.fullmatch("[a-z_]{1,64}", event):
+    if not is_github_event(event):
         return _lacks("X-GitHub-Event")
     if event in _GITHUB and _GITHUB[event] not in value:
         said = f"The body is no {event}, as its header says."

@@ -255,6 +255,16 @@ def test_only_what_is_wanted_starts_something(ws: Path) -> None:
         assert len(told.jobs()) == 1 and len(told.events()) == 3
 
 
+def test_an_event_type_of_ones_own_is_kept_and_starts_what_an_update_does(ws: Path) -> None:
+    source_file(ws, "s")
+    with telling(ws) as told:
+        assert told.post("s", body_of(event_type="check")).status == 202
+        assert told.jobs() == []
+        assert told.post("s", body_of(event_type="reprocessed")).status == 202
+        assert len(told.jobs()) == 1
+        assert json.loads(told.events()[0].event)["event_type"] == "reprocessed"
+
+
 def test_a_paused_schedule_is_asked_afterwards(ws: Path) -> None:
     folder = ws / "pipelines" / "orchestration" / "schedules"
     folder.mkdir()

@@ -11,10 +11,13 @@ import pytest
 from tests.brought import machines, node_with_sqlite, typescript
 from tests.given.verbs import had
 
+from kfm.cli.init import make_workspace
 from kfm.extras.jsonl.tables import FORMAT, Tables
+from kfm.fetch.url import host_of, names_a_secret
 from kfm.model.dataset import Change, Column, DatasetEntry, Extent, Quality, Source
 from kfm.model.ledger import LedgerRow
-from kfm.workspace.folder import GATES_MARK
+from kfm.workspace.folder import GATES_MARK, open_workspace
+from kfm.workspace.secrets import looks_like_a_credential
 
 ROOT = Path(__file__).parents[4]
 NODES = {"machine": lambda: machines("node"), "22": node_with_sqlite}
@@ -129,3 +132,32 @@ def test_runner_and_updater_are_two_names_of_one_command() -> None:
         for folder in (CODE, ROOT / "node")
     ]
     assert len(set(said)) == 1 and "--config" in said[0]
+
+
+def test_node_knows_where_the_samples_come_from(tmp_path: Path) -> None:
+    """A dry run without a workspace finds them registered."""
+    make_workspace(tmp_path, sample=True, allow_loopback=True)
+    workspace = open_workspace(tmp_path)
+    hosts = {n: host_of(workspace.require(n).source.url) for n in workspace.registered()}
+    assert json.loads(exported("target", "SAMPLES")) == hosts
+
+
+def test_node_sees_a_secret_where_python_sees_one() -> None:
+    run = "aB3" * 15
+    texts = [
+        *(f"{front}{run}" for front in ("ghp_", "github_pat_", "glpat-", "AIza", "sk-", "xoxb-")),
+        *(f"{front}{run}" for front in ("éghp_", "églpat-", "xsk-", "rk_live_", "pk_live_")),
+        *("AKIA" + "Q7" * 8, "AKIA" + "Q7" * 9, "_AKIA" + "Q7" * 8, f"eyJ{run}.eyJ{run}."),
+        *("-----BEGIN " + kind + "KEY" for kind in ("PRIVATE ", "EC PRIVATE ", "PUBLIC ")),
+        *("hooks.slack.com/services/" + "T" * 9 + "/B", f"BeaReR  {run}", "bearer x", f"xbearer {run}"),
+        *("https://a:b@example.org/", "https://a@e.org/", "https://e.org:80/a@b", "1.0.0", "env:NAME", ""),
+    ]  # fmt: skip
+    names = [
+        *("api_key", "key", "sort_key", "keyword", "X-Amz-Signature", "access.token", "pwd", "sig"),
+        *("design", "author", "auth", "clientKey", "monkey", "Subscription-Key", "credentials"),
+    ]
+    call = f"{json.dumps(texts)}.map(m.looks_like_a_credential), {json.dumps(names)}.map(m.names_a_secret)"
+    found = json.loads(exported("secrets", f"_ ?? [{call}]"))
+    assert dict(zip(texts, found[0])) == {text: looks_like_a_credential(text) for text in texts}
+    assert dict(zip(names, found[1])) == {name: names_a_secret(name) for name in names}
+    assert {True, False} == {*found[0]} == {*found[1]}

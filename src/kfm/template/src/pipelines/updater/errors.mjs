@@ -38,3 +38,13 @@ export class Left extends Error {
     this.told = told
   }
 }
+
+/**
+ * A text as the engine shows one that somebody wrote.
+ * @param {string} text
+ */
+export function quoted(text) {
+  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
+  const plain = /** @type {{[sign: string]: string}} */ ({ "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", [mark]: `\\${mark}` })
+  return mark + text.replace(/[\\\x00-\x1f\x7f'"]/g, (sign) => plain[sign] ?? (/['"]/.test(sign) ? sign : `\\x${sign.charCodeAt(0).toString(16).padStart(2, "0")}`)) + mark
+}

@@ -7,12 +7,12 @@
  */
 
 import { mkdtempSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { homedir, tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
 
 import { load_config } from "./config.mjs"
 import { find_engine, hand_over } from "./engine.mjs"
-import { KfmError, Left, usage } from "./errors.mjs"
+import { KfmError, Left, quoted, usage } from "./errors.mjs"
 import { digest, run_key, spec_hash } from "./idempotency/keygen.mjs"
 import { open_ledger } from "./idempotency/ledger.mjs"
 import { ask } from "./look.mjs"
@@ -21,7 +21,8 @@ import { TracePublisher } from "./publisher/base.mjs"
 import { LocalPublisher } from "./publisher/local.mjs"
 import { NoopPublisher } from "./publisher/noop.mjs"
 import { RunLog } from "./run_log.mjs"
-import { canonical_url, find_workspace, target_of, without_window } from "./target.mjs"
+import { canonical_url, check_sources, find_workspace, target_of, without_window } from "./target.mjs"
+import { check_window } from "./window.mjs"
 
 /**
  * @typedef {{config: string, dry_run: boolean, window: string | null, verbose: boolean, force: boolean, json: boolean}} Args
@@ -53,6 +54,8 @@ options:
   --json                print the result as JSON
 `
 
+const FLAGS = ["-h", "--help", "--config", "--dry-run", "--dry_run", "--window", "--verbose", "--force", "--json"]
+
 /**
  * @param {string[]} words
  * @returns {Promise<number>}
@@ -60,9 +63,8 @@ options:
 export async function main(words) {
   const as_json = words.includes("--json")
   try {
-    if (["-h", "--help"].includes(words[0])) return show(HELP)
     const args = parsed(words)
-    return args === null ? show(RUN_HELP) : await run(args, words)
+    return typeof args === "string" ? show(args) : await run(args, words)
   } catch (error) {
     if (!(error instanceof KfmError)) throw error
     return fail(error, as_json)
@@ -81,40 +83,78 @@ function show(text) {
  */
 function fail(error, as_json) {
   const { happened, expected, remedy, exit_code } = error
-  process.stderr.write([`✕ ${happened}`, expected && `  expected  ${expected}`, remedy && `  next      ${remedy}`].filter(Boolean).join("\n") + "\n")
+  const home = homedir()
+  const masked = (/** @type {string} */ text) => (home.length > 1 ? text.replaceAll(home, "~") : text)
+  process.stderr.write([`✕ ${masked(happened)}`, expected && `  expected  ${expected}`, remedy && `  next      ${masked(remedy)}`].filter(Boolean).join("\n") + "\n")
   if (as_json) process.stdout.write(JSON.stringify({ error: error.name, happened, expected, remedy, exit_code }, null, 2) + "\n")
   return exit_code
 }
 
 /**
- * The words of a command line; null: help is wanted.
+ * The words of a command line; a text: the help that is wanted.
  * @param {string[]} words
- * @returns {Args | null}
+ * @returns {Args | string}
  */
 export function parsed(words) {
   const takes = "`updater --help` shows what it takes."
-  if (!words.length) throw usage("Command is missing.", "other arguments", takes)
-  if (words[0] !== "run") throw usage(`Command: invalid choice: '${words[0]}' (choose from 'run').`, "other arguments", takes)
-  /** @type {Args} */
-  const args = { config: "", dry_run: false, window: null, verbose: false, force: false, json: false }
-  const rest = words.slice(1)
+  const rest = [...words]
   /** @type {string[]} */
   const unknown = []
-  while (rest.length) {
-    const [flag, given] = /** @type {string} */ (rest.shift()).split(/=(.*)/s)
-    if (flag === "-h" || flag === "--help") return null
-    if (flag === "--config" || flag === "--window") {
-      const value = given ?? rest.shift()
-      if (value === undefined || (given === undefined && value.startsWith("--"))) throw usage(`${flag}: expected one argument.`, "other arguments", "`updater run --help` shows what it takes.")
-      args[/** @type {"config" | "window"} */ (flag.slice(2))] = value
-    } else if (["--dry-run", "--dry_run"].includes(flag)) args.dry_run = true
-    else if (["--verbose", "--force", "--json"].includes(flag)) args[/** @type {"verbose" | "force" | "json"} */ (flag.slice(2))] = true
-    else unknown.push(flag)
+  while (rest.length && is_option(rest[0])) {
+    const word = /** @type {string} */ (rest.shift())
+    if (is_help(word, takes)) return HELP
+    unknown.push(word)
   }
-  if (!args.config) throw usage("--config is missing.", "other arguments", "`updater run --help` shows what it takes.")
-  if (unknown.length) throw usage(`\`updater\` has no ${unknown[0]}.`, "other arguments", takes)
+  const command = rest.shift()
+  if (command === undefined) throw usage("Command is missing.", "other arguments", takes)
+  if (command !== "run") throw usage(`Command: invalid choice: ${quoted(command)} (choose from 'run').`, "other arguments", takes)
+  const args = parsed_run(rest, unknown)
+  // as the engine tells them: between blanks, flags first
+  const told = unknown.join(" ").split(/\s+/).filter(Boolean)
+  const flag = told.find((word) => word.startsWith("-"))
+  if (args !== RUN_HELP && unknown.length) throw usage(`\`updater\` ${flag ? `has no ${flag.split("=")[0]}` : `does not take ${quoted(told[0])}`}.`, "other arguments", takes)
   return args
 }
+
+/**
+ * @param {string[]} rest
+ * @param {string[]} unknown what is in no place is added here
+ * @returns {Args | string}
+ */
+function parsed_run(rest, unknown) {
+  const takes = "`updater run --help` shows what it takes."
+  /** @type {{config: string | null, window: string | null, [flag: string]: any}} */
+  const args = { config: null, dry_run: false, window: null, verbose: false, force: false, json: false }
+  while (rest.length) {
+    const word = /** @type {string} */ (rest.shift())
+    if (is_help(word, takes)) return RUN_HELP
+    const [flag, given] = word.split(/=(.*)/s)
+    const name = flag.slice(2).replaceAll("-", "_")
+    if (word === "--") unknown.push(word, ...rest.splice(0))
+    else if (flag === "--config" || flag === "--window") {
+      if (given === undefined && (!rest.length || is_option(rest[0]))) throw usage(`${flag}: expected one argument.`, "other arguments", takes)
+      args[name] = given ?? rest.shift()
+    } else if (!["--dry-run", "--dry_run", "--verbose", "--force", "--json"].includes(flag)) unknown.push(word)
+    else if (given !== undefined) throw usage(`--${name}: ignored explicit argument ${quoted(given)}.`, "other arguments", takes)
+    else args[name] = true
+  }
+  if (args.config === null) throw usage("--config is missing.", "other arguments", takes)
+  return /** @type {Args} */ (/** @type {unknown} */ (args))
+}
+
+/**
+ * Whether help is asked for; it takes no value.
+ * @param {string} word
+ * @param {string} takes
+ */
+function is_help(word, takes) {
+  const value = /^(?:--help=|-h=?(?=.))(.*)$/s.exec(word)
+  if (value) throw usage(`--help: ignored explicit argument ${quoted(value[1])}.`, "other arguments", takes)
+  return word === "-h" || word === "--help"
+}
+
+/** Whether a word is an option, and no value: no number with a minus, and nothing with a blank. @param {string} word */
+const is_option = (word) => /^-./s.test(word) && !/^-\.?\d[-+.,\deE]*$/.test(word) && (!word.includes(" ") || FLAGS.includes(word.split("=")[0]))
 
 /**
  * @param {Args} args
@@ -148,16 +188,28 @@ async function run(args, words) {
 }
 
 /**
+ * What is asked for: the configuration and its workspace; what the engine refuses before it asks anybody is refused here.
+ * @param {Args} args
+ */
+function wanted(args) {
+  const config = load_config(args.config)
+  const workspace = find_workspace(args.config, config.workspace)
+  if (!workspace && !args.dry_run) throw usage("The configuration names no workspace.", "`workspace: DIR`, or a workspace around this folder", "Make one with `kfm init`.")
+  check_sources(workspace, config)
+  check_window(args.window || config.window || "")
+  return { config, workspace }
+}
+
+/**
  * Ask upstream with the validators of what is official; `304` is a NOOP, written down. `Left`: the engine decides.
  * @param {Args} args
  * @param {number} began
  * @returns {Promise<Outcome>}
  */
 async function unchanged(args, began) {
-  const config = load_config(args.config)
+  const { config, workspace } = wanted(args)
   if (args.force || args.window || config.window) throw new Left("a window or --force is asked for")
   if (config.publisher !== "local" && config.publisher !== "noop") throw new Left(`the publisher ${config.publisher} is the engine's`)
-  const workspace = find_workspace(args.config, config.workspace)
   if (!workspace) throw new Left("there is no workspace")
   const dry_run = args.dry_run || config.publisher === "noop"
   const target = target_of(workspace, config)
@@ -192,8 +244,7 @@ async function unchanged(args, began) {
  * @returns {Promise<Outcome>}
  */
 async function dry(args, began, why) {
-  const config = load_config(args.config)
-  const workspace = find_workspace(args.config, config.workspace)
+  const { config, workspace } = wanted(args)
   if (args.window || config.window) throw new KfmError("A window needs the engine.", { remedy: "pip install kfm", code: 2, name: "UsageError" })
   const folder = workspace ? undefined : join(mkdtempSync(join(tmpdir(), "kfm-updater-")), "artifacts")
   const log = new RunLog(workspace?.path ?? process.cwd(), config.dataset_id, { dry_run: true, verbose: args.verbose, folder })

@@ -4,13 +4,15 @@
  * @module
  */
 
-import { existsSync, lstatSync, readdirSync, readFileSync } from "node:fs"
-import { dirname, join, resolve } from "node:path"
+import { existsSync, lstatSync, readdirSync, readFileSync, statSync } from "node:fs"
+import { dirname, extname, join, parse as parsePath, resolve } from "node:path"
 
 import { dumps } from "./canonical.mjs"
 import { parse } from "./config.mjs"
-import { Left, usage } from "./errors.mjs"
+import { nearest } from "./did_you_mean.mjs"
+import { KfmError, Left, usage } from "./errors.mjs"
 import { digest, spec_hash } from "./idempotency/keygen.mjs"
+import { host_of } from "./url.mjs"
 
 /**
  * @typedef {{path: string, config: {[key: string]: any}}} Workspace
@@ -39,6 +41,12 @@ export const COLUMN = { nullable: true, unit: null }
 export const EXTENT = { bbox: null, start: null, end: null }
 /** Of limits of change. */
 export const CHANGE = { rows: 0.2, cells: 0.5, deletions: 0.2 }
+/** Where those datasets come from that a dry run without a workspace finds registered. */
+export const SAMPLES = /** @type {{[dataset_id: string]: string}} */ ({
+  ks_earthquakes: "quakes.sample.kfm.example", ks_stream_gauges: "water.sample.kfm.example", ks_weather_stations: "weather.sample.kfm.example",
+})
+const REGISTRY = "data/registry"
+const ENDS = [".yml", ".yaml", ".json"]
 const FIRST_LIMIT = 64 * 2 ** 30 // what went without saying when the first hashes were made
 const WORKSPACE = { store: "sqlite:///ledger/idempotency.sqlite", zones: "file:///data", allow_loopback: false, sample: false, contact: "" }
 
@@ -65,6 +73,35 @@ function opened(path) {
   const config = { ...WORKSPACE, ...parse(readFileSync(join(path, "kfm.yml")), "kfm.yml") }
   if (config.zones !== WORKSPACE.zones) throw new Left("the zones lie elsewhere")
   return { path, config }
+}
+
+/**
+ * Refuse a dataset that is not registered, and a source whose host is none of its: its licence and labels say nothing about what comes from
+ * there. Without a workspace a dataset that is no sample is what its first source says.
+ * @param {Workspace | null} workspace
+ * @param {import("./config.mjs").Config} config
+ */
+export function check_sources(workspace, { dataset_id, sources }) {
+  const known = workspace ? hosts_of(workspace, dataset_id) : [SAMPLES[dataset_id] ?? host_of(sources[0].source_url)]
+  for (const host of sources.map((each) => host_of(each.source_url))) {
+    if (known.includes(host)) continue
+    throw usage(
+      `${host} is not a host of ${dataset_id}; its licence and labels say nothing about what comes from there.`,
+      `one of ${[...new Set(known)].sort().join(", ")}`,
+      `Add it to source.hosts in ${REGISTRY}/${dataset_id}.yml if the registry's licence covers it.`,
+    )
+  }
+}
+
+/**
+ * @param {Workspace} workspace
+ * @param {string} dataset_id
+ * @returns {string[]}
+ */
+function hosts_of(workspace, dataset_id) {
+  const source = written(workspace, dataset_id)?.source
+  if (typeof source?.url !== "string" || !Array.isArray(source.hosts ?? [])) throw new Left("its entry does not say where it comes from")
+  return [host_of(source.url), ...(source.hosts ?? [])]
 }
 
 /**
@@ -104,9 +141,7 @@ export function target_of(workspace, config) {
  * @param {string} dataset_id
  */
 function registered(workspace, dataset_id) {
-  const name = [".yml", ".yaml", ".json"].map((end) => `${dataset_id}${end}`).find((each) => existsSync(join(workspace.path, "data/registry", each)))
-  if (!name) throw new Left(`${dataset_id} is not registered`)
-  const given = parse(readFileSync(join(workspace.path, "data/registry", name)), name)
+  const given = written(workspace, dataset_id)
   const source = { ...SOURCE, max_bytes: FIRST_LIMIT, ...given.source }
   const entry = { ...ENTRY, ...given, source, quality: { ...QUALITY, ...given.quality } }
   entry.schema = entry.schema.map((/** @type {object} */ column) => ({ ...COLUMN, ...column }))
@@ -118,6 +153,50 @@ function registered(workspace, dataset_id) {
     throw new Left(`a source of kind ${source.kind} with these settings is the engine's`)
   if (entry.canary || entry.partitions.length || entry.retired || entry.cadence === "static") throw new Left("its entry asks for more than a look")
   return entry
+}
+
+/**
+ * An entry as somebody wrote it; whether it is right is the engine's to say.
+ * @param {Workspace} workspace
+ * @param {string} dataset_id
+ * @returns {any}
+ */
+function written(workspace, dataset_id) {
+  const folder = join(workspace.path, REGISTRY)
+  const name = ENDS.map((end) => `${dataset_id}${end}`).find((each) => statSync(join(folder, each), { throwIfNoEntry: false })?.isFile())
+  if (!name) throw unregistered(workspace, dataset_id)
+  return parse(readFileSync(join(folder, name)), name)
+}
+
+/**
+ * Nobody registered a dataset of this name; which one was probably meant, or is what it is called now.
+ * @param {Workspace} workspace
+ * @param {string} dataset_id
+ */
+function unregistered(workspace, dataset_id) {
+  const folder = join(workspace.path, REGISTRY)
+  const files = existsSync(folder) ? readdirSync(folder).filter((name) => ENDS.includes(extname(name))) : []
+  const known = [...new Set(files.map((name) => parsePath(name).name))].sort()
+  const renamed = known.find((each) => aliases(workspace, each).includes(dataset_id))
+  const near = nearest(dataset_id, known)
+  const hint = near ? `Did you mean \`${near}\`?` : `Register it with \`kfm dataset new ${dataset_id} --url URL\`; \`kfm dataset list\` shows what there is.`
+  const remedy = renamed ? `It is called \`${renamed}\` now.` : hint
+  return new KfmError(`There is no dataset ${dataset_id}.`, { expected: `${REGISTRY}/${dataset_id}.yml`, remedy, code: 2, name: "Unregistered" })
+}
+
+/**
+ * What a dataset was called before; nothing where that cannot be read here.
+ * @param {Workspace} workspace
+ * @param {string} dataset_id
+ * @returns {string[]}
+ */
+function aliases(workspace, dataset_id) {
+  try {
+    const found = written(workspace, dataset_id)?.aliases
+    return Array.isArray(found) ? found : []
+  } catch {
+    return []
+  }
 }
 
 /** @param {Workspace} workspace */
