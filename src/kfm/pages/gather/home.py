@@ -217,7 +217,7 @@ def _aside(asks: Asks, item: Item) -> Need:
         state="wait",
         word="Set aside",
         title=entry.title if entry is not None else item.dataset_id,
-        why=f"{rows} are in no version until somebody decides{rules and ': '}{rules}",
+        why=f"{rows}, in no version until somebody decides{rules and ': '}{rules}",
         next=f"kfm quarantine show {item.run_id}",
         href=f"/quarantine/{item.run_id}",
     )
