@@ -28,11 +28,14 @@ __all__ = [
     "AXE",
     "PACKAGES",
     "SCHEMAS",
+    "SPDX",
     "TOOLS",
+    "USER",
     "Browser",
     "GoFiles",
     "NotHad",
     "Npm",
+    "apart",
     "brought",
     "browser",
     "go_files",
@@ -42,14 +45,17 @@ __all__ = [
     "node_with_sqlite",
     "npm_package",
     "promtool",
-    "spdx_tools",
     "typescript",
     "untar",
 ]
 
 GO = Path(__file__).parent / "go"
 NEO4J = Path(__file__).parent / "neo4j"
-SPDX = Path(__file__).parent / "spdx" / "requirements.txt"
+# folders with the packages of a program that is kept apart from ours
+SPDX, USER = (
+    "spdx",
+    "schemathesis",
+)  # SPDX's own reader; who asks an API whatever it says it answers
 # folder of go/ -> the programs that its go.mod pins and that are built together
 TOOLS = {
     ".": {
@@ -360,17 +366,16 @@ def _copy_jars(folder: Path, listed: str) -> None:
             Path(aside, "lib", name).rename(folder / name)
 
 
-def spdx_tools(tell: Callable[[str], None] = lambda _: None) -> Path:
-    """A folder with the SPDX project's own reader, apart from our packages, by the hashes of
-    `spdx/requirements.txt`.
-    """
-    pinned = hashlib.sha256(SPDX.read_bytes()).hexdigest()[:12]
+def apart(name: str, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """A folder with Python packages, apart from ours, by the hashes of `NAME/requirements.txt`."""
+    wanted = Path(__file__).parent / name / "requirements.txt"
+    pinned = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
 
     def make(folder: Path) -> None:
-        words = ["--require-hashes", "--no-deps", "-q", "-r", str(SPDX), "--target", str(folder)]
-        _run("spdx-tools", [sys.executable, "-m", "pip", "install", *words], cwd=folder)
+        words = ["--require-hashes", "--no-deps", "-q", "-r", str(wanted), "--target", str(folder)]
+        _run(name, [sys.executable, "-m", "pip", "install", *words], cwd=folder)
 
-    return brought(f"spdx/{pinned}", make, tell)
+    return brought(f"{name}/{pinned}", make, tell)
 
 
 def npm_package(package: Npm, tell: Callable[[str], None] = lambda _: None) -> Path:
@@ -486,7 +491,7 @@ def main() -> int:
     ways += [lambda files=files: go_files(files, say) for files in SCHEMAS.values()]  # type: ignore[misc]
     ways += [lambda name=name: go_tool(name, say) for name in ("opa", "act", "otlp", "grafana")]  # type: ignore[misc]
     ways += [lambda: node_with_sqlite(say), lambda: typescript(say), lambda: npm_package(AXE, say)]
-    ways += [lambda: spdx_tools(say), lambda: browser(say), lambda: neo4j_jars(say)]
+    ways += [lambda: apart(SPDX, say), lambda: browser(say), lambda: neo4j_jars(say)]
     ways += [lambda: _neo4j_classes(say)]
     for way in ways:
         try:

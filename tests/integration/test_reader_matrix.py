@@ -29,7 +29,9 @@ from tests.given.reading import ROLES, STATES, answers, mark, published, reader
 from tests.given.verbs import SHARED, caller
 
 # what needs no version: it shows nothing of one
-PLAIN = {"/", "/health", "/metrics", "/openapi.json", "/stac/conformance", "/stac/queryables"}
+PLAIN = {
+    "/", "/health", "/metrics", "/openapi.json", "/openapi.html", "/stac/conformance", "/stac/queryables",
+}  # fmt: skip
 # what is made of everything that may be seen
 LISTS = {
     "/datasets", "/dcat", "/feed", "/search", "/stac", "/stac/children", "/stac/collections", "/stac/search",

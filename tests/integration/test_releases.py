@@ -25,7 +25,7 @@ from kfm.upkeep.documents import problems
 from kfm.upkeep.front_matter import RELEASED, checksum
 from kfm.upkeep.releases import check
 from kfm.zones.durable import create_folder_durably
-from tests.brought import spdx_tools
+from tests.brought import SPDX, apart
 from tests.given.verbs import had
 
 UPDATER, RELIABILITY = RELEASED
@@ -97,7 +97,7 @@ def is_spdx(path: Path) -> None:
     """The SPDX project's own reader finds nothing wrong."""
     said = subprocess.run(
         [sys.executable, "-m", "spdx_tools.spdx.clitools.pyspdxtools", "-i", str(path)],
-        env={**os.environ, "PYTHONPATH": str(had(spdx_tools))},
+        env={**os.environ, "PYTHONPATH": str(had(lambda: apart(SPDX)))},
         capture_output=True,
         text=True,
         check=False,

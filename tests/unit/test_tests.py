@@ -6,7 +6,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 # what a folder of tests says about them; `given` is what they share, the rest is no code of tests
 KINDS = {"unit", "integration", "cases", "model", "conformance", "journeys"}
-OTHERS = {"given", "fixtures", "go", "neo4j", "spdx"}
+OTHERS = {"given", "fixtures", "go", "neo4j", "schemathesis", "spdx"}
 
 
 def test_every_test_lies_in_the_folder_of_its_kind() -> None:

@@ -14,6 +14,7 @@ from litestar.concurrency import sync_to_thread
 from litestar.datastructures import UploadFile
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import ResponseSpec
 
 from kfm.cli.answer import Call
 from kfm.cli.call import login
@@ -22,6 +23,7 @@ from kfm.model import (
     Denied,
     Fenced,
     IntegrityError,
+    Json,
     KfmError,
     StoreUnavailable,
     UsageError,
@@ -29,8 +31,9 @@ from kfm.model import (
     rfc3339,
 )
 from kfm.reader.door import Asking, BadQuestion, Hidden, Stranger
+from kfm.reader.kinds import OPTIONS, Answers
 from kfm.reader.log import Audited, AuditLine, log_audit
-from kfm.reader.route import Problem, noted, problem, refusal, why
+from kfm.reader.route import PROBLEMS, SENT_PROBLEMS, Problem, noted, problem, refusal, why
 from kfm.reader.visit import Visit
 
 __all__ = ["DONE", "OPERATES", "Doing", "Done", "Form", "TooMany", "acts"]
@@ -38,6 +41,13 @@ __all__ = ["DONE", "OPERATES", "Doing", "Done", "Form", "TooMany", "acts"]
 OPERATES = "engineer"  # who sees how things are run
 _LONGEST = 64 * 1024  # characters of one field
 _MOST_FIELDS = 100
+_OTHER_PROBLEMS = {
+    status: ResponseSpec(Problem, description=said, generate_examples=False)
+    for status, said in (
+        (403, "The form is not one that was made for you, or that is not yours to do."),
+        (409, "It is denied, and says why."),
+    )
+}
 # what a page says after it was done; the address names which
 DONE = {
     "in": "You are signed in.",
@@ -122,10 +132,10 @@ class _Unread(Exception):
 
 
 def acts(
-    path: str, named: str, role: str = OPERATES
+    path: str, named: str, role: str = OPERATES, fields: Mapping[str, int] = {}
 ) -> Callable[[Callable[[Doing], Done]], HTTPRouteHandler]:
     """A route that does something. `named`: what it is called in the audit log; without a role
-    everybody may.
+    everybody may, and `/openapi.json` tells of it, with its `fields` and how long each may be.
     """
 
     def made(act: Callable[[Doing], Done]) -> HTTPRouteHandler:
@@ -138,10 +148,27 @@ def acts(
 
         functools.update_wrapper(answer, act)
         vars(answer).pop("__wrapped__")
-        answer.__annotations__ = {"request": Request[Any, Any, Any], "return": Response[Any]}
-        return post(path, status_code=200, include_in_schema=False)(answer)
+        answer.__annotations__ = {"request": Request[Any, Any, Any], "return": Response[Done]}
+        return post(
+            path,
+            status_code=200,
+            responses=PROBLEMS | SENT_PROBLEMS | _OTHER_PROBLEMS,
+            include_in_schema=not role,
+            opt={OPTIONS: Answers(form=_form_of(fields), also={303: "It is done: see there."})},
+        )(answer)
 
     return made
+
+
+def _form_of(fields: Mapping[str, int]) -> Json:
+    """What a form holds: texts, each no longer than is told, and the mark of the page it is from."""
+    lengths = {**fields, "csrf": 100}
+    return {
+        "type": "object",
+        "properties": {
+            name: {"type": "string", "maxLength": most} for name, most in lengths.items()
+        },
+    }
 
 
 async def _filled(request: Request[Any, Any, Any]) -> Form:

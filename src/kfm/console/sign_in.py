@@ -14,12 +14,14 @@ from kfm.reading.boundary import Reader
 
 __all__ = ["ROUTES"]
 
+_LONGEST = 8192  # characters of a token
 
-@acts("/login", "login", role="")
+
+@acts("/login", "login", role="", fields={"token": _LONGEST})
 def login(doing: Doing) -> Done:
     """Let in whoever a token stands for. A session that was shown ends; the new one is new."""
     visit, asking, world = doing.visit, doing.asking, doing.asking.world
-    secret = doing.form.text("token", 8192)
+    secret = doing.form.text("token", _LONGEST)
     if not secret:
         raise BadQuestion("No token was given.", "token")
     limits, shown = visit.at.limits, ids.digest(secret.encode(errors="replace"))

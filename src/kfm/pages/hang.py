@@ -72,6 +72,7 @@ from kfm.pages.query import query_of
 from kfm.pages.static_files import static
 from kfm.reader.door import Asking, Hidden, whole_number
 from kfm.reader.hung import Hung, Shown
+from kfm.reader.kinds import FEATURES, GEOJSON, Answers
 from kfm.reader.route import Problem, reads
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit
@@ -290,11 +291,15 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{[^}]*\}", "[^/]+", re.sub(r"\{[^}]*:path\}", ".+", path)))
 
 
-@reads("/datasets/{dataset_id:str}/versions/{which:str}/places")
+@reads(
+    "/datasets/{dataset_id:str}/versions/{which:str}/places",
+    media=GEOJSON,
+    answers=Answers(kinds={GEOJSON: FEATURES}),
+)
 def _places(asking: Asking, dataset_id: FromPath[str], which: FromPath[str]) -> Response[bytes]:
     """What a map draws of a version."""
     found = places(Asks(asking), dataset_id, which)
-    return Response(found, media_type="application/geo+json")
+    return Response(found, media_type=GEOJSON)
 
 
 @reads("/datasets/{dataset_id:str}/card.svg", media=_SVG)

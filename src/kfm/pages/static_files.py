@@ -3,11 +3,13 @@ known by its bytes.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Response, get
 from litestar.exceptions import NotFoundException
-from litestar.params import FromPath
+
+from kfm.reader.kinds import OPTIONS, TEXT, Answers, part
+from kfm.reader.route import PROBLEMS
 
 __all__ = ["FILES", "static"]
 
@@ -22,8 +24,13 @@ FILES = {
 }
 
 
-@get("/static/{name:path}", sync_to_thread=True)
-def static(name: FromPath[Path]) -> Response[Any]:
+@get(
+    "/static/{name:path}",
+    sync_to_thread=True,
+    responses=PROBLEMS,
+    opt={OPTIONS: Answers(kinds=dict.fromkeys(sorted({*_TYPES.values()}), TEXT), alone=True)},
+)
+def static(name: Annotated[Path, part("name")]) -> Response[Any]:
     """One of the files of pages."""
     path = FILES.get(str(name).removeprefix("/"))
     if path is None:

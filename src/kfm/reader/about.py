@@ -2,7 +2,7 @@
 from, what changed, how it was made, and who gave a row its values.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response
@@ -19,6 +19,7 @@ from kfm.lineage.ask import Line, Point, walk
 from kfm.model import DatasetEntry, Json, VersionFacts, canonical
 from kfm.reader.door import Asking, BadQuestion, Hidden
 from kfm.reader.files import check_bytes
+from kfm.reader.kinds import CSL, DCAT, JSON, LD, OPENLINEAGE, PROV, TEXT, WHICH, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
 from kfm.reading.boundary import Opened
@@ -31,7 +32,8 @@ from kfm.upkeep.citation import quoted
 __all__ = ["ROUTES", "Cited", "Lineage"]
 
 _VERSION = "/datasets/{dataset_id:str}/versions/{which:str}"
-_LD = "application/ld+json"
+_BIBTEX, _RIS = "application/x-bibtex", "application/x-research-info-systems"
+_STEPS = named(minimum=0, maximum=100)
 
 
 class Cited(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,19 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Line, ...]
 
 
-@reads(f"{_VERSION}/cite", page="cite")
+@reads(
+    f"{_VERSION}/cite",
+    page="cite",
+    answers=Answers(
+        kinds={
+            **dict.fromkeys(("text/plain", _BIBTEX, _RIS), TEXT),
+            CSL: {
+                "type": "array",
+                "items": {"type": "object", "required": ["id", "type", "title"]},
+            },
+        }
+    ),
+)
 def cite(
     asking: Asking,
     dataset_id: str,
@@ -75,16 +89,15 @@ def cite(
 
 
 def _in_form(form: str, cited: Cited) -> Response[bytes]:
-    kinds = {"bibtex": "application/x-bibtex", "ris": "application/x-research-info-systems"}
+    kinds = {"bibtex": _BIBTEX, "ris": _RIS}
     if form == "csl":
-        kind = "application/vnd.citationstyles.csl+json"
-        return Response(msgspec.json.encode([cited.csl]), media_type=kind)
+        return Response(msgspec.json.encode([cited.csl]), media_type=CSL)
     text = {"bibtex": cited.bibtex, "ris": cited.ris, "text": cited.text}[form]
     return Response(f"{text}\n".encode(), media_type=kinds.get(form, "text/plain"))
 
 
 # ---- records -------------------------------------------------------------------------------------
-@reads("/dcat", media=_LD)
+@reads("/dcat", media=LD, answers=Answers(kinds={LD: DCAT}))
 def all_dcat(asking: Asking) -> Json:
     """Every dataset that may be shown, as a catalog in DCAT 3."""
     found = [_dcat(asking, *each) for each in asking.datasets()]
@@ -97,7 +110,7 @@ def all_dcat(asking: Asking) -> Json:
     }
 
 
-@reads(f"{_VERSION}/dcat", media=_LD)
+@reads(f"{_VERSION}/dcat", media=LD, answers=Answers(kinds={LD: DCAT}))
 def one_dcat(asking: Asking, dataset_id: str, which: str) -> Json:
     """A version in DCAT 3; what it says of itself, byte for byte, is `proofs/dcat`."""
     ref, facts = asking.facts(which_of(dataset_id, which))
@@ -116,7 +129,7 @@ def _dcat(asking: Asking, entry: DatasetEntry, ref: Ref, facts: VersionFacts) ->
     return told
 
 
-@reads(f"{_VERSION}/prov")
+@reads(f"{_VERSION}/prov", answers=Answers(kinds={JSON: PROV}))
 def prov(asking: Asking, dataset_id: str, which: str) -> Response[bytes]:
     """Where a version comes from, in PROV-JSON."""
     found = asking.proofs(which_of(dataset_id, which)).files.get("prov")
@@ -125,7 +138,7 @@ def prov(asking: Asking, dataset_id: str, which: str) -> Response[bytes]:
     return Response(found.raw, media_type="application/json")
 
 
-@reads(f"{_VERSION}/openlineage")
+@reads(f"{_VERSION}/openlineage", answers=Answers(kinds={JSON: OPENLINEAGE}))
 def one_openlineage(asking: Asking, dataset_id: str, which: str) -> Response[bytes]:
     """The run that made a version, as an event of OpenLineage."""
     text = which_of(dataset_id, which)
@@ -154,7 +167,13 @@ def one_openlineage(asking: Asking, dataset_id: str, which: str) -> Response[byt
 
 
 @reads(f"{_VERSION}/lineage", page="lineage")
-def lineage(asking: Asking, dataset_id: str, which: str, up: int = 10, down: int = 10) -> Lineage:
+def lineage(
+    asking: Asking,
+    dataset_id: str,
+    which: str,
+    up: Annotated[int, _STEPS] = 10,
+    down: Annotated[int, _STEPS] = 10,
+) -> Lineage:
     """What a version comes from and what comes from it."""
     if not (0 <= up <= 100 and 0 <= down <= 100):
         raise BadQuestion("up and down are 0 to 100.", "up")
@@ -168,7 +187,11 @@ def lineage(asking: Asking, dataset_id: str, which: str, up: int = 10, down: int
 # ---- what changed, and why -----------------------------------------------------------------------
 @reads(f"{_VERSION}/diff", page="diff")
 def diff(
-    asking: Asking, dataset_id: str, which: str, since: str | None = None, limit: int = 50
+    asking: Asking,
+    dataset_id: str,
+    which: str,
+    since: Annotated[str | None, named(pattern=f"^$|{WHICH}")] = None,
+    limit: Annotated[int, named(minimum=0, maximum=1000)] = 50,
 ) -> Diff:
     """What is other than in the version before, or in `since`."""
     if not 0 <= limit <= 1000:

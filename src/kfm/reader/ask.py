@@ -5,6 +5,7 @@ that show it, and where they open.
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Annotated
 
 import msgspec
 from litestar.handlers import HTTPRouteHandler
@@ -12,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from kfm.data.libraries import library
 from kfm.model import UsageError, ids
 from kfm.reader.door import Asking, BadQuestion, Hidden, NoLonger
+from kfm.reader.kinds import named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
 from kfm.reading.references import Ref
@@ -22,6 +24,7 @@ from kfm.story.questions import QUESTIONS, example_of
 __all__ = ["ROUTES", "Citation", "Focus", "Said", "citations", "focus_of"]
 
 _LONGEST = 500  # characters of a question
+Asked = Annotated[str, named(maxLength=_LONGEST)]
 _GENERATION = re.compile(r"data/catalog/channels/[a-z0-9_]+/([0-9]{8})\.json")
 _OF_A_ROW = {"had", "missing"}
 _OF_NOW = {"fresh"}
@@ -69,13 +72,13 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @reads("/datasets/{dataset_id:str}/ask", page="focus_of")
-def of_dataset(asking: Asking, dataset_id: str, q: str = "") -> Focus:
+def of_dataset(asking: Asking, dataset_id: str, q: Asked = "") -> Focus:
     """Questions about what is official of a dataset, answered with citations that open."""
     return focus_of(asking, dataset_id, "latest", q)
 
 
 @reads("/datasets/{dataset_id:str}/versions/{which:str}/ask", page="focus")
-def of_version(asking: Asking, dataset_id: str, which: str, q: str = "") -> Focus:
+def of_version(asking: Asking, dataset_id: str, which: str, q: Asked = "") -> Focus:
     """Questions about one version, answered with citations that open."""
     return focus_of(asking, dataset_id, which, q)
 

@@ -17,12 +17,12 @@ from kfm.data.history import Change, Entry, history
 from kfm.evidence.append_times import appended_at
 from kfm.model import DatasetEntry, Generation
 from kfm.reader.door import Asking
+from kfm.reader.kinds import ATOM
 from kfm.reader.route import reads
 from kfm.reading.references import generations_of
 
 __all__ = ["ROUTES", "in_words"]
 
-ATOM = "application/atom+xml"
 _MOST = 50  # entries in a feed; the channel has all
 _NEVER = "1970-01-01T00:00:00Z"  # of a moment that nothing tells
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -19,6 +19,7 @@ from litestar.types import Receive, Scope, Send
 
 from kfm.model import IntegrityError
 from kfm.reader.door import Asking, Hidden
+from kfm.reader.kinds import CSV, FILES, GEOJSON, JSON, RECORD, TEXT, Answers
 from kfm.reader.route import reads
 from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
@@ -30,16 +31,8 @@ __all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]
 
 _PIECE = 1 << 20
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
-_TYPES = {
-    ".parquet": "application/vnd.apache.parquet",
-    ".json": "application/json",
-    ".geojson": "application/geo+json",
-    ".csv": "text/csv",
-    ".pmtiles": "application/vnd.pmtiles",
-    ".tif": "image/tiff",
-    ".txt": "text/plain",
-    ".pdf": "application/pdf",
-}
+_ANY = "application/octet-stream"
+_SCHEMAS = {JSON: dict[str, object](), GEOJSON: RECORD, **dict.fromkeys((CSV, "text/plain"), TEXT)}
 
 
 class Part(NamedTuple):
@@ -88,7 +81,12 @@ def check_bytes(path: Path, digest: str) -> Mark:
     return _CHECKED.check(path, digest)
 
 
-@reads("/datasets/{dataset_id:str}/versions/{which:str}/files/{name:path}")
+@reads(
+    "/datasets/{dataset_id:str}/versions/{which:str}/files/{name:path}",
+    answers=Answers(
+        kinds={kind: _SCHEMAS.get(kind) for kind in (*FILES.values(), _ANY)}, parts=True
+    ),
+)
 def file(asking: Asking, dataset_id: str, which: str, name: str) -> Response[Any]:
     """One file of a version; `Range`, `If-Range`, `If-None-Match` and `If-Match` are heeded."""
     opened = asking.folder(which_of(dataset_id, which))
@@ -123,7 +121,7 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
     if partial:
         headers["content-range"] = f"bytes {part.first}-{part.end - 1}/{size}"
     headers["content-length"] = str(part.end - part.first)
-    kind = _TYPES.get(Path(name).suffix.lower(), "application/octet-stream")
+    kind = FILES.get(Path(name).suffix.lower(), _ANY)
     status = 206 if partial else 200
     if Visit.now().is_head:
         return _Typed(iter(()), status_code=status, headers=headers, media_type=kind)

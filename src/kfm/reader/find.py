@@ -1,6 +1,6 @@
 """Search by words and by meaning, with citations that lead to evidence; and tiles for maps."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response
@@ -9,6 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from kfm.model import KfmError, MissingExtra
 from kfm.reader.door import Asking, BadQuestion, Hidden
 from kfm.reader.files import handed_out
+from kfm.reader.kinds import PMTILES, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
 from kfm.reading.derived import tiles_of
@@ -37,7 +38,12 @@ class Passages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @reads("/search", page="search")
-def passages(asking: Asking, q: str = "", dataset: str | None = None, limit: int = 10) -> Passages:
+def passages(
+    asking: Asking,
+    q: Annotated[str, named(maxLength=2000)] = "",
+    dataset: str | None = None,
+    limit: Annotated[int, named(minimum=1, maximum=100)] = 10,
+) -> Passages:
     """Passages by words and by meaning; or the one that an address of a citation names."""
     if not 1 <= limit <= 100:
         raise BadQuestion("limit is 1 to 100.", "limit")
@@ -75,7 +81,11 @@ def _told(asking: Asking, found: Found) -> Passages:
     )
 
 
-@reads("/datasets/{dataset_id:str}/versions/{which:str}/tiles", media="application/vnd.pmtiles")
+@reads(
+    "/datasets/{dataset_id:str}/versions/{which:str}/tiles",
+    media=PMTILES,
+    answers=Answers(kinds={PMTILES: None}, parts=True),
+)
 def tiles(asking: Asking, dataset_id: str, which: str) -> Response[Any]:
     """The vector tiles of a version as one PMTiles file, by Range."""
     found = asking.data(which_of(dataset_id, which))

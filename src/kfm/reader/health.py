@@ -6,6 +6,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.reader.described import as_page, described
 from kfm.reader.door import Asking
 from kfm.reader.route import reads
 from kfm.reader.visit import Visit
@@ -41,8 +42,15 @@ def metrics(asking: Asking) -> Response[str]:
 @get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Every address here, as OpenAPI has it."""
-    told = request.app.openapi_schema.to_schema()
+    told = described(request.app, Visit.now().hung)
     return Response(msgspec.json.encode(told), media_type=_OPENAPI)
 
 
-ROUTES: tuple[HTTPRouteHandler, ...] = (health, metrics, openapi)
+@get("/openapi.html", include_in_schema=False)
+async def openapi_page(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The same for people, whatever they prefer."""
+    told = as_page(described(request.app, Visit.now().hung))
+    return Response(told.encode(), media_type="text/html")
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (health, metrics, openapi, openapi_page)

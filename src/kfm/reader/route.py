@@ -6,20 +6,21 @@ import functools
 import inspect
 from collections.abc import Callable
 from math import ceil
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from litestar import Response, get, post
 from litestar.concurrency import sync_to_thread
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import ResponseSpec
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
 from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
 from kfm.reader.hung import Shown
+from kfm.reader.kinds import JSON, OPTIONS, PLAIN, Answers, part
 from kfm.reader.log import DecisionLine, log_decision
 from kfm.reader.visit import Visit
 from kfm.reading.memory import NotAtHand, at_hand
@@ -27,6 +28,8 @@ from kfm.reading.memory import NotAtHand, at_hand
 __all__ = [
     "JSON",
     "NOTHING",
+    "PROBLEMS",
+    "SENT_PROBLEMS",
     "Problem",
     "later",
     "noted",
@@ -38,7 +41,6 @@ __all__ = [
     "why",
 ]
 
-JSON = "application/json"
 _MOST_IDS = 16  # decisions in a header; the log has all of them
 
 
@@ -63,7 +65,7 @@ _SAID = {
     408: "The question did not come in time.",
     413: "The question is too large.",
 }
-_PROBLEMS = {
+PROBLEMS = {
     status: ResponseSpec(Problem, description=said, generate_examples=False)
     for status, said in (
         (400, "The question is wrong."),
@@ -74,6 +76,11 @@ _PROBLEMS = {
         (503, "It cannot be answered now."),
     )
 }
+# of what is sent with a question
+SENT_PROBLEMS = {
+    status: ResponseSpec(Problem, description=_SAID[status], generate_examples=False)
+    for status in (408, 413)
+}
 _BUSY = Problem(status=503, error="later", said="It cannot be answered now. Ask again.")
 
 
@@ -83,10 +90,12 @@ def reads(
     method: Literal["get", "post"] = "get",
     media: str = JSON,
     quick: bool = False,
+    answers: Answers = PLAIN,
 ) -> Callable[..., HTTPRouteHandler]:
     """A route that is answered by asking. What the function returns is the JSON twin, its type the
-    schema of that; a `Response` is left as it is, and `media` says what it is. `quick`: what is at
-    hand is told at once, without a thread, which would cost as much again.
+    schema of that; a `Response` is left as it is, and `media` says what it is, or `answers`, which
+    says what else it may be. `quick`: what is at hand is told at once, without a thread, which would
+    cost as much again.
     """
 
     def made(ask: Callable[..., object]) -> HTTPRouteHandler:
@@ -103,8 +112,12 @@ def reads(
         functools.update_wrapper(answer, ask)
         vars(answer).pop("__wrapped__")
         _described(answer, ask, str(path))
-        told = {"responses": _PROBLEMS, "media_type": media}
+        told = {"responses": PROBLEMS, "media_type": media}
+        kind = get_origin(found := get_type_hints(ask)["return"]) or found
+        alone = bool(answers.kinds) and kind is Response
+        told["opt"] = {OPTIONS: answers._replace(page=page, alone=alone)}
         if method == "post":
+            told["responses"] = PROBLEMS | SENT_PROBLEMS
             return post(path, status_code=200, **told)(answer)  # type: ignore[arg-type]
         return get(path, **told)(answer)  # type: ignore[arg-type]
 
@@ -119,8 +132,10 @@ def _described(answer: Callable[..., object], ask: Callable[..., object], path: 
     del hints["asking"]
     for name, hint in hints.items():
         if name not in ("return", "data", "body"):
-            where = PathParameter() if f"{{{name}:" in path else QueryParameter()
-            hints[name] = hint if get_origin(hint) is Annotated else Annotated[hint, where]
+            plain, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            if f"{{{name}:" in path and not (told and told[0].schema_extra):
+                told = [part(name)]
+            hints[name] = Annotated[plain, told[0] if told else QueryParameter()]
     signature = inspect.signature(ask)
     kept = [
         each.replace(annotation=hints[name], kind=each.KEYWORD_ONLY)

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from litestar import Response
@@ -20,6 +20,7 @@ from kfm.model import Json
 from kfm.reader import cql2
 from kfm.reader.door import Asking, BadQuestion
 from kfm.reader.files import check_bytes
+from kfm.reader.kinds import CSV, FEATURES, GEOJSON, TEXT, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.row_groups import TableFile, rows_between
 from kfm.reader.versions import which_of
@@ -72,6 +73,7 @@ class _Asked(NamedTuple):
     ["/datasets/{dataset_id:str}/rows", "/datasets/{dataset_id:str}/versions/{which:str}/rows"],
     page="rows",
     quick=True,
+    answers=Answers(kinds={CSV: TEXT, GEOJSON: FEATURES}),
 )
 def rows(
     asking: Asking,
@@ -81,8 +83,8 @@ def rows(
     columns: str | None = None,
     filter: str | None = None,
     sort: str | None = None,
-    limit: int = 100,
-    token: str | None = None,
+    limit: Annotated[int, named(minimum=1, maximum=_MOST)] = 100,
+    token: Annotated[str | None, named(pattern=r"^[0-9]{1,9}$")] = None,
 ) -> Rows:
     """Rows of a version. `filter` is CQL2 text, `sort` names columns, each with a minus for the
     greatest first, `token` is that of the page before.
@@ -523,7 +525,7 @@ def _as_text(
     name = re.sub(r"[^a-z0-9_]", "_", opened.dataset_id)
     if form == "csv":
         headers["content-disposition"] = f'attachment; filename="{name}.csv"'
-        return Response(_csv(found, geometry), media_type="text/csv", headers=headers)
+        return Response(_csv(found, geometry), media_type=CSV, headers=headers)
     if geometry not in found.column_names:
         raise BadQuestion("These rows have no geometry, or it was not asked for.", "form")
     features = [
@@ -536,8 +538,8 @@ def _as_text(
         "numberReturned": len(features),
     }
     if following:
-        told["links"] = [{"rel": "next", "href": following, "type": "application/geo+json"}]
-    return Response(msgspec.json.encode(told), media_type="application/geo+json", headers=headers)
+        told["links"] = [{"rel": "next", "href": following, "type": GEOJSON}]
+    return Response(msgspec.json.encode(told), media_type=GEOJSON, headers=headers)
 
 
 def _csv(found: "pa.Table", geometry: str) -> bytes:

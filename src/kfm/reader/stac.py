@@ -5,14 +5,29 @@ from urllib.parse import urlencode
 
 import msgspec
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, QueryParameter
+from litestar.params import JSONBody
 
 from kfm.model import Json
 from kfm.reader.door import Asking
+from kfm.reader.kinds import (
+    BBOX,
+    CATALOG,
+    COLLECTION,
+    GEOJSON,
+    ITEM,
+    ITEMS,
+    JSON,
+    SCHEMA,
+    SEARCH,
+    TIMES,
+    TOKEN,
+    Answers,
+    collected,
+    named,
+)
 from kfm.reader.route import reads
-from kfm.reader.stac_items import GEOJSON, collection, collections, item, link
+from kfm.reader.stac_items import collection, collections, item, link
 from kfm.reader.stac_search import Search, read_get, read_post, searched
-from kfm.reader.visit import Visit
 
 __all__ = ["CONFORMS", "ROUTES"]
 
@@ -36,7 +51,6 @@ CONFORMS = [
     ),
 ]
 _OPENAPI = "application/vnd.oai.openapi+json;version=3.1"
-_SCHEMA = "application/schema+json"
 _PROPERTIES: Json = {
     "id": {"type": "string"},
     "collection": {"type": "string"},
@@ -46,10 +60,14 @@ _PROPERTIES: Json = {
     "license": {"type": "string"},
     "version": {"type": "string"},
 }
-FilterLang = Annotated[str | None, QueryParameter(name="filter-lang")]
+FilterLang = Annotated[str | None, named("filter-lang")]
+Limit = Annotated[str | None, named(pattern="^$|^[0-9]*[1-9][0-9]*$", maxLength=9)]
+Bbox = Annotated[str | None, named(pattern=f"^$|{BBOX}", description="west,south,east,north")]
+Times = Annotated[str | None, named(pattern=f"^$|{TIMES['pattern']}")]
+Token = Annotated[str | None, named(pattern=f"^$|{TOKEN}")]
 
 
-@reads("/stac", page="stac")
+@reads("/stac", page="stac", answers=Answers(kinds={JSON: CATALOG}))
 def landing(asking: Asking) -> Json:
     """The catalog that STAC clients begin with."""
     found = list(collections(asking))
@@ -68,9 +86,9 @@ def landing(asking: Asking) -> Json:
             link(asking, "children", "/children"),
             link(asking, "search", "/search", GEOJSON, method="GET"),
             link(asking, "search", "/search", GEOJSON, method="POST"),
-            link(asking, f"{_OGC.removesuffix('spec')}def/rel/ogc/1.0/queryables", "/queryables", _SCHEMA),
+            link(asking, f"{_OGC.removesuffix('spec')}def/rel/ogc/1.0/queryables", "/queryables", SCHEMA),
             {"rel": "service-desc", "href": f"{asking.address}/openapi.json", "type": _OPENAPI},
-            *_document(asking),
+            {"rel": "service-doc", "href": f"{asking.address}/openapi.html", "type": "text/html"},
             *(
                 link(asking, "child", f"/collections/{each['id']}", title=each["title"])
                 for each in found
@@ -79,19 +97,13 @@ def landing(asking: Asking) -> Json:
     }  # fmt: skip
 
 
-def _document(asking: Asking) -> list[Json]:
-    """Where people begin, if a page hangs there."""
-    here = {"rel": "service-doc", "href": f"{asking.address}/", "type": "text/html"}
-    return [here] if "home" in Visit.now().hung.pages else []
-
-
 @reads("/stac/conformance")
 def conformance(asking: Asking) -> Json:
     """What is kept to."""
     return {"conformsTo": CONFORMS}
 
 
-@reads("/stac/collections")
+@reads("/stac/collections", answers=Answers(kinds={JSON: collected("collections")}))
 def all_collections(asking: Asking) -> Json:
     """Every dataset with a place."""
     found = list(collections(asking))
@@ -99,20 +111,20 @@ def all_collections(asking: Asking) -> Json:
     return {"collections": found, "links": links, "numberMatched": len(found)}
 
 
-@reads("/stac/children")
+@reads("/stac/children", answers=Answers(kinds={JSON: collected("children")}))
 def children(asking: Asking) -> Json:
     """The same, as children of the catalog."""
     links = [link(asking, "self", "/children"), link(asking, "root", "")]
     return {"children": list(collections(asking)), "links": links}
 
 
-@reads("/stac/collections/{dataset_id:str}")
+@reads("/stac/collections/{dataset_id:str}", answers=Answers(kinds={JSON: COLLECTION}))
 def one_collection(asking: Asking, dataset_id: str) -> Json:
     """One dataset as a collection."""
     return collection(asking, dataset_id)
 
 
-@reads(["/stac/queryables", "/stac/collections/{dataset_id:str}/queryables"], media=_SCHEMA)
+@reads(["/stac/queryables", "/stac/collections/{dataset_id:str}/queryables"], media=SCHEMA)
 def queryables(asking: Asking, dataset_id: str | None = None) -> Json:
     """What a filter may ask for."""
     if dataset_id is not None:
@@ -128,18 +140,22 @@ def queryables(asking: Asking, dataset_id: str | None = None) -> Json:
     }
 
 
-@reads("/stac/collections/{dataset_id:str}/items", media=GEOJSON)
+@reads(
+    "/stac/collections/{dataset_id:str}/items",
+    media=GEOJSON,
+    answers=Answers(kinds={GEOJSON: ITEMS}),
+)
 def features(
     asking: Asking,
     dataset_id: str,
-    limit: str | None = None,
-    bbox: str | None = None,
-    datetime: str | None = None,
+    limit: Limit = None,
+    bbox: Bbox = None,
+    datetime: Times = None,
     filter: str | None = None,
     filter_lang: FilterLang = None,
     sortby: str | None = None,
     fields: str | None = None,
-    token: str | None = None,
+    token: Token = None,
 ) -> Json:
     """The versions of a dataset as items."""
     given = {"limit": limit, "bbox": bbox, "datetime": datetime, "sortby": sortby, "token": token}
@@ -149,26 +165,30 @@ def features(
     return _answer(asking, search, f"/collections/{dataset_id}/items", given)
 
 
-@reads("/stac/collections/{dataset_id:str}/items/{item_id:str}", media=GEOJSON)
+@reads(
+    "/stac/collections/{dataset_id:str}/items/{item_id:str}",
+    media=GEOJSON,
+    answers=Answers(kinds={GEOJSON: ITEM}),
+)
 def feature(asking: Asking, dataset_id: str, item_id: str) -> Json:
     """One version as an item."""
     return item(asking, dataset_id, item_id)  # type: ignore[return-value]  # its bytes
 
 
-@reads("/stac/search", media=GEOJSON)
+@reads("/stac/search", media=GEOJSON, answers=Answers(kinds={GEOJSON: ITEMS}))
 def search_get(
     asking: Asking,
     collections: str | None = None,
     ids: str | None = None,
-    limit: str | None = None,
-    bbox: str | None = None,
+    limit: Limit = None,
+    bbox: Bbox = None,
     intersects: str | None = None,
-    datetime: str | None = None,
+    datetime: Times = None,
     filter: str | None = None,
     filter_lang: FilterLang = None,
     sortby: str | None = None,
     fields: str | None = None,
-    token: str | None = None,
+    token: Token = None,
 ) -> Json:
     """Items of every dataset that may be shown."""
     given = {"collections": collections, "ids": ids, "limit": limit, "bbox": bbox, "token": token}
@@ -177,7 +197,12 @@ def search_get(
     return _answer(asking, read_get(given), "/search", given)
 
 
-@reads("/stac/search", method="post", media=GEOJSON)
+@reads(
+    "/stac/search",
+    method="post",
+    media=GEOJSON,
+    answers=Answers(kinds={GEOJSON: ITEMS}, body=SEARCH),
+)
 def search_post(asking: Asking, data: JSONBody[Json]) -> Json:
     """The same, asked with a body."""
     search = read_post(data)

@@ -21,12 +21,11 @@ from kfm.model import (
     canonical,
 )
 from kfm.reader.door import Asking, Hidden
+from kfm.reader.kinds import GEOJSON
 from kfm.reading.generations import generations_of
 from kfm.reading.memory import recall, unsettled
 
 __all__ = ["GEOJSON", "collection", "collections", "item", "item_of", "link", "moment", "times_of"]
-
-GEOJSON = "application/geo+json"
 
 
 def link(

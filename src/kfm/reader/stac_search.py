@@ -87,7 +87,8 @@ def read_get(given: dict[str, str | None]) -> Search:
 
 def read_post(said: Json) -> Search:
     """The same, as a body says it. Raises `BadQuestion`."""
-    fields = said.get("fields") or {}
+    said = {name: each for name, each in said.items() if each is not None}
+    fields = said.get("fields", {})
     if not isinstance(fields, dict):
         raise BadQuestion("fields has `include` and `exclude`.", "fields")
     if said.get("bbox") and said.get("intersects"):
@@ -403,7 +404,7 @@ def _rank(name: str, item: Json) -> tuple[int, str, object]:
 
 # ---- reading -------------------------------------------------------------------------------------
 def _texts(said: Json, name: str) -> tuple[str, ...]:
-    found = said.get(name) or ()
+    found = said.get(name, ())
     if not isinstance(found, list | tuple) or not all(isinstance(v, str) for v in found):
         raise BadQuestion(f"{name} is a list of texts.", name)
     return tuple(found[:1000])

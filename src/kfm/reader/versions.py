@@ -1,5 +1,7 @@
 """Versions: what was official when, and everything that proves one."""
 
+from typing import Annotated
+
 import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
@@ -9,6 +11,19 @@ from kfm.model import Column, Generation, Json, VersionFacts, canonical, ids
 from kfm.model.transform import ColumnProfile
 from kfm.reader.datasets import File, files_of
 from kfm.reader.door import Asking, Hidden
+from kfm.reader.kinds import (
+    APPROVALS,
+    DCAT,
+    ENVELOPE,
+    FACTS,
+    ITEM,
+    JSON,
+    PROV,
+    RECEIPT,
+    TEXT,
+    Answers,
+    part,
+)
 from kfm.reader.route import reads
 from kfm.reading.proofs import ProofFile, Proofs
 from kfm.reading.references import Ref
@@ -16,6 +31,11 @@ from kfm.reading.references import Ref
 __all__ = ["ROUTES", "Made", "Proof", "Version", "Versions", "proofs_told", "which_of"]
 
 _VERSION = "/datasets/{dataset_id:str}/versions/{which:str}"
+_PROOFS = (
+    "approvals", "attestation", "checksums", "dcat", "generation", "made", "prov", "receipt", "stac",
+    "version",
+)  # fmt: skip
+_RECORDS = {"anyOf": [ENVELOPE, APPROVALS, PROV, RECEIPT, DCAT, ITEM, FACTS]}
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +139,15 @@ def version(asking: Asking, dataset_id: str, which: str) -> Version:
     )
 
 
-@reads(f"{_VERSION}/proofs/{{name:str}}")
-def proof(asking: Asking, dataset_id: str, which: str, name: str) -> Response[bytes]:
+@reads(
+    f"{_VERSION}/proofs/{{name:str}}", answers=Answers(kinds={JSON: _RECORDS, "text/plain": TEXT})
+)
+def proof(
+    asking: Asking,
+    dataset_id: str,
+    which: str,
+    name: Annotated[str, part("name", enum=list(_PROOFS))],
+) -> Response[bytes]:
     """One file that proves it, byte for byte: the signed generation, the attestation, its checksums,
     where it comes from, who agreed, the receipt.
     """
