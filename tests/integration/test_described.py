@@ -106,6 +106,7 @@ def test_what_an_answer_may_be_is_told_by_its_kind(told: Any) -> None:
 
     version = "/datasets/{dataset_id}/versions/{which}"
     assert kinds(f"{version}/rows") == {"application/json", "application/geo+json", "text/csv"}
+    assert "text/html" in kinds(f"{version}/blame")
     assert kinds(version) == {"application/json", "text/html"}
     assert "application/x-bibtex" in kinds(f"{version}/cite")
     prov = told["paths"][f"{version}/prov"]["get"]["responses"]["200"]["content"]

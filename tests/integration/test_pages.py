@@ -30,6 +30,8 @@ PUBLIC = (
     "/datasets/city_trees/versions/3/diff",
     "/datasets/city_trees/versions/3/story",
     "/datasets/city_trees/versions/3/ask",
+    "/datasets/city_trees/versions/3/blame?key=tree_id%3Dt009",
+    "/datasets/hostile/versions/1/blame?key=tree_id%3Dt000",
     "/lineage/city_trees",
     "/search?q=trees",
     "/about",
@@ -215,6 +217,46 @@ def test_the_map_paints_from_tiles_where_places_are_many(
     assert 1 <= spots <= 5, "as many as tiles of this zoom hold"
     assert any(url.endswith("/tiles") for url in asked) and not any("places" in u for u in asked)
 
+
+def test_a_place_and_a_row_lead_to_where_they_come_from(console: str, started: Browser) -> None:
+    with looker(started, console) as person:
+        page = person.go("/datasets/city_trees")
+        page.wait_for_selector("[data-painted]", timeout=120_000)
+        x, y = page.evaluate(_A_SPOT)
+        page.mouse.click(x, y)
+        link = page.wait_for_selector("#map-said a")
+        assert link is not None
+        tree = re.search(r"tree_id (t\d{3})", page.inner_text("#map-said"))
+        link.click()
+        page.wait_for_selector("text=Where this row comes from")
+        assert tree is not None and f"tree_id {tree[1]}" in page.inner_text("main")
+        assert "kfm asked" in page.inner_text("main"), "what upstream was asked"
+        page = person.go("/datasets/city_trees")
+        page.click("text=Next")  # rows that a script wrote lead there as those of the server
+        page.wait_for_function(
+            "() => document.getElementById('rows-said').textContent.includes('26 to')"
+        )
+        page.click("#rows tbody tr:first-child a")
+        page.wait_for_selector("text=Each value, and the version that gave it")
+        assert (person.said, person.outside) == ([], [])
+
+
+# the middle of the page's first spot that has the colour of places, as a mouse points at it
+_A_SPOT = """() => {
+  const canvas = document.querySelector(".stage canvas"), flat = document.createElement("canvas");
+  [flat.width, flat.height] = [canvas.width, canvas.height];
+  const brush = flat.getContext("2d");
+  brush.drawImage(canvas, 0, 0);
+  const {data, width, height} = brush.getImageData(0, 0, flat.width, flat.height);
+  const green = (i) => Math.abs(data[4 * i] - 47) + Math.abs(data[4 * i + 1] - 112) + Math.abs(data[4 * i + 2] - 82) < 40;
+  canvas.scrollIntoView({block: "center"});
+  const box = canvas.getBoundingClientRect();
+  for (let i = 0; i < width * height; i++) {
+    const below = i + 2 * width;
+    if (green(i) && green(below) && green(below + 1))
+      return [box.x + (below % width) * box.width / width, box.y + Math.floor(below / width) * box.height / height];
+  }
+}"""
 
 # how many separate spots have the colour of places
 _BLOBS = """() => {

@@ -474,6 +474,14 @@ def test_a_citation_is_had_in_the_forms_of_reference_managers(client: "TestClien
     assert version in whole["text"] and client.get(whole["evidence"]).status_code == 200
 
 
+def test_a_value_of_a_key_may_hold_a_comma(client: "TestClient[Reader]") -> None:
+    at = "/datasets/trees/versions/latest/blame"
+    both = client.get(at, params={"key": "id=t1,kind=oak"}).json()
+    assert (both["key"], both["there"]) == ({"id": "t1", "kind": "oak"}, True)
+    other = client.get(at, params={"key": "id=t1, the tall one,kind=oak"}).json()
+    assert (other["key"], other["there"]) == ({"id": "t1, the tall one", "kind": "oak"}, False)
+
+
 def test_who_listens_is_heard_from_outside(trees: Path) -> None:
     """The command itself: it says where it is, answers, and ends when it is told to."""
     command = [sys.executable, "-m", "kfm", "-w", str(trees), "serve", "--port", "0"]

@@ -167,8 +167,8 @@ def test_the_example_of_a_backfill_means_what_it_always_meant(tmp_path: Path) ->
 def test_a_job_type_is_offered_by_one_package_under_the_name_it_calls_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "kfm_odd.py").write_text("from kfm.jobs.notify import JOB\nOURS = JOB\n")
-    for package, points in {"a": "t.two = x\nt.odd = kfm_odd:OURS", "b": "t.two = y"}.items():
+    (tmp_path / "kfm_odd_job.py").write_text("from kfm.jobs.notify import JOB\nOURS = JOB\n")
+    for package, points in {"a": "t.two = x\nt.odd = kfm_odd_job:OURS", "b": "t.two = y"}.items():
         info = tmp_path / f"{package}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
@@ -176,7 +176,7 @@ def test_a_job_type_is_offered_by_one_package_under_the_name_it_calls_itself(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"t.two is offered by a 1 and by b 1"):
         job_type("t.two")
-    assert place_of("t.odd") == ("kfm_odd", "OURS")
-    with pytest.raises(UsageError, match=r"t.odd is offered by kfm_odd, which calls it notify"):
+    assert place_of("t.odd") == ("kfm_odd_job", "OURS")
+    with pytest.raises(UsageError, match=r"t.odd is offered by kfm_odd_job, which calls it notify"):
         job_type("t.odd")
     assert place_of("t.none") is None

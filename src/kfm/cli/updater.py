@@ -14,7 +14,7 @@ from kfm.cli.call import emit, guard
 from kfm.cli.flags import Parser
 from kfm.cli.init import make_workspace
 from kfm.cli.run import tell
-from kfm.cli.terminal import Progress
+from kfm.cli.terminal import Progress, named_workspace
 from kfm.jobs.drive import run_target
 from kfm.model import SystemClock, UpdaterConfig, UsageError
 from kfm.workspace.config import find_workspace, load_updater
@@ -45,6 +45,7 @@ def _parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
+    named_workspace(None)  # the config leads to it, and commands are pasted where one stands
     return guard(lambda: _run(_parser().parse_args(given)), "--json" in given, "--verbose" in given)
 
 

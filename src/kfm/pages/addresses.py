@@ -1,5 +1,6 @@
 """Where everything is, for ever: the addresses of pages and of what they show."""
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "lineage",
     "places",
     "proposal",
+    "row",
     "rows",
     "run",
     "story",
@@ -57,6 +59,12 @@ def rows(dataset_id: str, which: int | str, form: str = "") -> str:
     """A page of rows; in a form (csv, geojson) the first of them."""
     asked = f"?form={form}&limit={MOST_ROWS}" if form else ""
     return f"{version(dataset_id, which)}/rows{asked}"
+
+
+def row(dataset_id: str, which: int | str, key: Mapping[str, object] = {}) -> str:
+    """Where a row comes from; without a key what such addresses begin with."""
+    named = ",".join(f"{name}={value}" for name, value in key.items())
+    return f"{version(dataset_id, which)}/blame?key={quote(named, safe='')}"
 
 
 def tiles(dataset_id: str, which: int | str) -> str:

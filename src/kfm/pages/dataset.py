@@ -2,6 +2,9 @@
 it.
 """
 
+import json
+from collections.abc import Mapping
+
 import msgspec
 
 from kfm.data.history import Entry
@@ -92,6 +95,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     origin: tuple[str, ...]
     receipt: str  # of the run that made it: below the workspace
     h3_resolution: int | None
+    key: tuple[str, ...] = ()  # columns that a row is known by; empty: no row has a page
 
 
 class DatasetPage(Page, frozen=True, kw_only=True):
@@ -202,10 +206,17 @@ def _map(page: DatasetPage, held: Held) -> Html:
                 data_layer=held.layer if held.tiles else None,
                 data_bbox=f"{west},{south},{east},{north}",
                 data_name=page.title,
+                **_leads(page, held),
             ),
             el(
                 "div",
-                el("span", "Choose a place to see its row.", id="map-said", role="status"),
+                el(
+                    "span",
+                    "Choose a place to see its row",
+                    " and where it comes from." if held.key else ".",
+                    id="map-said",
+                    role="status",
+                ),
                 el(
                     "span",
                     f"{west:.5g} to {east:.5g} east, {south:.5g} to {north:.5g} north",
@@ -228,7 +239,8 @@ def _rows(page: DatasetPage, held: Held) -> Html:
         th(_head_of(n, held), num=n in numbers, data_column=n, data_type=types[n]) for n in names
     ]
     body = (
-        el("tr", (td(_cell(row.get(n)), num=n in numbers) for n in names)) for row in held.first
+        el("tr", (td(_linked(page, held, row, n), num=n in numbers) for n in names))
+        for row in held.first
     )
     shown = len(held.first)
     return section(
@@ -240,6 +252,7 @@ def _rows(page: DatasetPage, held: Held) -> Html:
             id="rows",
             data_rows=addresses.rows(page.dataset_id, held.version_id),
             data_total=held.rows,
+            **_leads(page, held),
         ),
         el(
             "p",
@@ -254,6 +267,23 @@ def _rows(page: DatasetPage, held: Held) -> Html:
         ),
         aside=f"{count(held.rows)} rows, {plural(len(names), 'column')}",
     )
+
+
+def _leads(page: DatasetPage, held: Held) -> dict[str, str]:
+    """How a script finds the page of a row."""
+    if not held.key:
+        return {}
+    at = addresses.row(page.dataset_id, held.version_id)
+    return {"data_row": at, "data_key": json.dumps(held.key)}
+
+
+def _linked(page: DatasetPage, held: Held, row: Mapping[str, object], name: str) -> Inside:
+    """A cell; the first of a key leads to where its row comes from."""
+    text = _cell(row.get(name))
+    if held.key[:1] != (name,) or any(row.get(n) is None for n in held.key):
+        return text
+    key = {n: row[n] for n in held.key}
+    return el("a", text, href=addresses.row(page.dataset_id, held.version_id, key))
 
 
 def _head_of(name: str, held: Held) -> Inside:

@@ -164,6 +164,11 @@ def _rules(page: DecisionPage) -> list[Inside]:
     ]
 
 
+def _named(fact: str) -> str:
+    """The rules alone have a digest of their own, which the gate `policy` tells."""
+    return "Gates and rules" if fact == "policy" else fact.capitalize()
+
+
 def _fact(name: str, text: str) -> Inside:
     if name == "when":
         return moment(text)
@@ -174,7 +179,7 @@ def _aside(page: DecisionPage) -> list[Html]:
     rows: list[tuple[Inside, Inside]] = [("Dataset", page.dataset_id)]
     if page.run_id:
         rows.append(("Run", digest(page.run_id, "run id", href=addresses.run(page.run_id))))
-    rows += [(name.capitalize(), _fact(name, text)) for name, text in page.facts.items()]
+    rows += [(_named(name), _fact(name, text)) for name, text in page.facts.items()]
     return [
         card("What was judged", kv(rows)),
         card(

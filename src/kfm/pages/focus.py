@@ -11,7 +11,7 @@ from kfm.pages.parts import digest, empty, head, state
 from kfm.pages.words import plural
 from kfm.reader.ask import Citation, Focus, Said
 
-__all__ = ["FocusPage", "render"]
+__all__ = ["FocusPage", "answered", "render"]
 
 
 class FocusPage(Page, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class FocusPage(Page, frozen=True, kw_only=True):
 def render(page: FocusPage, frame: Frame) -> str:
     focus = page.focus
     here = addresses.ask(focus.dataset_id, focus.generation)
-    shown = [_answer(one, n) for n, one in enumerate(focus.answers)]
+    shown = [answered(one, n) for n, one in enumerate(focus.answers)]
     return document(
         page,
         frame,
@@ -105,7 +105,8 @@ def _questions(focus: Focus, here: str, copy: bool) -> Html:
     )
 
 
-def _answer(one: Said, number: int) -> Html:
+def answered(one: Said, number: int) -> Html:
+    """A question with its answer, and the files that show each sentence."""
     name = f"q{number}"
     return el(
         "section",

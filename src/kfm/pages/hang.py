@@ -7,7 +7,7 @@ itself keeps its own JSON twin, and gets its page by name.
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Response
@@ -35,6 +35,7 @@ from kfm.pages import (
     problem,
     proposal,
     quarantine,
+    row,
     runs,
     search,
     slo,
@@ -64,6 +65,7 @@ from kfm.pages.gather.operate import (
 from kfm.pages.gather.places import places
 from kfm.pages.gather.preview import preview_page
 from kfm.pages.gather.proposals import proposal_page, proposals_page
+from kfm.pages.gather.row import row_page
 from kfm.pages.gather.runs import run_page, runs_page
 from kfm.pages.gather.told import about_page, focus_page, lineage_page, search_page, story_page
 from kfm.pages.gather.version import version_page
@@ -96,7 +98,8 @@ class Kind(NamedTuple):
     path: str
     gather: Callable[..., Page]
     render: Callable[..., str]
-    told: Callable[..., Page] | None = None  # the page of what the reader answers, as it is
+    # the page of what the reader answers
+    told: Callable[[Asks, Any], Page] | None = None
 
 
 def _choice(asks: Asks, query: Query) -> datasets.DatasetsPage:
@@ -146,14 +149,23 @@ PUBLIC = (
         "/datasets/{dataset_id:str}/versions/{which:str}/ask",
         lambda asks, query, dataset_id, which: focus_page(asks.focus(dataset_id, which)),
         focus.render,
-        focus_page,
+        lambda asks, found: focus_page(found),
     ),
     Kind(
         "focus_of",
         "/datasets/{dataset_id:str}/ask",
         lambda asks, query, dataset_id: focus_page(asks.focus(dataset_id, "latest")),
         focus.render,
-        focus_page,
+        lambda asks, found: focus_page(found),
+    ),
+    Kind(
+        "blame",
+        "/datasets/{dataset_id:str}/versions/{which:str}/blame",
+        lambda asks, query, dataset_id, which: row_page(
+            asks, asks.blame(dataset_id, which, query.get("key", ""))
+        ),
+        row.render,
+        row_page,
     ),
     Kind(
         "lineage",
@@ -351,7 +363,7 @@ def _shown(kind: Kind, console: bool) -> Callable[[Shown], str]:
     def page(shown: Shown) -> str:
         found = shown.found
         if kind.told is not None:
-            found = kind.told(found)
+            found = kind.told(_asks(shown.asking, console, kind), found)
         if not isinstance(found, Page):  # the reader's own answer: the page says more
             asks = _asks(shown.asking, console, kind)
             found = kind.gather(asks, query_of(), *parts_of(kind.path, shown.path))

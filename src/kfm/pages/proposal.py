@@ -205,7 +205,10 @@ def _seal(page: ProposalPage, frame: Frame) -> Html:
     rows = (
         ("Dataset", page.dataset_id),
         ("Version", digest(str(signs.get("version_digest") or ""), "version digest")),
-        ("Policy", digest(str(signs.get("policy_digest") or ""), "policy digest")),
+        (
+            "Gates and rules",
+            digest(str(signs.get("policy_digest") or ""), "digest of gates and rules"),
+        ),
         ("Registry", digest(str(signs.get("registry_digest") or ""), "registry digest")),
         ("Terms", digest(str(signs.get("terms") or ""), "digest of the terms")),
         ("Base", f"generation {page.base_generation}, becomes {(page.base_generation or 0) + 1}"),

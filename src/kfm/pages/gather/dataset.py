@@ -135,7 +135,14 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
         ),
         receipt=receipt_of(asks.world, ref.dataset_id, ref.version_id),
         h3_resolution=facts.h3_resolution,
+        key=() if asks.is_copy else _key(entry, facts),
     )
+
+
+def _key(entry: DatasetEntry, facts: VersionFacts) -> tuple[str, ...]:
+    """What a row is known by, where all of it is shown."""
+    names = {c.name for c in facts.schema}
+    return tuple(entry.business_key) if names >= {*entry.business_key} else ()
 
 
 def _has_tiles(world: World, opened: Opened) -> bool:

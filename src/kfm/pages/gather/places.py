@@ -1,6 +1,6 @@
 """The places of a version as a map draws them: geometry and a few values each, up to a limit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -23,11 +23,11 @@ def places(asks: Asks, dataset_id: str, which: str) -> bytes:
     tables = {n: p for n, p in sorted(opened.files.items()) if n.endswith(".parquet")}
     if not tables:
         raise Hidden
-    found = b",".join(islice(_features(tables), MOST))
+    found = b",".join(islice(_features(tables, opened.business_key), MOST))
     return b'{"type":"FeatureCollection","features":[' + found + b"]}"
 
 
-def _features(tables: Mapping[str, Path]) -> Iterator[bytes]:
+def _features(tables: Mapping[str, Path], key: Sequence[str]) -> Iterator[bytes]:
     import shapely  # only where something is drawn
 
     from kfm.diff.cells import values
@@ -42,7 +42,8 @@ def _features(tables: Mapping[str, Path]) -> Iterator[bytes]:
                 continue
             wkb = batch.column(side.geometry).to_numpy(zero_copy_only=False)
             shapes = shapely.to_geojson(shapely.from_wkb(wkb, on_invalid="ignore"))
-            names = [n for n in batch.schema.names if n != side.geometry][:_VALUES]
+            others = [n for n in batch.schema.names if n != side.geometry]
+            names = sorted(others, key=lambda name: name not in key)[: max(_VALUES, len(key))]
             cells = [values(batch.column(name)) for name in names]
             for number, shape in enumerate(shapes):
                 if shape is not None:

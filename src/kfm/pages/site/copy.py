@@ -22,7 +22,7 @@ __all__ = ["LeftOut", "Wanted", "copied", "wanted_of"]
 How = Literal["page", "json", "text"]
 _ROWS = 10_000  # of a table, as the reader hands out at once
 _FORMS = {"bibtex": "bib", "ris": "ris", "text": "txt", "csl": "csl.json"}
-_SCRIPTS = ("kfm.css", "map.mjs")  # the map library comes with it
+_SCRIPTS = ("kfm.css", "map.mjs", "row.mjs")  # the map library comes with it
 
 
 class Wanted(NamedTuple):

@@ -9,7 +9,11 @@ from kfm.pages.static_files import FILES
 __all__ = ["one_script"]
 
 _ALWAYS = ("copy.mjs", "theme.mjs", "times.mjs", "grid.mjs", "keys.mjs", "kfm.mjs", "slider.mjs")
-_ASKING = ("table.mjs", "verify.mjs")  # they read files beside the page, which no folder allows
+_ASKING = (
+    "row.mjs",
+    "table.mjs",
+    "verify.mjs",
+)  # they read files beside the page, which no folder allows
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.mjs";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _THEME = """\

@@ -1,5 +1,6 @@
 // The map of a dataset: MapLibre takes the place of the drawing that the server sent. Places come from
 // map tiles where there are some, else from the rows; choosing one shows its row in the foot.
+import { rowPage } from "./row.mjs";
 import { Map, NavigationControl, LngLatBounds, addProtocol } from "./vendor/maplibre-gl.mjs";
 
 const light = (name) => colour(`var(--${name})`);
@@ -61,9 +62,15 @@ function source(frame) {
   return { type: "geojson", data: new URL(frame.dataset.map, location.href).href };
 }
 
-function say(properties) {
+function say(frame, properties) {
   const said = document.getElementById("map-said");
   said.textContent = Object.entries(properties).slice(0, 6).map(([name, value]) => `${name} ${value}`).join(" · ");
+  const at = rowPage(frame, properties);
+  if (!at) return;
+  const link = document.createElement("a");
+  link.href = at;
+  link.textContent = "Where it comes from";
+  said.append(" · ", link);
 }
 
 function show(frame) {
@@ -86,7 +93,7 @@ function show(frame) {
   map.on("error", (event) => { if (event.sourceId === "data" || !event.sourceId) had = false; });
   map.once("idle", () => { if (had) frame.dataset.painted = ""; else frame.dataset.failed = ""; });
   for (const id of CHOSEN) {
-    map.on("click", id, (event) => say(event.features[0].properties));
+    map.on("click", id, (event) => say(frame, event.features[0].properties));
     map.on("mouseenter", id, () => { map.getCanvas().style.cursor = "pointer"; });
     map.on("mouseleave", id, () => { map.getCanvas().style.cursor = ""; });
   }

@@ -1,5 +1,7 @@
 // The rows of a version: sorted by a press on a column's name, filtered by words in a column, page by
 // page, always asked of the server. Without this the first rows stand there as they are.
+import { rowPage } from "./row.mjs";
+
 const SIZE = 25;
 
 class Rows {
@@ -12,6 +14,7 @@ class Rows {
     this.heads = [...this.table.tHead.rows[0].cells];
     this.columns = this.heads.map((head) => head.dataset.column);
     this.types = Object.fromEntries(this.heads.map((head) => [head.dataset.column, head.dataset.type]));
+    this.first = JSON.parse(box.dataset.key ?? "[]")[0];
     this.sort = "";
     this.filter = { column: "", words: "" };
     this.offset = 0;
@@ -122,7 +125,10 @@ class Rows {
       const line = body.insertRow();
       this.columns.forEach((name, n) => {
         const cell = line.insertCell();
-        cell.textContent = shown(row[name]);
+        const at = name === this.first ? rowPage(this.box, row) : null;
+        const inside = at ? cell.appendChild(document.createElement("a")) : cell;
+        if (at) inside.href = at;
+        inside.textContent = shown(row[name]);
         cell.className = this.heads[n].className;
       });
     }
