@@ -183,6 +183,28 @@ def test_a_run_that_was_killed_is_told_as_failed_where_it_was(
     assert ended[0] == ("FAILED", stage, 0) and ended[1][:2] == ("SUCCESS", None), told
 
 
+@pytest.mark.parametrize("step", ["run COMMITTED", "journal archived"])
+def test_the_end_of_a_run_is_told_once_also_where_who_ended_it_was_killed(
+    stand: Stand, step: str
+) -> None:
+    killed(stand, step)
+    for _ in range(2):
+        assert stand("resume").code == 0 and stand("run", "wells").code == 0
+    (ended,) = [line for line in lines(stand) if line["status"] != "SKIPPED"]
+    (row,) = [r for r in stand("runs", "wells", "--json").json["runs"] if r["state"] == "COMMITTED"]
+    assert (ended["status"], ended["state"]) == ("SUCCESS", "COMMITTED")
+    assert (ended["run_id"], ended["outputs_count"] > 0) == (row["run_id"], True)
+
+
+def test_what_a_person_ended_is_told(stand: Stand) -> None:
+    stand.register("wells", {"format": "csv"}, approvals=1)
+    assert stand("run", "wells").code == 7
+    assert stand("keys", "new", "--role", "approver", "--name", "A. Person").code == 0
+    assert stand("reject", "1", "--reason", "not these", "--key", "A. Person").code == 0
+    (ended,) = lines(stand)
+    assert (ended["status"], ended["state"]) == ("FAILED", "REJECTED")
+
+
 def endings_told(stand: Stand) -> list[tuple[str, str | None, str]]:
     """Without looks that found nothing new: a worked job asks once more."""
     told = [line for line in lines(stand) if line["status"] != "SKIPPED"]

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.connectors.base import UNCONFINED
-from kfm.evidence.journal import asked_of, done_of, fold, payload_of
+from kfm.evidence.journal import Journal, asked_of, done_of, fold, payload_of
 from kfm.evidence.report import report_of, report_without_values, without_values
+from kfm.evidence.run_end import ran_in
 from kfm.evidence.run_files import started_at, unpacked
 from kfm.keys.commitments import Veil
 from kfm.model import (
@@ -411,6 +412,8 @@ def finish(world: World, run_id: str) -> None:
             run_path(row.dataset_id, row.run_id, "outcome.json"),
             pretty(outcome_of(row) | dict(world.marks)),
         )
+    journal = Journal(world.store, world.clock, row, records, (), world.veil(row.dataset_id))
+    world.telemetry.archiving(world, row, lambda: ran_in(journal))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     archive = run_path(row.dataset_id, row.run_id, "wal.jsonl")
     if lines and not world.data.create(archive, lines):

@@ -42,7 +42,10 @@ __all__ = [
     "follow_up",
     "idempotency_state",
     "killed_in_promotion",
+    "latency",
+    "ran_in",
     "ran_of",
+    "tell_end",
     "tell_killed",
     "workers_alive",
 ]
@@ -162,11 +165,7 @@ def close_log(
 
 
 def ran_of(
-    updater_id: str,
-    version: str,
-    sources: Sequence[Json],
-    journal: Journal | None,
-    trigger: str,
+    updater_id: str, version: str, sources: Sequence[Json], journal: Journal | None, trigger: str
 ) -> Ran:
     """What is known of a run that ended; without a journal it was not even planned."""
     row = journal.run if journal is not None else None
@@ -189,19 +188,36 @@ def ran_of(
     )
 
 
+def ran_in(journal: Journal) -> Ran:
+    """The same, of a run that is in the ledger."""
+    row = journal.run
+    sources = msgspec.json.decode(row.source_metadata)
+    return ran_of(row.updater_id, row.updater_version, sources, journal, row.trigger_type)
+
+
+def latency(row: LedgerRow, now: str) -> int:
+    """Milliseconds from the begin of a run."""
+    took = dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
+    return max(0, int(took.total_seconds() * 1000))
+
+
 def tell_killed(world: World, log: RunLog, journal: Journal) -> None:
     """The attempt before this one did not live to tell how it ended: it failed, where the journal
     ends.
     """
-    row = journal.run
-    sources = msgspec.json.decode(row.source_metadata)
-    found = ran_of(row.updater_id, row.updater_version, sources, journal, row.trigger_type)
-    began = dt.datetime.fromisoformat(row.timestamp)
-    took = int((world.clock.now() - began).total_seconds() * 1000)
+    row, found = journal.run, ran_in(journal)
     # what is proposed is judged again before it names a generation
     stage = "UPSERT" if (row.state, found.stage) == ("PROPOSED", "EXECUTE") else found.stage
     killed = msgspec.structs.replace(found, replays=max(0, row.attempt - 1), stage=stage)
-    world.telemetry.ended(world, log, "FAILED", max(0, took), killed)
+    world.telemetry.ended(world, log, "FAILED", latency(row, rfc3339(world.clock.now())), killed)
+
+
+def tell_end(world: World, log: RunLog, journal: Journal) -> None:
+    """Telemetry of a run that ended, before its journal is archived: whoever archives one looks
+    whether somebody was killed between the two.
+    """
+    row = journal.run
+    world.telemetry.ended(world, log, row.state, latency(row, str(row.ended_at)), ran_in(journal))
 
 
 def _told(world: World, dataset_id: str, state: IdempotencyState) -> IdempotencyState:

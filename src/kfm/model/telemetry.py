@@ -65,6 +65,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     outputs: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    ended_at: str = ""  # where it is told later; empty: now
 
 
 class RunTelemetry(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import approvals_of, count, load, rejected_by, uncompared
 from kfm.evidence.receipts import finish
 from kfm.evidence.report import without_values
-from kfm.evidence.run_end import close_log, idempotency_state, ran_of
+from kfm.evidence.run_end import close_log, idempotency_state, latency, ran_in
 from kfm.model import (
     SAID_NO,
     Assembled,
@@ -30,7 +30,7 @@ from kfm.world.outcome import Outcome, table_rows
 from kfm.world.run_log import RunLog
 from kfm.world.world import Registry, World
 
-__all__ = ["Ending", "freshness", "latency", "outcome_of", "tell"]
+__all__ = ["Ending", "freshness", "outcome_of", "tell"]
 
 
 class Ending(TypedDict, total=False):
@@ -89,8 +89,8 @@ def tell(
         return _waits(world, wal, log)
     if row.ended_at is not None:
         with world.ended():
-            finish(world, row.run_id)
             _close_log(world, wal, log)
+            finish(world, row.run_id)
     reasons = tuple(
         {"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts)
     )
@@ -209,7 +209,7 @@ def _close_log(world: World, wal: Journal, log: RunLog) -> None:
         trigger=row.trigger_type,
         reason=row.reason,
         elapsed_ms=latency(row, row.ended_at or row.timestamp),
-        ran=ran_of(row.updater_id, row.updater_version, sources, wal, row.trigger_type),
+        ran=ran_in(wal),
         artifacts=len(judged.artifacts) if judged is not None else 0,
         fields=fields,
     )
@@ -241,9 +241,3 @@ def freshness(registry: Registry, wal: Journal, now: str) -> int:
     if moment is None or moment.tzinfo is None:
         moment = dt.datetime.fromisoformat(wal.run.timestamp)
     return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
-
-
-def latency(row: LedgerRow, now: str) -> int:
-    """Milliseconds from the begin of a run."""
-    took = dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)
-    return max(0, int(took.total_seconds() * 1000))

@@ -202,13 +202,13 @@ def _told(
     reasons = denied(verdicts)
     plain = tuple({"code": r.code, "message": r.message, "remedy": r.remedy} for r in reasons)
     with work.world.ended():
-        finish(work.world, row.run_id)
         work.close_log(
             row.state,
             row.reason,
             level="error" if row.state == "REJECTED" else "info",
             reasons=[r.code for r in reasons] if work.private else plain,
         )
+        finish(work.world, row.run_id)
     return work.outcome(
         row.state,
         row.reason,

@@ -1,13 +1,16 @@
 """A line for every run that ended, in `ledger/logs/telemetry-<day>.jsonl`."""
 
 import contextlib
-from collections.abc import Callable
+import datetime as dt
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from kfm.model import (
     STATUS,
     EnergyFactors,
+    LedgerRow,
     Ran,
     RunTelemetry,
     TelemetryStatus,
@@ -34,21 +37,56 @@ class Lines(Telemetry):
     def __init__(self, factors: EnergyFactors, after: Callable[[], None] = lambda: None) -> None:
         self._factors, self._after = factors, after
         self._meter = Meter(factors)
-        self._told = False
+        # run, state, attempt: the newest, of which more may be said
+        self._told: deque[tuple[str, str, int]] = deque(maxlen=64)
 
     def ended(self, world: World, log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None:
-        if state not in STATUS:
+        ending = (log.run_id, state, ran.replays)
+        if state not in STATUS or ending in self._told:
             return  # it waits for a person: it has not ended
         with contextlib.suppress(Exception):  # telemetry may be lost; the run is not
             line = envelope(world, log, state, elapsed_ms, ran, self._meter, self._factors)
             text = masked(msgspec.json.encode(line).decode()) + "\n"
-            world.root.append(log_path(f"{NAME}-{line.ended_at[:10]}.jsonl"), text.encode())
-            self._told = True
+            world.root.append(
+                log_path(f"{NAME}-{rfc3339(world.clock.now())[:10]}.jsonl"), text.encode()
+            )
+            self._told.append(ending)
+
+    def archiving(self, world: World, row: LedgerRow, ran: Callable[[], Ran]) -> None:
+        if row.state not in STATUS or (row.run_id, row.state, row.attempt) in self._told:
+            return
+        with contextlib.suppress(Exception):  # telemetry may be lost; the run is not
+            if _is_told(world, row):
+                return
+            log = world.log(row.dataset_id)
+            log.bind(row.run_id)
+            began, ended = map(dt.datetime.fromisoformat, (row.timestamp, str(row.ended_at)))
+            found = msgspec.structs.replace(ran(), ended_at=str(row.ended_at))
+            took = max(0, int((ended - began).total_seconds() * 1000))
+            self.ended(world, log, row.state, took, found)
 
     def close(self) -> None:
         if self._told:
             with contextlib.suppress(Exception):
                 self._after()
+
+
+def _is_told(world: World, row: LedgerRow) -> bool:
+    since = row.ended_at or ""
+    first = log_path(f"{NAME}-{since[:10]}.jsonl")
+    return any(
+        line.state == row.state and line.ended_at >= since
+        for path in world.root.names(log_path(""))
+        if path >= first and path.startswith(log_path(f"{NAME}-"))
+        for line in _of_run(world.root.read(path), row.run_id)
+    )
+
+
+def _of_run(raw: bytes, run_id: str) -> Iterator[RunTelemetry]:
+    for line in raw.splitlines():
+        if run_id.encode() in line:
+            with contextlib.suppress(msgspec.MsgspecError):  # cut off
+                yield msgspec.json.decode(line, type=RunTelemetry)
 
 
 def envelope(
@@ -91,7 +129,7 @@ def envelope(
         dataset_id=log.dataset_id,
         state=state,
         trigger=ran.trigger,
-        ended_at=rfc3339(now),
+        ended_at=ran.ended_at or rfc3339(now),
         correlation_id=str(world.marks.get("correlation_id", "")),
         withheld=withheld,
         energy=energy,

@@ -21,6 +21,7 @@ from kfm.model import (
     Gate,
     Json,
     KfmError,
+    LedgerRow,
     Ran,
     UsageError,
     canonical,
@@ -137,7 +138,13 @@ class Telemetry(Protocol):
     run is later or worse for it.
     """
 
-    def ended(self, world: "World", log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None: ...
+    def ended(self, world: "World", log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None:
+        """A run ended; told twice of one ending, it tells once."""
+
+    def archiving(self, world: "World", row: LedgerRow, ran: Callable[[], Ran]) -> None:
+        """The journal of a run that ended is about to go: its end is told, unless it was already, by
+        whichever process; `ran`: what is known of it.
+        """
 
     def close(self) -> None: ...
 
@@ -146,6 +153,8 @@ class Untold(Telemetry):
     """Keeps nothing."""
 
     def ended(self, world: "World", log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None: ...
+
+    def archiving(self, world: "World", row: LedgerRow, ran: Callable[[], Ran]) -> None: ...
 
     def close(self) -> None: ...
 
