@@ -138,6 +138,21 @@ def test_what_was_set_aside_is_listed_and_shown_with_its_neighbours(kfm: Kfm, fi
     ).out.replace(items(kfm)[0]["run_id"], first)
 
 
+def test_what_was_set_aside_is_found_from_the_status_until_it_is_decided(
+    kfm: Kfm, first: str
+) -> None:
+    (need,) = kfm("status", "--json").json["attention"]
+    assert need == {
+        "kind": "aside",
+        "what": TREES,
+        "why": "1 row, in no version until somebody decides: type 1",
+        "next": f"kfm quarantine show {first}",
+    }
+    assert f"quarantine show {first}" in kfm("status").out
+    assert kfm("quarantine", "accept", first, "--reason", "a stump").code == 0
+    assert kfm("status", "--json").json["attention"] == []
+
+
 def test_the_text_of_a_record_cannot_steer_a_terminal(kfm: Kfm, ws: Path, up: Upstream) -> None:
     up.files["/trees.csv"] = trees(bad="T3,\x1b[2Jtall,2001-05-03")
     register(ws, up)

@@ -8,6 +8,7 @@ from kfm.cli.terminal import show, sign, table, when, write
 from kfm.evidence.run_files import started_at
 from kfm.model import KfmError, rfc3339
 from kfm.model.origin import told
+from kfm.model.paths import quarantine_folder
 from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.upkeep.attention import Attention, attention, freshness, tried_again
 from kfm.upkeep.pools import Pool, pool_rows
@@ -35,6 +36,7 @@ _NEEDS = {
     "waiting": "PROPOSED",
     "stale": "LATE",
     "off": "REJECTED",
+    "aside": "PROPOSED",
 }
 
 _ROWS = {"stale", "waiting", "denied", "failed"}
@@ -93,6 +95,7 @@ def status(call: Call, dataset: list[str]) -> Status:
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
         needs = attention(world, [row for row, _ in found], only=only)
+        needs += [a for name in names for a in _aside(world, name)]
         pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms())) if not only else []
         late = {
             name: freshness(world, name) for name in names if workspace.readable(name) is not None
@@ -104,6 +107,24 @@ def status(call: Call, dataset: list[str]) -> Status:
         freshness=late,
         exit_code=max((code for _, code in found), default=0),
     )
+
+
+def _aside(world: World, name: str) -> list[Attention]:
+    """Rows that lie in quarantine undecided; that a capture does, its dataset says itself."""
+    if not any(world.data.names(quarantine_folder(name))):
+        return []
+    from kfm.quarantine.desk import set_aside  # most have nothing there
+
+    return [
+        Attention(
+            kind="aside",
+            what=name,
+            why=item.waits,
+            next=f"kfm quarantine show {item.run_id}",
+        )
+        for item in set_aside(world, name)
+        if item.kind == "rows" and item.current and item.is_open
+    ]
 
 
 def _cells(row: DatasetStatus) -> tuple[str, ...]:

@@ -59,6 +59,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         settled = self.state == "accepted" and self.kind == "capture"
         return self.state in ("open", "fixed") or settled
 
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words."""
+        many = "Sealed rows" if self.count is None else f"{self.count:,} rows"
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
+        told = "1 row" if self.count == 1 else many
+        return f"{told}, in no version until somebody decides{rules and ': '}{rules}"
+
 
 class _Made(msgspec.Struct, frozen=True):
     """What is official for a partition and window: the mark of its content, and the run that

@@ -25,7 +25,9 @@ STUCK_S = 60.0
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
     """One thing, why, and what to do about it."""
 
-    kind: Literal["stale", "stuck", "waiting", "denied", "failed", "dead", "off", "failing"]
+    kind: Literal[
+        "stale", "stuck", "waiting", "denied", "failed", "dead", "off", "failing", "aside"
+    ]
     what: str
     why: str
     next: str

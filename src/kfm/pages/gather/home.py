@@ -15,7 +15,7 @@ from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.standing import Told, told_at
 from kfm.pages.home import Day, HeatRow, HomePage, Need, Works
 from kfm.pages.parts import State
-from kfm.pages.words import days_of, plural
+from kfm.pages.words import days_of
 from kfm.quarantine.desk import Item
 from kfm.reading.memory import note, recall, recall_store
 from kfm.reading.status import DatasetStatus, Statuses
@@ -211,13 +211,11 @@ def _need(
 def _aside(asks: Asks, item: Item) -> Need:
     """Rows that are in no version until somebody decides. A whole capture is told as what failed."""
     entry = asks.workspace.readable(item.dataset_id)
-    rules = ", ".join(f"{rule} {many:,}" for rule, many in item.rules.items())
-    rows = plural(item.count, "row") if item.count is not None else "Sealed rows"
     return Need(
         state="wait",
         word="Set aside",
         title=entry.title if entry is not None else item.dataset_id,
-        why=f"{rows}, in no version until somebody decides{rules and ': '}{rules}",
+        why=item.waits,
         next=f"kfm quarantine show {item.run_id}",
         href=f"/quarantine/{item.run_id}",
     )
