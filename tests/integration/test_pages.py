@@ -7,7 +7,7 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
+from kfm.cli.init import make_workspace
 from kfm.cli.spec import find
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -30,8 +31,8 @@ PUBLIC = (
     "/datasets/city_trees/versions/3/diff",
     "/datasets/city_trees/versions/3/story",
     "/datasets/city_trees/versions/3/ask",
-    "/datasets/city_trees/versions/3/blame?key=tree_id%3Dt009",
-    "/datasets/hostile/versions/1/blame?key=tree_id%3Dt000",
+    "/datasets/city_trees/versions/3/blame?key=tree_id=t009",
+    "/datasets/hostile/versions/1/blame?key=tree_id=t000",
     "/lineage/city_trees",
     "/search?q=trees",
     "/about",
@@ -86,20 +87,12 @@ def paths(lived: Path) -> dict[str, str]:
         noops = world.store.read(lambda tx: tx.looks.noops("city_trees", 1))
     ids = {"run": runs[0].run_id, "aside": aside[0].run_id, "noop": noops[0].run_id}
     named = {p: p.format(**ids) for p in (*PUBLIC, *CONSOLE)}
-    return {re.sub(r"\W+", "-", p).strip("-") or "home": path for p, path in named.items()}
+    return {_named(p): path for p, path in named.items()}
 
 
-# pictures are kept of these on a phone, in the dark
-_ON_A_PHONE = {
-    (390, name)
-    for name in (
-        "home",
-        "datasets-city_trees",
-        "runs-run",
-        "proposals-5",
-        "backfills-past_levels",
-    )
-}
+def _named(path: str) -> str:
+    """What the picture of a page is called."""
+    return re.sub(r"\W+", "-", path).strip("-") or "home"
 
 
 @dataclass
@@ -115,13 +108,37 @@ class Seen:
     shown: int = 0  # pages on which it can be read
 
 
+# what a workspace shows in which nothing was registered yet
+EMPTY = (
+    "/",
+    "/datasets",
+    "/proposals",
+    "/runs",
+    "/quarantine",
+    "/backfills",
+    "/queue",
+    "/schedules",
+    "/policy",
+    "/webhooks",
+    "/slo",
+    "/search?q=trees",
+    "/about",
+)
+
+
 @pytest.fixture(scope="module")
 def seen(console: str, started: Browser, paths: dict[str, str]) -> Seen:
     """Every page in two widths and two themes."""
-    pictures = os.environ.get("KFM_PICTURES")  # a folder: keep what was seen
-    found = Seen()
+    return walked(console, started, paths)
+
+
+def walked(url: str, started: Browser, paths: Mapping[str, str]) -> Seen:
+    """Pages in two widths and two themes. A picture of each is kept where KFM_PICTURES names a
+    folder: as a desk shows it by day and a phone by night.
+    """
+    pictures, found = os.environ.get("KFM_PICTURES"), Seen()
     smaller = {"device_scale_factor": 0.75} if pictures else {}
-    with looker(started, console, **smaller) as person:
+    with looker(started, url, **smaller) as person:
         for name, path in paths.items():
             person.go(path)
             for wide, theme, rules in (
@@ -136,8 +153,7 @@ def seen(console: str, started: Browser, paths: dict[str, str]) -> Seen:
                 found.wrong += [f"{at}: {fault}" for fault in person.faults(rules)]
                 over = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 found.wrong += [f"{at}: {over} px too wide"] if over > 0 else []
-                kept = (wide, theme) == (1280, "light") or (wide, name) in _ON_A_PHONE
-                if pictures and kept and (theme == "light") == (wide == 1280):
+                if pictures and (theme == "light") == (wide == 1280):
                     picture = Path(pictures) / f"{name}-{wide}.png"
                     person.settled()
                     person.page.screenshot(path=picture)
@@ -163,6 +179,24 @@ def test_no_page_complains_asks_outside_or_shuts_anybody_out(seen: Seen) -> None
     assert not seen.wrong, "\n".join(seen.wrong)
     assert (said, seen.outside) == ([], [])
     assert len(seen.said) - len(said) == 1, "the page that is not there, and nothing else"
+
+
+def test_a_page_on_which_there_is_nothing_yet_says_what_comes_there_and_how(
+    tmp_path: Path, started: Browser
+) -> None:
+    make_workspace(tmp_path / "ws", sample=False, allow_loopback=True)
+    named = {f"empty-{_named(path)}": path for path in EMPTY}
+    with served(tmp_path / "ws", console=True) as url:
+        seen = walked(url, started, named)
+        with looker(started, url) as person:
+            first = person.go("/").inner_text("main")
+    assert not seen.wrong, "\n".join(seen.wrong)
+    assert (seen.said, seen.outside) == ([], [])
+    assert "kfm dataset new" in first
+    for path, commands in seen.commands.items():
+        for text in commands:
+            words = text.strip().split()
+            assert words[0] == "kfm" and find(words[1:])[0] is not None, (path, text)
 
 
 def test_what_failed_and_is_tried_again_needs_somebody_once(console: str) -> None:
