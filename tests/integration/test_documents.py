@@ -182,6 +182,14 @@ def test_the_documents_of_this_repository_are_good(place: str) -> None:
     assert problems(ROOT / place) == []
 
 
+def test_what_a_program_left_in_a_hidden_folder_is_nobodys_document(tmp_path: Path) -> None:
+    for folder in (".peers/lib", ".github", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.md").write_text("# A\n\n[gone](gone.md)\n")
+    told = problems(tmp_path)
+    assert [line.partition(":")[0] for line in told] == [".github/a.md", "docs/a.md"]
+
+
 GOOD = "---\ntitle: T\npath: a.md\nlicense: MIT\n---\n# T\n"
 
 

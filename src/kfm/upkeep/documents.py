@@ -15,7 +15,7 @@ from kfm.upkeep.links import broken
 __all__ = ["documents", "main", "problems"]
 
 # what runs write, and what is no document of this workspace
-_NOT_OURS = {".git", ".venv", ".tmp", "node_modules", "keys", "ledger", "receipts", "artifacts"}
+_NOT_OURS = {"node_modules", "keys", "ledger", "receipts", "artifacts"}
 _OURS_OF_DATA = {"README.md", "registry"}
 _BLOCK = re.compile(r"<!-- \[KFM_META_BLOCK_V2\]\n(.*?)\n\[/KFM_META_BLOCK_V2\] -->", re.S)
 _BLOCK_KEYS = [
@@ -44,10 +44,17 @@ _GOVERNED = (
 
 
 def documents(root: Path) -> Iterator[Path]:
-    """Every Markdown file that people wrote; links to folders are not followed."""
+    """Every Markdown file that people wrote; links to folders are not followed. In a hidden folder
+    but `.github` lies what programs made.
+    """
     for path in sorted(root.rglob("*.md")):
         parts = path.relative_to(root).parts
-        if not _NOT_OURS & set(parts) and (parts[0] != "data" or parts[1] in _OURS_OF_DATA):
+        hidden = any(part.startswith(".") and part != ".github" for part in parts)
+        if (
+            not hidden
+            and not _NOT_OURS & set(parts)
+            and (parts[0] != "data" or parts[1] in _OURS_OF_DATA)
+        ):
             yield path
 
 
