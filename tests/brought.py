@@ -28,9 +28,9 @@ __all__ = [
     "AXE",
     "PACKAGES",
     "SCHEMAS",
+    "SCHEMATHESIS",
     "SPDX",
     "TOOLS",
-    "USER",
     "Browser",
     "GoFiles",
     "NotHad",
@@ -51,11 +51,9 @@ __all__ = [
 
 GO = Path(__file__).parent / "go"
 NEO4J = Path(__file__).parent / "neo4j"
-# folders with the packages of a program that is kept apart from ours
-SPDX, USER = (
-    "spdx",
-    "schemathesis",
-)  # SPDX's own reader; who asks an API whatever it says it answers
+# folders with the packages of a program that is kept apart from ours: SPDX's own reader; a user who
+# asks an API whatever it says it answers
+SPDX, SCHEMATHESIS = "spdx", "schemathesis"
 # folder of go/ -> the programs that its go.mod pins and that are built together
 TOOLS = {
     ".": {

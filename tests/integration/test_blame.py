@@ -104,6 +104,25 @@ def test_cells_over_many_generations_agree_with_a_naive_search(
         assert (ws / origin["receipt"]).is_file()
 
 
+def test_a_row_that_other_columns_name_is_followed_by_its_business_key(
+    kfm: Kfm, ws: Path, up: Upstream
+) -> None:
+    """`status` names w1 now, named w2 before, and both of them at first."""
+    register(ws, up)
+    for text in (b"w1,a,1,x\nw2,a,1,x\n", b"w1,a,2,y\nw2,a,1,x\n", b"w1,a,2,x\nw2,b,1,y\n"):
+        up.files["/wells.csv"] = b"well_id,county,depth,status\n" + text
+        assert kfm("run", WELLS).code == 0
+    (own, other) = (
+        {
+            c["column"]: c["generation"]
+            for c in kfm("blame", WELLS, "--key", key, "--json").json["cells"]
+        }
+        for key in ("well_id=w1", "status=x")
+    )
+    assert own == {"county": 1, "depth": 2, "status": 3}
+    assert other == {"well_id": 1, "county": 1, "depth": 2}
+
+
 def test_a_row_tells_each_of_its_cells_and_what_they_were(kfm: Kfm, ws: Path, up: Upstream) -> None:
     register(ws, up)
     for text in (b"w1,a,1,b\nw2,a,1,b\n", b"w1,a,2,b\nw2,a,1,b\n", b"w1,a,2,c\n"):

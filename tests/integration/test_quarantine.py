@@ -149,8 +149,24 @@ def test_what_was_set_aside_is_found_from_the_status_until_it_is_decided(
         "next": f"kfm quarantine show {first}",
     }
     assert f"quarantine show {first}" in kfm("status").out
-    assert kfm("quarantine", "accept", first, "--reason", "a stump").code == 0
+    fix(kfm, first, "height=3.5")
+    (need,) = kfm("status", "--json").json["attention"]
+    assert (need["why"], need["next"]) == (
+        "what was decided of its rows waits to be replayed",
+        f"kfm quarantine replay {first}",
+    )
+    assert "0 to decide, 1 to replay" in kfm("quarantine", "list").out
+    assert kfm("quarantine", "accept", first, "--row", "1", "--reason", "a stump").code == 0
     assert kfm("status", "--json").json["attention"] == []
+
+
+def test_quarantine_that_is_damaged_hides_no_other_dataset_from_the_status(
+    kfm: Kfm, ws: Path, first: str
+) -> None:
+    (ws / "data" / "work" / TREES / "quarantine" / first / "rows.jsonl").write_bytes(b"no row\n")
+    said = kfm("status", "--json").json
+    assert {row["dataset_id"]: row["state"] for row in said["datasets"]}[TREES] == "official"
+    assert [need["next"] for need in said["attention"]] == ["kfm doctor"]
 
 
 def test_the_text_of_a_record_cannot_steer_a_terminal(kfm: Kfm, ws: Path, up: Upstream) -> None:

@@ -17,6 +17,7 @@ from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
 from kfm.model import JobLine
+from kfm.pages import addresses
 from kfm.reader import route
 from kfm.reader.app import Reader
 from kfm.reader.hung import Hung, Shown
@@ -478,8 +479,12 @@ def test_a_value_of_a_key_may_hold_a_comma(client: "TestClient[Reader]") -> None
     at = "/datasets/trees/versions/latest/blame"
     both = client.get(at, params={"key": "id=t1,kind=oak"}).json()
     assert (both["key"], both["there"]) == ({"id": "t1", "kind": "oak"}, True)
-    other = client.get(at, params={"key": "id=t1, the tall one,kind=oak"}).json()
-    assert (other["key"], other["there"]) == ({"id": "t1, the tall one", "kind": "oak"}, False)
+    other = client.get(at, params={"key": r"id=t1\, kind=elm,kind=a\\b"}).json()
+    assert (other["key"], other["there"]) == ({"id": "t1, kind=elm", "kind": r"a\b"}, False)
+    assert client.get(addresses.row("trees", 1, other["key"])).json()["key"] == other["key"]
+    twice = client.get(at, params={"key": "id=t1,id=t2"})
+    assert twice.status_code == 400 and "twice" in twice.json()["said"]
+    assert "key is missing" in client.get(at).json()["said"]
 
 
 def test_who_listens_is_heard_from_outside(trees: Path) -> None:

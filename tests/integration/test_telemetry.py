@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ import kfm.jobs.promote_here
 import kfm.telemetry.beside
 import kfm.telemetry.send
 from kfm.cli import main
-from kfm.model import STATUS, Energy, EnergyFactors
+from kfm.model import STATUS, Energy, EnergyFactors, Ran
+from kfm.model.trace import span_id
 from kfm.telemetry.beside import start_beside
 from kfm.telemetry.energy import Meter, carbon_of
 from kfm.telemetry.send import send, send_beside, sent_so_far, unsent
@@ -194,6 +196,46 @@ def test_the_end_of_a_run_is_told_once_also_where_who_ended_it_was_killed(
     (row,) = [r for r in stand("runs", "wells", "--json").json["runs"] if r["state"] == "COMMITTED"]
     assert (ended["status"], ended["state"]) == ("SUCCESS", "COMMITTED")
     assert (ended["run_id"], ended["outputs_count"] > 0) == (row["run_id"], True)
+
+
+def test_every_attempt_is_counted_and_is_a_span_of_its_own(stand: Stand) -> None:
+    killed(stand, "part stored")
+    killed(stand, "judged again")
+    assert stand("resume").code == 0
+    told = [line for line in lines(stand) if line["status"] != "SKIPPED"]
+    assert [(line["status"], line["wal_replay_count"]) for line in told] == [
+        ("FAILED", 0),
+        ("FAILED", 1),
+        ("SUCCESS", 2),
+    ]
+    spans = {span_id(line["run_id"], line["wal_replay_count"]) for line in told}
+    assert len(spans) == 3 and [line["energy"] is None for line in told] == [True, True, False]
+    # run again whatever came before, it is a run of its own: nothing was replayed
+    assert stand("run", "wells", "--force", "--reason", "again").code == 0
+    assert lines(stand)[-1]["wal_replay_count"] == 0
+
+
+def test_of_two_who_tell_one_ending_the_second_finds_the_line_of_the_first(stand: Stand) -> None:
+    stand.publish("wells")
+    (first,) = lines(stand)
+    with open_world(open_workspace(stand.ws)) as world:
+        row = world.store.read(lambda tx: tx.runs.get(first["run_id"]))
+        assert row is not None
+        ran = Ran(updater_id="x", version="1", ended_at=str(row.ended_at), began=row.timestamp)
+        world.telemetry.archiving(world, row, lambda: ran)
+        log = world.log("wells")
+        log.bind(row.run_id)
+        world.telemetry.ended(world, log, row.state, 1, ran)
+    assert lines(stand) == [first]
+
+
+def test_a_journal_that_is_damaged_is_archived_as_it_is(stand: Stand) -> None:
+    """What telemetry cannot read does not keep evidence from its place, where it is verified."""
+    killed(stand, "run COMMITTED")
+    with sqlite3.connect(stand.ws / "ledger" / "idempotency.sqlite") as db:
+        db.execute("UPDATE journal SET payload = '{}' WHERE seq = 1")
+    assert stand("run", "wells").code == 0
+    assert stand("verify").code == 6
 
 
 def test_what_a_person_ended_is_told(stand: Stand) -> None:

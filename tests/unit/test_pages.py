@@ -21,8 +21,11 @@ from kfm.pages.html import Html, el, safe_address
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import command, digest, short, with_commands
 from kfm.pages.problem import problem_page, render
+from kfm.pages.row import RowPage
+from kfm.pages.row import render as render_row
 from kfm.pages.static_files import FILES
 from kfm.pages.words import ago, lasting, plural, size, when
+from kfm.story.blame import Blame, Cell
 
 FOLDER = Path(kfm.pages.__file__).parent
 
@@ -54,6 +57,24 @@ def test_what_turns_the_reading_direction_is_spelt_out() -> None:
 def test_an_address_that_would_run_or_leave_leads_nowhere(address: str) -> None:
     assert safe_address(address) == "#"
     assert el("a", "x", href=address) == '<a href="#">x</a>'
+
+
+def test_the_page_of_a_row_tells_any_value_exactly() -> None:
+    cell = Cell(
+        column="serial", value=2**63 - 1, generation=2, given_by=2, run_id="r", version_id="v",
+        at=None, certain=False,
+    )  # fmt: skip
+    told = Blame(
+        dataset_id="a", ref="a@2", key={"id": "1"}, there=True, cells=(cell,), origin=None, was=(),
+        last_seen=None, gone_by=None, not_shown=(),
+    )  # fmt: skip
+    page = RowPage(
+        address="/x", title="x", command="kfm", blame=told, dataset_id="a", dataset_title="A",
+        generation=2, given_by=2, came=None,
+    )  # fmt: skip
+    text = render_row(page, Frame())
+    assert "9223372036854775807" in text and "at least since" in text
+    assert "one that is not shown" in text, "what came before may not be looked at"
 
 
 def test_addresses_hold_any_name() -> None:

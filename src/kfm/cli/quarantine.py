@@ -102,7 +102,10 @@ class Aside(Answer, frozen=True, kw_only=True):
         for line in table(heads, cells) if cells else ():
             show(line)
         rest = f"; {self.hidden} closed or overtaken: --all" if self.hidden else ""
-        write(f"{sum(item.is_open for item in self.items)} to decide{rest}")
+        settled = sum(item.is_settled for item in self.items)
+        decide = sum(item.is_open for item in self.items) - settled
+        ready = f", {settled} to replay" if settled else ""
+        write(f"{decide} to decide{ready}{rest}")
         if self.items:
             write(f"\nNext  {self.items[0].next}")
 
@@ -116,7 +119,7 @@ def listed(call: Call, what: str | None, all: bool) -> Aside:
     kept = [i for i in found if all or (i.current and i.is_open)]
     return Aside(
         items=[
-            Listed(**msgspec.structs.asdict(i), age_seconds=_seconds(i, now), next=_next(i))
+            Listed(**msgspec.structs.asdict(i), age_seconds=_seconds(i, now), next=i.next)
             for i in kept
         ],
         hidden=len(found) - len(kept),
@@ -125,16 +128,6 @@ def listed(call: Call, what: str | None, all: bool) -> Aside:
 
 def _seconds(item: Item, now: dt.datetime) -> int:
     return int((now - dt.datetime.fromisoformat(item.since)).total_seconds())
-
-
-def _next(item: Item) -> str:
-    """The command that comes next."""
-    return f"kfm quarantine {'replay' if _is_settled(item) else 'show'} {item.run_id}"
-
-
-def _is_settled(item: Item) -> bool:
-    """Whether what was decided can be brought in."""
-    return item.state == "fixed" or (item.state == "accepted" and item.kind == "capture")
 
 
 def _much(item: Item) -> str:
@@ -277,13 +270,13 @@ def _advice(item: Item, rows: list[Row], number: int | None) -> list[str]:
                 f" data/registry/{item.dataset_id}.yml, then: kfm run {item.dataset_id}"
             ),
         ]
-    if item.kind == "capture" and item.code not in OVERRULED and not _is_settled(item):
+    if item.kind == "capture" and item.code not in OVERRULED and not item.is_settled:
         return [
             "Only upstream, the registry or a connector can mend this; then: kfm run"
             f" {item.dataset_id}"
         ]
-    if _is_settled(item):
-        return [_next(item)]
+    if item.is_settled:
+        return [item.next]
     if not item.is_open:
         return []
     fixes = [] if item.private or not rows else [fix]

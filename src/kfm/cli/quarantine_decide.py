@@ -169,7 +169,9 @@ def accept(call: Call, what: str, row: int | None, reason: str, by: str) -> Deci
         before = [desk.decision(run_id, r) for r in rows]
     corrected = any(d is not None and d.verdict == "fix" for d in before)
     following = f"run {dataset_id}" if corrected else "quarantine list"
-    return _decided(decision, new, f"{len(rows)} rows stay out", following)
+    return _decided(
+        decision, new, f"{len(rows):,} row{'s stay' if len(rows) > 1 else ' stays'} out", following
+    )
 
 
 def _accept_capture(here: Opened, row: int | None, reason: str, by: str) -> Decided:

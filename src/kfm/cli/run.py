@@ -369,7 +369,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
     name = f"{outcome.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
     word = _WORDS.get(outcome.state, outcome.state.lower())
     if outcome.state == "COMMITTED":
-        rows = outcome.change or f"{outcome.rows:,} rows"
+        rows = outcome.change or f"{outcome.rows:,} row{'' if outcome.rows == 1 else 's'}"
         detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {rows}"
         if outcome.quarantined:
             detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"

@@ -113,18 +113,13 @@ def _aside(world: World, name: str) -> list[Attention]:
     """Rows that lie in quarantine undecided; that a capture does, its dataset says itself."""
     if not any(world.data.names(quarantine_folder(name))):
         return []
-    from kfm.quarantine.desk import set_aside  # most have nothing there
+    from kfm.quarantine.desk import waiting  # most have nothing there
 
-    return [
-        Attention(
-            kind="aside",
-            what=name,
-            why=item.waits,
-            next=f"kfm quarantine show {item.run_id}",
-        )
-        for item in set_aside(world, name)
-        if item.kind == "rows" and item.current and item.is_open
-    ]
+    try:
+        found = [item for item in waiting(world, name) if item.kind == "rows"]
+    except KfmError as error:  # it does not hide the others
+        return [Attention(kind="aside", what=name, why=error.happened, next="kfm doctor")]
+    return [Attention(kind="aside", what=name, why=i.waits, next=i.next) for i in found]
 
 
 def _cells(row: DatasetStatus) -> tuple[str, ...]:

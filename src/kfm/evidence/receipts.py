@@ -412,8 +412,8 @@ def finish(world: World, run_id: str) -> None:
             run_path(row.dataset_id, row.run_id, "outcome.json"),
             pretty(outcome_of(row) | dict(world.marks)),
         )
-    journal = Journal(world.store, world.clock, row, records, (), world.veil(row.dataset_id))
-    world.telemetry.archiving(world, row, lambda: ran_in(journal))
+    of, veil = (world.store, world.clock, row, records, ()), world.veil
+    world.telemetry.archiving(world, row, lambda: ran_in(Journal(*of, veil(row.dataset_id))))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     archive = run_path(row.dataset_id, row.run_id, "wal.jsonl")
     if lines and not world.data.create(archive, lines):

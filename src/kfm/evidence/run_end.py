@@ -90,7 +90,7 @@ def _trace(tx: Tx, world: World, run_id: str | None) -> Trace:
     correlation, given = world.marks.get("correlation_id", ""), world.marks.get("traceparent")
     row = tx.runs.get(run_id) if given and run_id is not None else None
     if given and row is not None:
-        given = asked_by(given, correlation, row.run_id, row.attempt)
+        given = asked_by(given, correlation, row.run_id)
     return Trace(parent_run_id=run_id, correlation_id=correlation, traceparent=given or UNSET)
 
 
@@ -176,7 +176,8 @@ def ran_of(
         updater_id=updater_id,
         version=version,
         trigger=without_emitter(trigger),
-        replays=row.attempt if row is not None else 0,
+        ended_at=(row.ended_at or "") if row is not None else "",
+        began=row.timestamp if row is not None else "",
         # gates stand before the first file of a version
         stage="UPSERT" if refused else phase_of(journal.records if journal is not None else ()),
         partial=refused and PARTIAL in denial_codes(row.reason if row is not None else ""),
@@ -208,13 +209,13 @@ def tell_killed(world: World, log: RunLog, journal: Journal) -> None:
     row, found = journal.run, ran_in(journal)
     # what is proposed is judged again before it names a generation
     stage = "UPSERT" if (row.state, found.stage) == ("PROPOSED", "EXECUTE") else found.stage
-    killed = msgspec.structs.replace(found, replays=max(0, row.attempt - 1), stage=stage)
+    killed = msgspec.structs.replace(found, stage=stage, killed=True, ended_at="")
     world.telemetry.ended(world, log, "FAILED", latency(row, rfc3339(world.clock.now())), killed)
 
 
 def tell_end(world: World, log: RunLog, journal: Journal) -> None:
-    """Telemetry of a run that ended, before its journal is archived: whoever archives one looks
-    whether somebody was killed between the two.
+    """Telemetry of a run that ended: before its journal is archived, for until then it is known
+    that there may be something to tell.
     """
     row = journal.run
     world.telemetry.ended(world, log, row.state, latency(row, str(row.ended_at)), ran_in(journal))

@@ -57,7 +57,6 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     updater_id: str
     version: str
     trigger: str = ""
-    replays: int = 0  # attempts before this one
     stage: Phase | None = None  # how far it came
     partial: bool = False  # what came was less than the registry calls complete
     retries: int = 0  # requests that had to be made again
@@ -65,7 +64,9 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     outputs: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    ended_at: str = ""  # where it is told later; empty: now
+    ended_at: str = ""  # what the ledger says of it; empty: now, and nobody else tells it
+    began: str = ""
+    killed: bool = False  # this attempt did not live to tell; the run may go on
 
 
 class RunTelemetry(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,9 @@ def span_id(run_id: str, attempt: int) -> str:
     return hashlib.sha256(f"{run_id}/{attempt}".encode()).hexdigest()[:16]
 
 
-def asked_by(traceparent: str, correlation_id: str, run_id: str, attempt: int) -> str:
-    """The traceparent of what a run asks for: the same trace, and the run is the span that calls."""
+def asked_by(traceparent: str, correlation_id: str, run_id: str) -> str:
+    """The traceparent of what a run asks for: the same trace, and the run's first attempt is the
+    span that calls.
+    """
     trace = trace_of_run(traceparent, correlation_id, run_id)
-    return trace._replace(parent_id=span_id(run_id, attempt)).text
+    return trace._replace(parent_id=span_id(run_id, 0)).text

@@ -1,5 +1,6 @@
 """Where everything is, for ever: the addresses of pages and of what they show."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -63,7 +64,7 @@ def rows(dataset_id: str, which: int | str, form: str = "") -> str:
 
 def row(dataset_id: str, which: int | str, key: Mapping[str, object] = {}) -> str:
     """Where a row comes from; without a key what such addresses begin with."""
-    named = ",".join(f"{name}={value}" for name, value in key.items())
+    named = ",".join(re.sub(r"[\\,]", r"\\\g<0>", f"{n}={value}") for n, value in key.items())
     return f"{version(dataset_id, which)}/blame?key={quote(named, safe='')}"
 
 

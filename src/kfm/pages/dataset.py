@@ -273,7 +273,7 @@ def _leads(page: DatasetPage, held: Held) -> dict[str, str]:
     """How a script finds the page of a row."""
     if not held.key:
         return {}
-    at = addresses.row(page.dataset_id, held.version_id)
+    at = addresses.row(page.dataset_id, held.generation)
     return {"data_row": at, "data_key": json.dumps(held.key)}
 
 
@@ -283,7 +283,7 @@ def _linked(page: DatasetPage, held: Held, row: Mapping[str, object], name: str)
     if held.key[:1] != (name,) or any(row.get(n) is None for n in held.key):
         return text
     key = {n: row[n] for n in held.key}
-    return el("a", text, href=addresses.row(page.dataset_id, held.version_id, key))
+    return el("a", text, href=addresses.row(page.dataset_id, held.generation, key))
 
 
 def _head_of(name: str, held: Held) -> Inside:

@@ -96,7 +96,7 @@ class Kind(NamedTuple):
 
     name: str
     path: str
-    gather: Callable[..., Page]
+    gather: Callable[..., Page] | None  # None: of what the reader answers alone
     render: Callable[..., str]
     # the page of what the reader answers
     told: Callable[[Asks, Any], Page] | None = None
@@ -161,9 +161,7 @@ PUBLIC = (
     Kind(
         "blame",
         "/datasets/{dataset_id:str}/versions/{which:str}/blame",
-        lambda asks, query, dataset_id, which: row_page(
-            asks, asks.blame(dataset_id, which, query.get("key", ""))
-        ),
+        None,
         row.render,
         row_page,
     ),
@@ -338,6 +336,7 @@ def _route(kind: Kind, console: bool) -> HTTPRouteHandler:
     names = re.findall(r"\{(\w+):str\}", kind.path)
 
     def found(asking: Asking, **given: str) -> Page:
+        assert kind.gather is not None  # nothing else answers there
         return kind.gather(_asks(asking, console, kind), query_of(), *(given[n] for n in names))
 
     found.__doc__ = kind.name
@@ -364,7 +363,7 @@ def _shown(kind: Kind, console: bool) -> Callable[[Shown], str]:
         found = shown.found
         if kind.told is not None:
             found = kind.told(_asks(shown.asking, console, kind), found)
-        if not isinstance(found, Page):  # the reader's own answer: the page says more
+        if kind.gather is not None and not isinstance(found, Page):  # the page says more
             asks = _asks(shown.asking, console, kind)
             found = kind.gather(asks, query_of(), *parts_of(kind.path, shown.path))
         return kind.render(found, _frame(shown.asking, console))

@@ -1,6 +1,7 @@
 """The page of one row: which generation gave each value, and where that was had from."""
 
-from kfm.model.canonical import dumps
+import msgspec
+
 from kfm.pages import addresses
 from kfm.pages.focus import answered
 from kfm.pages.html import Html, el
@@ -84,13 +85,17 @@ def _cell(page: RowPage, cell: Cell) -> Html:
         el("th", cell.column, scope="row"),
         td(_told(cell.value), head="Value"),
         td((since, generation(cell.generation), " ", moment(cell.at)), head="Official since"),
-        td(generation(cell.given_by), head="Given by"),
+        td(
+            generation(cell.given_by) if cell.certain else "one that is not shown",
+            head="Given by",
+        ),
     )
 
 
 def _told(value: object) -> str:
-    text = value if isinstance(value, str) else "" if value is None else dumps(value).decode()
-    return text if len(text) <= 300 else text[:299] + "…"
+    if not isinstance(value, str):
+        value = "" if value is None else msgspec.json.encode(value).decode()
+    return value if len(value) <= 300 else value[:299] + "…"
 
 
 def _gone(page: RowPage) -> Html:
@@ -110,8 +115,6 @@ def _further(page: RowPage) -> list[Html]:
         ("Every file that proves it", addresses.version(page.dataset_id, which)),
     )
     told = el("ul", (el("li", el("a", text, href=to)) for text, to in links), class_="plain")
-    hint = el(
-        "p",
-        el("small", "The command below also names the line of the captured file it was read from."),
-    )
+    more = "The command below also looks for the line of the captured file it was read from."
+    hint = el("p", el("small", more)) if page.blame.there else None
     return [card("Further back", told, hint)]

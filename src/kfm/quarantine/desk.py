@@ -29,7 +29,7 @@ from kfm.world.target import Again, Target
 from kfm.world.world import World
 from kfm.zones.base import lines_of
 
-__all__ = ["CONFLICT", "OVERRULED", "Desk", "Item", "set_aside"]
+__all__ = ["CONFLICT", "OVERRULED", "Desk", "Item", "set_aside", "waiting"]
 
 # the refusals of a whole capture that a person may overrule
 OVERRULED = ("quarantine.share", "document.shrunk")
@@ -56,16 +56,30 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         """Whether somebody has to decide on it, or to bring in what was decided."""
-        settled = self.state == "accepted" and self.kind == "capture"
-        return self.state in ("open", "fixed") or settled
+        return self.state == "open" or self.is_settled
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is decided, and can be brought in."""
+        return self.state == "fixed" or (self.state == "accepted" and self.kind == "capture")
+
+    @property
+    def next(self) -> str:
+        """The command that comes next."""
+        return f"kfm quarantine {'replay' if self.is_settled else 'show'} {self.run_id}"
 
     @property
     def waits(self) -> str:
         """What it waits for, in words."""
-        many = "Sealed rows" if self.count is None else f"{self.count:,} rows"
+        if self.is_settled:
+            return "what was decided of its rows waits to be replayed"
+        if self.count is None:
+            return "sealed rows, in no version until somebody decides"
+        rows = "1 row" if self.undecided == 1 else f"{self.undecided:,} rows"
+        if self.undecided < self.count:
+            return f"{rows} of {self.count:,}, in no version until somebody decides"
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
-        told = "1 row" if self.count == 1 else many
-        return f"{told}, in no version until somebody decides{rules and ': '}{rules}"
+        return f"{rows}, in no version until somebody decides: {rules}"
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -345,6 +359,11 @@ def set_aside(world: World, dataset_id: str) -> list[Item]:
         return []
     desk = Desk(world, dataset_id)
     return [item for run_id in runs if (item := desk.item(run_id)) is not None]
+
+
+def waiting(world: World, dataset_id: str) -> list[Item]:
+    """What of it somebody has to decide on, or to bring in."""
+    return [item for item in set_aside(world, dataset_id) if item.current and item.is_open]
 
 
 def _after(later: LedgerRow | NoopRow, row: LedgerRow) -> bool:

@@ -30,11 +30,11 @@ from kfm.story.node import Story
 from kfm.story.write import story_of
 from kfm.upkeep.citation import quoted
 
-__all__ = ["ROUTES", "Cited", "Lineage", "blame_of"]
+__all__ = ["ROUTES", "Cited", "Lineage"]
 
 _VERSION = "/datasets/{dataset_id:str}/versions/{which:str}"
 _BIBTEX, _RIS = "application/x-bibtex", "application/x-research-info-systems"
-_PARTS = re.compile(r",(?=[^,=]+=)")  # of a key: a value may hold a comma
+_PARTS = re.compile(r"(?:[^,\\]|\\.)+", re.DOTALL)
 _STEPS = named(minimum=0, maximum=100)
 
 
@@ -231,21 +231,21 @@ def story(asking: Asking, dataset_id: str, which: str) -> Story:
 def blamed(
     asking: Asking, dataset_id: str, which: str, key: str, column: str | None = None
 ) -> Blame:
-    """Who gave a row its values: `key` is `COLUMN=VALUE`, several with a comma between them."""
-    return blame_of(asking, dataset_id, which, key, column)
-
-
-def blame_of(
-    asking: Asking, dataset_id: str, which: str, key: str, column: str | None = None
-) -> Blame:
-    """The same, for a page."""
+    """Who gave a row its values: `key` is `COLUMN=VALUE`, several with a comma between them; a comma in
+    a value has a backslash before it.
+    """
     library("pyarrow", "reads Parquet")
     ref = asking.known(which_of(dataset_id, which))
     text = f"{ref.dataset_id}@{ref.generation}"
     with asking.let_through(text, known=True):
-        found = blame(asking.world, text, _PARTS.split(key), column, asking.viewer.reader, None)
+        found = blame(asking.world, text, _parts_of(key), column, asking.viewer.reader, None)
     # which generations somebody else may look at is nobody's business
     return msgspec.structs.replace(found, not_shown=())
+
+
+def _parts_of(key: str) -> list[str]:
+    r"""What a key says of each column; a comma in a value is `\,` and a backslash `\\`."""
+    return [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in _PARTS.findall(key)]
 
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (

@@ -4,6 +4,7 @@ Pages plug in by name: `hung.py` says how.
 """
 
 import asyncio
+import re
 import secrets
 import time
 from typing import Any
@@ -51,6 +52,7 @@ ROUTES: tuple[ControllerRouterHandler, ...] = tuple(
     for room in (health, datasets, versions, feeds, files, rows, stac, about, ask, evidence, find)
     for route in room.ROUTES
 )
+_MISSING = re.compile(r"Missing required query parameter '([\w-]+)'")
 # no route knows TRACE: what may be done at an address is told to nobody
 _ASKED_AS = {"HEAD": "GET", "OPTIONS": "TRACE"}
 
@@ -163,12 +165,20 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     if status == 404 or visit.hung.hides(visit.path):
         return _Nothing(b"", status_code=status)
     if status != 405:
-        return problem(visit, refusal(status))
+        return problem(visit, refusal(status, _which(error)))
     known = request.app.route_handler_method_map.get(request.scope["path"], {"GET": None})
     allowed = sorted({*known, *(["HEAD"] if "GET" in known else [])} - {"OPTIONS"})
     answer = problem(visit, refusal(status, f"This is asked by {' or '.join(allowed)}."))
     answer.headers["allow"] = ", ".join(allowed)
     return answer
+
+
+def _which(error: HTTPException) -> str:
+    """What of a question is wrong, where Litestar knows; its other words are for programmers."""
+    if missing := _MISSING.match(error.detail):
+        return f"{missing[1]} is missing."
+    wrong = error.extra if isinstance(error.extra, list) else ()
+    return " ".join(f"{each['key']}: {each['message']}." for each in wrong if "key" in each)
 
 
 class _Nothing(Response[bytes]):

@@ -1,11 +1,13 @@
 """Whether it answers: for those who watch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Litestar, Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.model import Json
 from kfm.reader.described import as_page, described
 from kfm.reader.door import Asking
 from kfm.reader.route import reads
@@ -42,15 +44,24 @@ def metrics(asking: Asking) -> Response[str]:
 @get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Every address here, as OpenAPI has it."""
-    told = described(request.app, Visit.now().hung)
-    return Response(msgspec.json.encode(told), media_type=_OPENAPI)
+    told = _told(request.app, "json", lambda told: msgspec.json.encode(told))
+    return Response(told, media_type=_OPENAPI)
 
 
 @get("/openapi.html", include_in_schema=False)
 async def openapi_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The same for people, whatever they prefer."""
-    told = as_page(described(request.app, Visit.now().hung))
-    return Response(told.encode(), media_type="text/html")
+    told = _told(request.app, "html", lambda told: as_page(told).encode())
+    return Response(told, media_type="text/html")
+
+
+def _told(app: Litestar, form: str, written: Callable[[Json], bytes]) -> bytes:
+    """What an application answers is settled when it is made, and written down once."""
+    name = f"openapi.{form}"
+    if name not in app.state:
+        app.state[name] = written(described(app, Visit.now().hung))
+    found: bytes = app.state[name]
+    return found
 
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (health, metrics, openapi, openapi_page)

@@ -183,6 +183,7 @@ _NUMBER = r"-?[0-9]{1,9}(\.[0-9]{1,15})?"
 BBOX = rf"^{_NUMBER}(,{_NUMBER}){{3}}((,{_NUMBER}){{2}})?$"
 _DEGREES: Json = {"type": "number", "minimum": -1e9, "maximum": 1e9}
 _STRINGS = _list(_STRING)
+_STRINGS_OR_NULL: Json = {"anyOf": [_STRINGS, {"type": "null"}]}
 TOKEN = r"^([0-9]{1,9}|-?[0-9]{1,18}~[A-Za-z0-9]{1,80}~[a-z0-9_]{1,200})$"
 _SHAPES = [
     "Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon",
@@ -204,7 +205,10 @@ _ASKED: dict[str, Json] = {
     "filter": {"type": ["object", "string"], "description": "CQL2, as JSON or as text."},
     "filter-lang": _STRING,
     "sortby": _list(_object("field", field=_STRING, direction=_STRING)),
-    "fields": {"type": "object", "properties": {"include": _STRINGS, "exclude": _STRINGS}},
+    "fields": {
+        "type": "object",
+        "properties": {"include": _STRINGS_OR_NULL, "exclude": _STRINGS_OR_NULL},
+    },
     "token": {"type": ["string", "integer"], "pattern": TOKEN, "minimum": 0, "maximum": 10**9 - 1},
 }
 _GIVEN: Json = {"not": {"type": "null"}}

@@ -26,7 +26,6 @@ from kfm.reader.visit import Visit
 from kfm.reading.memory import NotAtHand, at_hand
 
 __all__ = [
-    "JSON",
     "NOTHING",
     "PROBLEMS",
     "SENT_PROBLEMS",

@@ -91,6 +91,7 @@ def read_post(said: Json) -> Search:
     fields = said.get("fields", {})
     if not isinstance(fields, dict):
         raise BadQuestion("fields has `include` and `exclude`.", "fields")
+    fields = {name: each for name, each in fields.items() if each is not None}
     if said.get("bbox") and said.get("intersects"):
         raise BadQuestion("bbox and intersects exclude each other.", "intersects")
     asked = said.get("filter")
@@ -421,7 +422,7 @@ def _number(text: object) -> float:
 
 
 def _box(said: object) -> tuple[float, ...]:
-    if said is None or said == []:
+    if said is None:
         return ()
     if not isinstance(said, list | tuple) or len(said) not in (4, 6):
         raise BadQuestion("A bbox has four or six numbers.", "bbox")

@@ -11,14 +11,7 @@ from kfm.channel.chain import Channel
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.receipts import finish
-from kfm.evidence.run_end import (
-    end_parts,
-    follow_up,
-    killed_in_promotion,
-    latency,
-    tell_end,
-    tell_killed,
-)
+from kfm.evidence.run_end import end_parts, follow_up, killed_in_promotion, tell_end, tell_killed
 from kfm.model import (
     PROMOTE,
     Appending,
@@ -49,7 +42,7 @@ from kfm.run.name_generation import (
     name_next,
     why_denied,
 )
-from kfm.run.promote_told import freshness, outcome_of, tell
+from kfm.run.promote_told import freshness, latency, outcome_of, tell
 from kfm.run.publish import Sealed, publish
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx

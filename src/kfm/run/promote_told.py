@@ -30,7 +30,7 @@ from kfm.world.outcome import Outcome, table_rows
 from kfm.world.run_log import RunLog
 from kfm.world.world import Registry, World
 
-__all__ = ["Ending", "freshness", "outcome_of", "tell"]
+__all__ = ["Ending", "freshness", "latency", "outcome_of", "tell"]
 
 
 class Ending(TypedDict, total=False):
@@ -90,6 +90,7 @@ def tell(
     if row.ended_at is not None:
         with world.ended():
             _close_log(world, wal, log)
+        with world.ended():
             finish(world, row.run_id)
     reasons = tuple(
         {"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts)

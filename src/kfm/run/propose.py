@@ -208,6 +208,7 @@ def _told(
             level="error" if row.state == "REJECTED" else "info",
             reasons=[r.code for r in reasons] if work.private else plain,
         )
+    with work.world.ended():
         finish(work.world, row.run_id)
     return work.outcome(
         row.state,

@@ -46,6 +46,7 @@ def _staged(work: Work, result: TransformResult) -> Outcome:
     assert row is not None
     with work.world.ended():
         work.close_log("STAGED", "")
+    with work.world.ended():
         finish(work.world, row.run_id)
     return work.outcome(
         "STAGED",

@@ -293,6 +293,7 @@ class Work(Held):
             if not self.log.run_id:
                 self.log.bind(row.run_id)
             self.close_log("FAILED", told, level="error", code=code, remedy=error.remedy)
+        with world.ended():
             from kfm.evidence.receipts import finish  # a NOOP starts faster without it
 
             finish(world, row.run_id)

@@ -107,12 +107,15 @@ def blame(
     now = past.row(int(opened.generation or 0))
     if now is None or isinstance(now, str):
         return past.absent()
+    past = past.by_business_key(now)
     columns = [column] if column else [name for name in now if name not in key]
     cells = tuple(past.cell(name, now[name]) for name in columns)
     newest = max(cells, key=lambda cell: cell.given_by, default=None)
     origin = None
     if newest is not None and target_of is not None:
-        origin = _Sources(world, opened.dataset_id, key, facts, target_of).origin(newest.run_id)
+        origin = _Sources(world, opened.dataset_id, past.key, facts, target_of).origin(
+            newest.run_id
+        )
     return Blame(
         dataset_id=opened.dataset_id,
         ref=opened.label,
@@ -136,6 +139,12 @@ def key_of(
     found: dict[str, str] = {}
     for part in given:
         name, equals, value = part.partition("=")
+        if equals and name in found:
+            raise UsageError(
+                f"The key names {name} twice.",
+                expected="each column once",
+                remedy="Leave one of them out.",
+            )
         if equals and name in names:
             found[name] = value
         elif equals and name.isidentifier():  # a value that begins so is given with its column
@@ -175,6 +184,17 @@ class _Past:
         self._known: dict[str, Row | None] = {}  # by version
         self._files: dict[str, Row | None] = {}  # by digest of a table
         self.hidden: set[int] = set()
+
+    def by_business_key(self, row: Row) -> "_Past":
+        """The same row, known by what it is known by in every version: other columns may name
+        another one there.
+        """
+        names = [name for name in self.opened.business_key if row.get(name) is not None]
+        if not names or len(names) < len(self.opened.business_key) or {*names} == {*self.key}:
+            return self
+        key = {name: _as_text(row[name]) for name in names}
+        found = _Past(self.world, self.opened, key, self.reader)
+        return found if found.row(int(self.opened.generation or 0)) == row else self
 
     def row(self, number: int) -> Row | str | None:
         """The row in a generation; None: it is not there; a text: why that is not known."""
@@ -284,6 +304,11 @@ class _Past:
             gone_by=last + 1 if last is not None else None,
             not_shown=tuple(sorted(self.hidden)),
         )
+
+
+def _as_text(value: object) -> str:
+    """A value as a key says it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class _Sources:

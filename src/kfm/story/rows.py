@@ -76,10 +76,11 @@ def _may_hold(file: "pq.ParquetFile", group: int, wanted: Mapping[str, "pa.Scala
         ends = column.statistics
         if column.path_in_schema not in wanted or ends is None or not ends.has_min_max:
             continue
-        value = wanted[column.path_in_schema].as_py()
         try:
+            value = wanted[column.path_in_schema].as_py()
             if not ends.min <= value <= ends.max:
                 return False
-        except TypeError:  # ends of another kind: they say nothing
+        # ends of another kind, or a moment that Python has no word for: they say nothing
+        except (TypeError, ValueError, OverflowError):
             continue
     return True

@@ -2,8 +2,12 @@
 
 import contextlib
 import datetime as dt
+import fcntl
+import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -17,7 +21,7 @@ from kfm.model import (
     masked,
     rfc3339,
 )
-from kfm.model.paths import log_path
+from kfm.model.paths import lock_path, log_path
 from kfm.model.window import seconds
 from kfm.telemetry.budget import burn, counted, slo_of
 from kfm.telemetry.energy import Meter, carbon_of
@@ -27,6 +31,9 @@ from kfm.world.world import Telemetry, World
 __all__ = ["NAME", "Lines", "envelope"]
 
 NAME = "telemetry"  # of its files: telemetry-<day>.jsonl
+_TRIES = 40  # for the lock: a fifth of a second
+_PIECE = 1 << 16
+_ENDED = re.compile(rb'"ended_at":"([^"]+)"')
 
 
 class Lines(Telemetry):
@@ -37,56 +44,128 @@ class Lines(Telemetry):
     def __init__(self, factors: EnergyFactors, after: Callable[[], None] = lambda: None) -> None:
         self._factors, self._after = factors, after
         self._meter = Meter(factors)
-        # run, state, attempt: the newest, of which more may be said
-        self._told: deque[tuple[str, str, int]] = deque(maxlen=64)
+        self._is_new = False  # something was appended
+        # the newest endings that are known to be told: run, and when it ended
+        self._told: deque[tuple[str, str]] = deque(maxlen=64)
 
     def ended(self, world: World, log: RunLog, state: str, elapsed_ms: int, ran: Ran) -> None:
-        ending = (log.run_id, state, ran.replays)
-        if state not in STATUS or ending in self._told:
+        if state not in STATUS or (log.run_id, ran.ended_at) in self._told:
             return  # it waits for a person: it has not ended
         with contextlib.suppress(Exception):  # telemetry may be lost; the run is not
-            line = envelope(world, log, state, elapsed_ms, ran, self._meter, self._factors)
-            text = masked(msgspec.json.encode(line).decode()) + "\n"
-            world.root.append(
-                log_path(f"{NAME}-{rfc3339(world.clock.now())[:10]}.jsonl"), text.encode()
-            )
-            self._told.append(ending)
+            self._tell(world, log, state, elapsed_ms, ran, late=False)
 
     def archiving(self, world: World, row: LedgerRow, ran: Callable[[], Ran]) -> None:
-        if row.state not in STATUS or (row.run_id, row.state, row.attempt) in self._told:
+        ended_at = str(row.ended_at)
+        if row.state not in STATUS or (row.run_id, ended_at) in self._told:
             return
-        with contextlib.suppress(Exception):  # telemetry may be lost; the run is not
-            if _is_told(world, row):
-                return
+        with contextlib.suppress(Exception):
             log = world.log(row.dataset_id)
             log.bind(row.run_id)
-            began, ended = map(dt.datetime.fromisoformat, (row.timestamp, str(row.ended_at)))
-            found = msgspec.structs.replace(ran(), ended_at=str(row.ended_at))
+            began, ended = map(dt.datetime.fromisoformat, (row.timestamp, ended_at))
             took = max(0, int((ended - began).total_seconds() * 1000))
-            self.ended(world, log, row.state, took, found)
+            self._tell(world, log, row.state, took, ran(), late=True)
+
+    def _tell(
+        self, world: World, log: RunLog, state: str, elapsed_ms: int, ran: Ran, *, late: bool
+    ) -> None:
+        if not (ran.ended_at or ran.killed):  # nobody else knows of it
+            self._append(world, self._line(world, log, state, elapsed_ms, ran, 0, late))
+            return
+        with _alone(world):
+            before = list(_of_run(world, log.run_id, ran.began))
+            if not ran.killed and any(line.ended_at >= ran.ended_at for line in before):
+                self._told.append((log.run_id, ran.ended_at))
+                return
+            line = self._line(world, log, state, elapsed_ms, ran, len(before), late)
+            self._append(world, line)
+        if not ran.killed:
+            self._told.append((log.run_id, ran.ended_at))
+
+    def _line(
+        self,
+        world: World,
+        log: RunLog,
+        state: str,
+        elapsed_ms: int,
+        ran: Ran,
+        replays: int,
+        late: bool,
+    ) -> RunTelemetry:
+        line = envelope(world, log, state, elapsed_ms, ran, replays)
+        if late:  # who asked for it nobody knows here
+            return line
+        line = msgspec.structs.replace(
+            line,
+            correlation_id=str(world.marks.get("correlation_id", "")),
+            traceparent=str(world.marks.get("traceparent", "")),
+        )
+        if ran.killed:  # what it took went with it
+            return line
+        energy = self._meter.read()
+        carbon = carbon_of(energy, self._factors)
+        return msgspec.structs.replace(
+            line,
+            energy_kwh=energy.kwh,
+            co2e_g=carbon.co2e_g if carbon is not None else None,
+            energy=energy,
+            carbon=carbon,
+        )
+
+    def _append(self, world: World, line: RunTelemetry) -> None:
+        text = masked(msgspec.json.encode(line).decode()) + "\n"
+        world.root.append(_file(world.clock.now()), text.encode())
+        self._is_new = True
 
     def close(self) -> None:
-        if self._told:
+        if self._is_new:
             with contextlib.suppress(Exception):
                 self._after()
 
 
-def _is_told(world: World, row: LedgerRow) -> bool:
-    since = row.ended_at or ""
+def _file(day: dt.datetime) -> str:
+    return log_path(f"{NAME}-{rfc3339(day)[:10]}.jsonl")
+
+
+@contextlib.contextmanager
+def _alone(world: World) -> Iterator[None]:
+    """One process looks and appends at a time; nobody waits for one that is frozen."""
+    with world.root.local(lock_path(NAME)).open("ab") as held:
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.005)
+        yield
+
+
+def _of_run(world: World, run_id: str, since: str) -> Iterator[RunTelemetry]:
+    """What was told of a run; lines are looked at from the newest back to when it began."""
     first = log_path(f"{NAME}-{since[:10]}.jsonl")
-    return any(
-        line.state == row.state and line.ended_at >= since
-        for path in world.root.names(log_path(""))
-        if path >= first and path.startswith(log_path(f"{NAME}-"))
-        for line in _of_run(world.root.read(path), row.run_id)
-    )
+    files = [p for p in world.root.names(log_path("")) if p.startswith(log_path(f"{NAME}-"))]
+    for path in sorted(p for p in files if p >= first):
+        for raw in _tail(world.root.local(path), since):
+            if run_id.encode() in raw:
+                with contextlib.suppress(msgspec.MsgspecError):  # cut off
+                    line = msgspec.json.decode(raw, type=RunTelemetry)
+                    if line.run_id == run_id:
+                        yield line
 
 
-def _of_run(raw: bytes, run_id: str) -> Iterator[RunTelemetry]:
-    for line in raw.splitlines():
-        if run_id.encode() in line:
-            with contextlib.suppress(msgspec.MsgspecError):  # cut off
-                yield msgspec.json.decode(line, type=RunTelemetry)
+def _tail(path: Path, since: str) -> list[bytes]:
+    """The last lines of a file, at least those told since a moment."""
+    size, take = path.stat().st_size, _PIECE
+    while True:
+        with path.open("rb") as file:
+            file.seek(max(0, size - take))
+            lines = file.read().splitlines()
+        if take >= size:
+            return lines
+        # a line that is told late stands among younger ones
+        ended = [found[1] for raw in lines[1:9] if (found := _ENDED.search(raw))]
+        if ended and all(moment.decode() < since for moment in ended):
+            return lines[1:]
+        take *= 4
 
 
 def envelope(
@@ -95,15 +174,13 @@ def envelope(
     state: str,
     elapsed_ms: int,
     ran: Ran,
-    meter: Meter,
-    factors: EnergyFactors,
+    replays: int,
 ) -> RunTelemetry:
-    """What is told of a run. Of what is not public no count or size is."""
+    """What is told of a run, without what it took. Of what is not public no count or size is."""
     slo, now = slo_of(world.registry(log.dataset_id)), world.clock.now()
     found = counted(world.store, log.dataset_id, slo, now, seconds(slo.period))
     status: TelemetryStatus = "PARTIAL" if ran.partial else STATUS[state]
-    energy, target_ms = meter.read(), seconds(slo.latency) * 1000
-    carbon, withheld = carbon_of(energy, factors), world.is_private(log.dataset_id)
+    target_ms, withheld = seconds(slo.latency) * 1000, world.is_private(log.dataset_id)
     inputs, outputs, bytes_in, bytes_out = (
         (0, 0, 0, 0) if withheld else (ran.inputs, ran.outputs, ran.bytes_in, ran.bytes_out)
     )
@@ -115,13 +192,13 @@ def envelope(
         failure_stage=ran.stage if status in ("FAILED", "PARTIAL") else None,
         latency_ms=elapsed_ms,
         retries=ran.retries,
-        wal_replay_count=ran.replays,
+        wal_replay_count=replays,
         inputs_count=inputs,
         outputs_count=outputs,
         bytes_in=bytes_in,
         bytes_out=bytes_out,
-        energy_kwh=energy.kwh,
-        co2e_g=carbon.co2e_g if carbon is not None else None,
+        energy_kwh=None,
+        co2e_g=None,
         slo_target_latency_ms=target_ms,
         slo_ok=status != "FAILED" and elapsed_ms <= target_ms,
         error_budget_burn=burn(found, slo),
@@ -130,9 +207,8 @@ def envelope(
         state=state,
         trigger=ran.trigger,
         ended_at=ran.ended_at or rfc3339(now),
-        correlation_id=str(world.marks.get("correlation_id", "")),
+        correlation_id="",
         withheld=withheld,
-        energy=energy,
-        carbon=carbon,
-        traceparent=str(world.marks.get("traceparent", "")),
+        energy=None,
+        carbon=None,
     )

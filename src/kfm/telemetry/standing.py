@@ -110,8 +110,9 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_runs(folder: Path) -> dict[str, RunTelemetry]:
-    """The last line of each dataset, of the two last days that have any."""
-    return {line.dataset_id: line for line in lines_of(folder, days=2)}
+    """The run of each dataset that ended last, of the two last days that have any."""
+    ended = sorted(lines_of(folder, days=2), key=lambda line: line.ended_at)
+    return {line.dataset_id: line for line in ended}
 
 
 def lines_of(folder: Path, days: int = 0) -> Iterator[RunTelemetry]:

@@ -2,7 +2,7 @@
 
 from kfm.model.paths import quarantine_folder
 from kfm.pages.gather.asks import Asks
-from kfm.quarantine.desk import Item, set_aside
+from kfm.quarantine.desk import Item, waiting
 from kfm.reading.memory import recall
 from kfm.world.world import World
 
@@ -22,6 +22,6 @@ def _of(world: World, name: str) -> list[Item]:
     as_of = world.store.changes()
 
     def found() -> list[Item]:
-        return [item for item in set_aside(world, name) if item.current and item.is_open]
+        return waiting(world, name)
 
     return found() if as_of is None else recall(world, ("to decide", name, as_of), found)

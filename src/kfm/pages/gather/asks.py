@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from kfm.model import VersionFacts
-from kfm.reader.about import blame_of
 from kfm.reader.ask import Focus, citations, focus_of
 from kfm.reader.door import Asking, Hidden, NoLonger
 from kfm.reading.boundary import Opened, Reader
 from kfm.reading.references import Ref
-from kfm.story.blame import Blame
 from kfm.story.node import Proof
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
@@ -58,10 +56,6 @@ class Asks:
     def focus(self, dataset_id: str, which: str, q: str = "") -> Focus:
         """Questions about a version, answered."""
         return focus_of(self._asking, dataset_id, which, q, now=not self.is_copy)
-
-    def blame(self, dataset_id: str, which: str, key: str) -> Blame:
-        """Who gave a row its values."""
-        return blame_of(self._asking, dataset_id, which, key)
 
     def opens(self, ref: Ref, proofs: Iterable[Proof]) -> dict[str, str]:
         """Where files that show something are had, by their digests."""

@@ -1,7 +1,7 @@
 """What the page of a dataset tells."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -112,7 +112,8 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
     made = made_of(asks.world, ref)
     # tiles leave out what is too dense to see: few places are drawn exactly
     tiled = facts.rows > FEW and _has_tiles(asks.world, opened)
-    files = tuple(_files(opened, facts.rows))
+    forms = ("csv", "geojson") if _has_places(facts) else ("csv",)
+    files = tuple(_files(opened, facts.rows, forms))
     return Held(
         version_id=ref.version_id,
         version_digest=ref.version_digest,
@@ -129,7 +130,7 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
         layer=ref.dataset_id,
         files=files,
         cite=_cited(asks, entry, ref),
-        snippets=_snippets(ref, files, asks.address, asks.is_copy),
+        snippets=_snippets(ref, files, asks.address, asks.is_copy, forms[-1]),
         origin=tuple(
             told_origin([o]) for o in origin_of(asks.world.data, ref.dataset_id, ref.version_id)
         ),
@@ -166,7 +167,11 @@ def _cited(asks: Asks, entry: DatasetEntry, ref: Ref) -> Cited:
     )
 
 
-def _files(opened: Opened, rows: int) -> list[File]:
+def _has_places(facts: VersionFacts) -> bool:
+    return any(column.type == "geometry" for column in facts.schema)
+
+
+def _files(opened: Opened, rows: int, forms: Sequence[str]) -> list[File]:
     found = []
     for name, path in sorted(opened.files.items()):
         found.append(
@@ -179,7 +184,8 @@ def _files(opened: Opened, rows: int) -> list[File]:
             )
         )
     if any(f.name.endswith(".parquet") for f in found):
-        for form, what in (("csv", "CSV"), ("geojson", "GeoJSON")):
+        for form in forms:
+            what = {"csv": "CSV", "geojson": "GeoJSON"}[form]
             href = addresses.rows(opened.dataset_id, opened.version_id, form)
             some = (
                 f"{what}, the first {addresses.MOST_ROWS:,} rows"
@@ -190,12 +196,18 @@ def _files(opened: Opened, rows: int) -> list[File]:
     return found
 
 
-def _snippets(ref: Ref, files: tuple[File, ...], origin: str, copy: bool) -> tuple[Snippet, ...]:
+def _snippets(
+    ref: Ref, files: tuple[File, ...], origin: str, copy: bool, form: str
+) -> tuple[Snippet, ...]:
     table = next((f.href for f in files if f.name.endswith(".parquet")), None)
     if table is None:
         return ()
-    url, rows = f"{origin}{table}", addresses.rows(ref.dataset_id, ref.version_id, "geojson")
-    stac = "" if copy else f"\n\nOr Layer, Add Layer, Add STAC Layer: {origin}/stac"
+    url, rows = f"{origin}{table}", addresses.rows(ref.dataset_id, ref.version_id, form)
+    stac = (
+        ""
+        if copy or form != "geojson"
+        else f"\n\nOr Layer, Add Layer, Add STAC Layer: {origin}/stac"
+    )
     return tuple(
         Snippet(language=language, lines=lines)
         for language, lines in (

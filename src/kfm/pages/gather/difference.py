@@ -25,8 +25,10 @@ def diff_page(asks: Asks, dataset_id: str, which: str) -> DiffPage:
         for g in rows
         if g.generation < ref.generation and g.version_id not in (None, ref.version_id)
     ]
-    if not before:
+    if ref.generation == 1:
         raise Hidden  # the first changed nothing
+    # made again as it was, it differs in nothing from itself
+    before = before or [ref.generation - 1]
     old = asks.data(f"{dataset_id}@{before[-1]}")
     new = asks.data(f"{dataset_id}@{ref.generation}")
     entry = asks.workspace.require(dataset_id)

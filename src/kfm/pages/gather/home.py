@@ -215,8 +215,8 @@ def _aside(asks: Asks, item: Item) -> Need:
         state="wait",
         word="Set aside",
         title=entry.title if entry is not None else item.dataset_id,
-        why=item.waits,
-        next=f"kfm quarantine show {item.run_id}",
+        why=item.waits[:1].upper() + item.waits[1:],
+        next=item.next,
         href=f"/quarantine/{item.run_id}",
     )
 

@@ -23,7 +23,7 @@ def row_page(asks: Asks, blame: Blame) -> RowPage:
     key = [f"{name}={value}" for name, value in blame.key.items()]
     words = " ".join(f"--key {shlex.quote(each)}" for each in key)
     return RowPage(
-        address=addresses.row(dataset_id, ref.version_id, blame.key),
+        address=addresses.row(dataset_id, generation, blame.key),
         title=f"A row of {asks.workspace.require(dataset_id).title}",
         command=f"kfm blame {dataset_id}@{generation} {words}",
         blame=blame,

@@ -7,7 +7,7 @@ from kfm.pages.gather.told import about_page
 from kfm.pages.hang import PUBLIC, Kind, hang, parts_of
 from kfm.pages.layout import Page
 from kfm.pages.site.index import COPY
-from kfm.reader.door import Asking
+from kfm.reader.door import Asking, Hidden
 from kfm.reader.hung import Hung, Shown
 from kfm.reader.route import reads
 
@@ -29,6 +29,8 @@ def _about(asking: Asking) -> Page:
 def _shown(kind: Kind) -> Callable[[Shown], str]:
     def page(shown: Shown) -> str:
         found = shown.found
+        if kind.gather is None:
+            raise Hidden  # it is asked of a server alone
         if not isinstance(found, Page):
             parts = parts_of(kind.path, shown.path)
             found = kind.gather(Asks(shown.asking, copy=True), {}, *parts)
