@@ -21,7 +21,7 @@ from kfm.model import (
     masked,
     rfc3339,
 )
-from kfm.model.paths import lock_path, log_path
+from kfm.model.paths import log_path
 from kfm.model.window import seconds
 from kfm.telemetry.budget import burn, counted, slo_of
 from kfm.telemetry.energy import Meter, carbon_of
@@ -129,7 +129,9 @@ def _file(day: dt.datetime) -> str:
 @contextlib.contextmanager
 def _alone(world: World) -> Iterator[None]:
     """One process looks and appends at a time; nobody waits for one that is frozen."""
-    with world.root.local(lock_path(NAME)).open("ab") as held:
+    path = world.root.local(log_path(f"{NAME}.lock"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as held:
         for _ in range(_TRIES):
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
