@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import fcntl
+import os
 import re
 import time
 from collections import deque
@@ -128,17 +129,25 @@ def _file(day: dt.datetime) -> str:
 
 @contextlib.contextmanager
 def _alone(world: World) -> Iterator[None]:
-    """One process looks and appends at a time; nobody waits for one that is frozen."""
-    path = world.root.local(log_path(f"{NAME}.lock"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as held:
+    """One process looks and appends at a time, by a lock on the folder of the lines; nobody waits
+    for one that is frozen. Where there is no folder yet nothing was told.
+    """
+    try:
+        logs = world.root.local(_file(world.clock.now())).parent
+        folder = os.open(logs, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
         for _ in range(_TRIES):
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 time.sleep(0.005)
         yield
+    finally:
+        os.close(folder)
 
 
 def _of_run(world: World, run_id: str, since: str) -> Iterator[RunTelemetry]:
