@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kfm.channel.chain import Channel
+from kfm.channel.generations import Channel
 from kfm.samples.upstream import SampleUpstream
 from kfm.zones.local import LocalZone
 from tests.given.verbs import QUAKES

@@ -13,7 +13,7 @@ from litestar.testing import TestClient
 from kfm.cli import main
 from kfm.grants.token import Token, new_token
 from kfm.reader.app import Reader, make_app
-from kfm.reader.hung import NOTHING_HUNG, Hung
+from kfm.reader.html_pages import NOTHING_HUNG, Hung
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

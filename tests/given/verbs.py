@@ -18,7 +18,7 @@ import jsonschema_rs
 import pytest
 
 from kfm.cli import main
-from kfm.cli.old import present
+from kfm.cli.old_spellings import present
 from kfm.cli.spec import find, verbs
 from kfm.jobs.base import JobResult, job_type, parameters_of, work
 from kfm.model import ids

@@ -83,7 +83,7 @@ def test_an_act_killed_before_its_generation_changes_nothing(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its intent pins the version it meant until another takes the number."""
-    from kfm.channel.chain import Channel
+    from kfm.channel.generations import Channel
 
     one, two = revisions(kfm, sample, 0, 1)
     with monkeypatch.context() as killed:

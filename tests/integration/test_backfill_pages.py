@@ -13,7 +13,7 @@ from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_plan import plan_from
 from kfm.model import PartRow
 from kfm.model.ids import new_run_id
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of

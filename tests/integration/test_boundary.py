@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kfm.access.boundary import data_of
 from kfm.model.errors import Denied
 from kfm.policy.base import sources_of
 from kfm.policy.embedded import Embedded
-from kfm.reading.boundary import data_of
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

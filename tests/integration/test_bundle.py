@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.channel.chain import Channel
+from kfm.access.references import Ref
+from kfm.channel.generations import Channel
 from kfm.cli import main
 from kfm.evidence.captures import checksums
 from kfm.keys.approvals import terms_digest
@@ -29,7 +30,6 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied
 from kfm.model.paths import approvals_path
 from kfm.model.verdict import REQUIRED
-from kfm.reading.references import Ref
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.zones.local import LocalZone

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kfm.access.references import proposal_number
 from kfm.cli import call
 from kfm.diff.tables import diff_files
 from kfm.model.errors import UsageError
-from kfm.reading.references import proposal_number
 from kfm.run.update import update
 from kfm.samples.upstream import SampleUpstream
 from kfm.testing import Upstream

@@ -14,7 +14,7 @@ from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
 from kfm.grants.session import session_of
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace

@@ -13,7 +13,7 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.console import act
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.reader.log import AuditLine
 from kfm.workspace.folder import open_workspace

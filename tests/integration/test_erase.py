@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.evidence.owed import Act
+from kfm.evidence.intended_acts import Act
 from kfm.evidence.projection import tick
 from kfm.evidence.receipts import pretty
 from kfm.model.errors import Fenced

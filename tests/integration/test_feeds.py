@@ -11,7 +11,7 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.testing import Upstream
 from tests.given.reading import called, entry, reader

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from litestar.testing import TestClient
 
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.story.questions import QUESTIONS
 from kfm.testing import Upstream

@@ -15,7 +15,7 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.reader.oidc import Issuers
 from kfm.reader.settings import Issuer

@@ -341,7 +341,7 @@ def test_generations_from_before_roots_were_recorded_are_told_as_such_and_none_c
     sample.control(QUAKES, revision=2)
     with pytest.MonkeyPatch.context() as older:
         older.setattr(Trust, "at", None)
-        older.setattr("kfm.channel.chain.check_root", lambda *_: None)
+        older.setattr("kfm.channel.generations.check_root", lambda *_: None)
         assert kfm("run", QUAKES).code == 6, "one that names a root is before it"
     assert kfm("verify").code == 0 and kfm("run", QUAKES).code == 0
 

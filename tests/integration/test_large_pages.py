@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
+from kfm.access.status import Statuses
 from kfm.evidence.journal import record_hash
 from kfm.lineage.ask import Line, Point, Walk
 from kfm.model import LedgerRow, WalRecord, ids, rfc3339
-from kfm.pages.hang import hang
 from kfm.pages.layout import Frame
 from kfm.pages.lineage import LineagePage, render
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
-from kfm.reading.status import Statuses
 from kfm.store.base import Tx
 from kfm.upkeep.attention import Attention
 from kfm.workspace.folder import open_workspace
@@ -129,7 +129,7 @@ def test_what_the_store_says_of_many_datasets_is_read_in_one_look(
         )
         statuses = Statuses(world, names)
         assert [statuses.checked(name) for name in names] == alone
-    ours = [look for look in looks if look.__module__ == "kfm.reading.status"]
+    ours = [look for look in looks if look.__module__ == "kfm.access.status"]
     assert len(ours) == 2  # who is at work, and the rest
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kfm as package
-from kfm.acts import append
+from kfm.acts import append_act as append
 from kfm.testing import Upstream
 from kfm.workspace.backup import make_backup, restore_backup
 from kfm.workspace.folder import open_workspace

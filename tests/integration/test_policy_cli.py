@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kfm.access.status import DatasetStatus
 from kfm.cli import policy as command
 from kfm.policy.base import policy_digest, sources_of
-from kfm.reading.status import DatasetStatus
 from tests.given.questions import GOOD, changed
 from tests.given.verbs import Said
 

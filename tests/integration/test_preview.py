@@ -15,7 +15,7 @@ from kfm.cli.answer import Call
 from kfm.cli.init import make_workspace
 from kfm.cli.review import Waits, review
 from kfm.model import ids
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from kfm.testing import Upstream
 from tests.given.console import AT, BROWSER

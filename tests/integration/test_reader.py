@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from kfm.access import boundary
 from kfm.cli.init import make_workspace
 from kfm.model import JobLine
 from kfm.pages import addresses
 from kfm.reader import route
 from kfm.reader.app import Reader
-from kfm.reader.hung import Hung, Shown
+from kfm.reader.html_pages import Hung, Shown
 from kfm.reader.log import RequestLine
 from kfm.reader.serve import reading
-from kfm.reading import boundary
 from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kfm.access.boundary import data_of
 from kfm.cli.init import make_workspace
-from kfm.reading.boundary import data_of
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from kfm.access.boundary import Allowed, Asked, data_of, decide
+from kfm.access.boundary import Reader as Boundary
 from kfm.cli.init import make_workspace
 from kfm.grants.token import Token, new_token
 from kfm.judge.candidate import official_candidate
 from kfm.model import Denied, ids
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader, make_app
 from kfm.reader.serve import reading
-from kfm.reading.boundary import Allowed, Asked, data_of, decide
-from kfm.reading.boundary import Reader as Boundary
 from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace

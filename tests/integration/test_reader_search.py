@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from kfm.access.references import Ref
 from kfm.cli.init import make_workspace
 from kfm.model.paths import items_path
 from kfm.reader import stac_index, stac_search
 from kfm.reader.app import Reader
 from kfm.reader.door import Asking, NoLonger
-from kfm.reading.references import Ref
 from kfm.testing import Upstream
 from tests.given.reading import called, reader
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm.evidence.telling import tell_receivers
+from kfm.evidence.notify import tell_receivers
 from kfm.jobs.schedule.scheduler import Scheduler
 from kfm.model import DeliveryRow
 from kfm.store.base import Tx

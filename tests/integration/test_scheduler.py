@@ -616,7 +616,7 @@ def test_a_window_that_people_run_before_its_end_is_visited_after_it(
 def test_the_host_of_a_dataset_that_asked_to_be_left_alone_is_left_alone(
     kfm: Callable[..., Said], ws: Path
 ) -> None:
-    from kfm.fetch.polite import Manners
+    from kfm.fetch.host_limits import Manners
     from kfm.model.dataset import Polite
 
     assert kfm("dataset", "new", "trees", "--url", "https://trees.example:8443/trees.csv").code == 0

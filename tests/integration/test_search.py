@@ -14,8 +14,8 @@ import pytest
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.extras.search.base import find, question
-from kfm.upkeep.found import Found, Hit
 from kfm.upkeep.search import search
+from kfm.upkeep.search_answer import Found, Hit
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from tests.given.papers import TEXTS, index, library, publish

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
-from kfm.cli.beside import Gone, inputs_first, side_by_side
 from kfm.cli.init import make_workspace
+from kfm.cli.side_by_side import Gone, inputs_first, side_by_side
 from kfm.cli.terminal import Progress
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
@@ -241,7 +241,7 @@ def test_a_process_that_falls_says_where(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # whatever other tests have left behind holds nothing that is needed here
-    monkeypatch.setattr("kfm.cli.beside._is_alone", lambda: True)
+    monkeypatch.setattr("kfm.cli.side_by_side._is_alone", lambda: True)
 
     def work(name: str, shown: Progress) -> list[Outcome]:
         if name == "kinds":
@@ -264,7 +264,7 @@ def test_a_process_that_falls_says_where(
 # ---- the order -----------------------------------------------------------------------------------
 WATCHED = """
 import os, sys, threading
-from kfm.cli.beside import side_by_side
+from kfm.cli.side_by_side import side_by_side
 from kfm.cli.meter import Meter
 from kfm.cli.terminal import Progress
 from kfm.world.outcome import Outcome

@@ -18,12 +18,12 @@ import yaml
 
 import kfm.jobs.drive
 import kfm.jobs.promote_here
-import kfm.telemetry.beside
+import kfm.telemetry.background
 import kfm.telemetry.send
 from kfm.cli import main
 from kfm.model import STATUS, Energy, EnergyFactors, Ran
 from kfm.model.trace import span_id
-from kfm.telemetry.beside import start_beside
+from kfm.telemetry.background import start_beside
 from kfm.telemetry.energy import Meter, carbon_of
 from kfm.telemetry.send import send, send_beside, sent_so_far, unsent
 from kfm.upkeep.retention import alone
@@ -502,6 +502,6 @@ def test_no_process_is_begun_to_send_while_another_sends(
 def test_a_process_beside_a_run_comes_after_it_for_the_processor() -> None:
     start_beside(["this"])
     ours, its = (
-        os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, kfm.telemetry.beside._started[-1])
+        os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, kfm.telemetry.background._started[-1])
     )
     assert its == min(19, ours + 10)

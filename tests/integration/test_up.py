@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from kfm.model import UsageError
-from kfm.reader.noted import readers
 from kfm.reader.serve import reading
+from kfm.reader.served_now import readers
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
 from tests.given.services import schema_url, shared_server

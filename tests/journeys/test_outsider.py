@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kfm.access.references import resolve
 from kfm.evidence import proposal
 from kfm.evidence import version_records as records
 from kfm.gates import mandatory as kernel
@@ -16,7 +17,6 @@ from kfm.judge import verdicts
 from kfm.model.clock import SystemClock
 from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision
-from kfm.reading.references import resolve
 from kfm.run import name_generation, propose, publish
 from kfm.samples.upstream import SampleUpstream
 from kfm.store.leases import LeaseView

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.reading.references import resolve
+from kfm.access.references import resolve
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.workspace.folder import open_workspace

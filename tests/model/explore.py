@@ -27,8 +27,8 @@ import msgspec
 from kfm.acts.rollback import rollback
 from kfm.acts.withdraw import lift, withdraw, withdraw_whole
 from kfm.connectors.base import Books, TransformResult
+from kfm.evidence.intended_acts import erasing
 from kfm.evidence.journal import check_chain
-from kfm.evidence.owed import erasing
 from kfm.evidence.projection import tick
 from kfm.fetch.base import Fetched
 from kfm.keys.key_folder import KeyFolder

@@ -76,7 +76,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "staged, reindex",
         [
             (
-                "channel/chain.py",
+                "channel/generations.py",
                 "        return self._zone.create(self.path(predicate.generation), signed)",
                 "        self._zone.remove(self.path(predicate.generation))\n        return self._zone.create(self.path(predicate.generation), signed)",
             )
@@ -138,7 +138,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "two withdrawals, one undone",
         [
             (
-                "channel/chain.py",
+                "channel/generations.py",
                 'r.kind == "withdraw" and r.generation not in gone',
                 'r.kind == "withdraw" and not gone',
             )

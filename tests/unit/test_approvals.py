@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.channel.chain import lift_problem, order_problem
+from kfm.channel.generations import lift_problem, order_problem
 from kfm.cli.doctor import _no_floor
 from kfm.evidence import proposal
 from kfm.evidence.captures import checksums

@@ -13,7 +13,7 @@ from kfm.jobs import JOB_MODULES
 from kfm.model import paths
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
-DOOR = "reading/boundary.py"
+DOOR = "access/boundary.py"
 
 KEEPS = {  # command -> why it need not ask
     **dict.fromkeys(
@@ -111,7 +111,7 @@ OPENERS = NAMES | {
     "candidate_of", "index_path", "official_candidate", "open_table", "read_facts", "records_of_version", "tiles_folder", "version_listing",
 }  # fmt: skip
 INSIDE = {  # module that names such a place -> why nothing leaves there
-    "reading/places.py": "finds which items a search may mean; the door decides on each shown",
+    "access/places.py": "finds which items a search may mean; the door decides on each shown",
     **dict.fromkeys(
         (
             "run/candidate.py",
@@ -128,7 +128,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
     ),
     **dict.fromkeys(
         (
-            "reading/approval_count.py",
+            "access/approval_count.py",
             "acts/withdrawal_check.py",
             "judge/candidate.py",
             "judge/verdicts.py",
@@ -143,7 +143,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         (
             "acts/intend.py",
             "upkeep/erase.py",
-            "acts/append.py",
+            "acts/append_act.py",
             "acts/rollback.py",
             "acts/withdraw.py",
             "evidence/removed.py",
@@ -163,7 +163,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
     ),
     **dict.fromkeys(
         (
-            "channel/chain.py",
+            "channel/generations.py",
             "evidence/lineage.py",
             "evidence/projection.py",
             "evidence/version_records.py",
@@ -185,8 +185,8 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         ),
         "compares digests",
     ),
-    "reading/shown_before.py": "says whether a version was public, and nothing else",
-    "reading/proofs.py": "gives what proves a version that was opened by the boundary",
+    "access/shown_before.py": "says whether a version was public, and nothing else",
+    "access/proofs.py": "gives what proves a version that was opened by the boundary",
     "workspace/latest.py": "lets a link lead to what was opened by the boundary for everybody",
     "workspace/backup.py": "copies the whole workspace for who holds it anyway",
     **dict.fromkeys(
@@ -259,11 +259,11 @@ def test_a_function_that_names_an_official_place_is_known_by_what_it_makes() -> 
 
 def asks(path: Path) -> bool:
     """Whether a module imports something of the boundary that decides."""
-    if "kfm.reading.boundary" not in path.read_text():
+    if "kfm.access.boundary" not in path.read_text():
         return False
     nodes = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom))
     return any(
-        n.module == "kfm.reading.boundary"
+        n.module == "kfm.access.boundary"
         and {a.name for a in n.names} - {"Opened", "Reader", "NOBODY"}
         for n in nodes
     )
@@ -282,7 +282,7 @@ def test_every_command_and_every_job_is_sorted_by_whether_it_hands_something_out
 def test_only_the_boundary_opens_official_bytes_for_somebody() -> None:
     opening = {name for name, path in MODULES.items() if opened_by(path)} - {DOOR}
     assert opening - INSIDE.keys() == set(), (
-        "take the files from kfm.reading.boundary, or say here why nothing leaves there"
+        "take the files from kfm.access.boundary, or say here why nothing leaves there"
     )
 
 

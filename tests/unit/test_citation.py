@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kfm.reading.references import Ref
+from kfm.access.references import Ref
 from kfm.upkeep.citation import Quoted
 
 REF = Ref("trees", "v" + "a" * 64, "b" * 64, 3)

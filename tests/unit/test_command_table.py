@@ -22,7 +22,7 @@ from kfm.cli import main
 from kfm.cli.flags import parser_of
 from kfm.cli.help_pages import command_page, man_page, noun_page, overview, usage
 from kfm.cli.init import make_workspace
-from kfm.cli.old import present
+from kfm.cli.old_spellings import present
 from kfm.cli.schemas import answers
 from kfm.cli.spec import COMMANDS, FRONT, GROUPS, HEADS, NOUNS, find, verbs
 from kfm.keys.trust import ROLES

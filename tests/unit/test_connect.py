@@ -18,7 +18,7 @@ from kfm.fetch.heads import next_link
 from kfm.fetch.wire import Head
 from kfm.model import Column, DatasetEntry, UsageError, masked
 from kfm.model.dataset import Source
-from kfm.workspace.stated import with_mapping, with_stated
+from kfm.workspace.connector_says import with_mapping, with_stated
 
 BASE = "https://wells.example/api/wells"
 HEAD = "from kfm.connect import Ask, Context, Row, bearer, column, query, source\n"

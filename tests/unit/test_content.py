@@ -4,7 +4,13 @@ gives the same back.
 
 import pytest
 
-from kfm.channel.chain import EMPTY, kept_out, version_kept_out, whole_withdrawn, withdrawn_inside
+from kfm.channel.generations import (
+    EMPTY,
+    kept_out,
+    version_kept_out,
+    whole_withdrawn,
+    withdrawn_inside,
+)
 from kfm.model.content import (
     InputKey,
     KeptOut,

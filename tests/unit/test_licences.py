@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm.diff.marked import _says, speaks_of_access
+from kfm.diff.access_columns import _says, speaks_of_access
 from kfm.gates.mandatory import labels, licence
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.licences import restrictions, terms_of

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfm.extras.jsonl.store import JsonlStore
-from kfm.model import SystemClock
-from kfm.reading.memory import (
+from kfm.access.memory import (
     Memory,
     Watched,
     is_settled,
@@ -21,6 +19,8 @@ from kfm.reading.memory import (
     recall_meanwhile,
     unsettled,
 )
+from kfm.extras.jsonl.store import JsonlStore
+from kfm.model import SystemClock
 from kfm.store.sqlite import SqliteStore
 from kfm.workspace.watched import SeenStore
 
@@ -31,7 +31,7 @@ LONG_AGO = 10_000_000_000
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     """One that takes every file for settled: its clock is ahead."""
     now = time.time_ns
-    monkeypatch.setattr("kfm.reading.memory.time.time_ns", lambda: now() + LONG_AGO)
+    monkeypatch.setattr("kfm.access.memory.time.time_ns", lambda: now() + LONG_AGO)
     return Memory()
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_was_changed_just_now_is_not_relied_on(
     memory = Memory()
     for later, kept in ((20_000_000, 0), (LONG_AGO, 1)):
         at = mark[2] + later
-        monkeypatch.setattr("kfm.reading.memory.time.time_ns", lambda at=at: at)
+        monkeypatch.setattr("kfm.access.memory.time.time_ns", lambda at=at: at)
         memory.recall("a", reading(tmp_path / "a", []))
         assert len(memory) == kept
 
@@ -243,7 +243,7 @@ def test_within_one_question_a_file_is_looked_at_once(
     find, looks = reading(tmp_path / "a", []), list[object]()
     memory.recall("a", find)
     real = mark_of
-    monkeypatch.setattr("kfm.reading.memory.mark_of", lambda path: looks.append(path) or real(path))
+    monkeypatch.setattr("kfm.access.memory.mark_of", lambda path: looks.append(path) or real(path))
     for _ in range(2):
         with looking():
             memory.recall("a", find)

@@ -16,11 +16,11 @@ from tests.given.verbs import had
 import kfm.pages
 from kfm.cli.init import make_workspace
 from kfm.pages.addresses import asset, lineage, version
-from kfm.pages.hang import hang
 from kfm.pages.html import Html, el, safe_address
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import command, digest, short, with_commands
 from kfm.pages.problem import problem_page, render
+from kfm.pages.routes import hang
 from kfm.pages.row import RowPage
 from kfm.pages.row import render as render_row
 from kfm.pages.static_files import FILES

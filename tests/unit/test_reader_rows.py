@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.access.memory import mark_of
 from kfm.diff.cells import values
 from kfm.reader import row_groups, rows
-from kfm.reading.memory import mark_of
 
 VALUES: list[float | None] = [
     3.0,

@@ -46,11 +46,11 @@ MAY["release"] = MAY["evidence"] | {"evidence"}
 MAY["quarantine"] = MAY["evidence"] | {"evidence"}
 MAY["acts"] = MAY["release"] | {"release"}
 MAY["judge"] = MAY["release"] | {"release", "gates"}
-MAY["reading"] = MAY["judge"] | {"judge"}
-MAY["lineage"] = MAY["reading"] | {"reading"}
+MAY["access"] = MAY["judge"] | {"judge"}
+MAY["lineage"] = MAY["access"] | {"reading"}
 MAY["run"] = MAY["judge"] | {"judge", "acts", "quarantine"}
 MAY["telemetry"] = {"model", "zones", "store", "fetch", "world"}
-MAY["upkeep"] = MAY["run"] | {"run", "reading"}
+MAY["upkeep"] = MAY["run"] | {"run", "access"}
 MAY["story"] = MAY["upkeep"] | {"upkeep"}
 MAY["jobs"] = MAY["upkeep"] | {"upkeep"}
 MAY["workspace"] = MAY["jobs"] | {"jobs", "samples", "connect", "telemetry"}
@@ -143,7 +143,7 @@ def test_only_the_workspace_names_back_ends() -> None:
         "release",
         "acts",
         "judge",
-        "reading",
+        "access",
         "run",
         "upkeep",
         "story",
@@ -306,7 +306,7 @@ WRITE_NOTHING = [
     "release",
     "acts",
     "judge",
-    "reading",
+    "access",
     "run",
     "upkeep",
     "jobs",

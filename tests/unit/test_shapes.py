@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from kfm.access.status import DatasetStatus
 from kfm.cli.call import emit
 from kfm.cli.canary import Stands, Tried
 from kfm.cli.du import Filled
@@ -13,7 +14,6 @@ from kfm.cli.keys import Listed as Key
 from kfm.cli.review import Waiting
 from kfm.cli.schedule import Failing, Listed
 from kfm.cli.scheduler import Problem
-from kfm.reading.status import DatasetStatus
 from kfm.upkeep.doctor import Advice, Finding
 from kfm.workspace.backup import Restored
 

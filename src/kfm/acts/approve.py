@@ -6,6 +6,7 @@ import datetime as dt
 
 import msgspec
 
+from kfm.evidence.notify import tell_receivers
 from kfm.evidence.proposal import (
     Judged,
     acceptable,
@@ -19,7 +20,6 @@ from kfm.evidence.proposal import (
     terms_before,
     uncompared,
 )
-from kfm.evidence.telling import tell_receivers
 from kfm.keys.approvals import in_time, loosened, terms_of
 from kfm.keys.private_key import PersonKey, account
 from kfm.keys.trust import TrustedKey, statement

@@ -3,9 +3,9 @@
 import msgspec
 
 from kfm.acts import inbox
-from kfm.evidence.owed import Act
+from kfm.evidence.intended_acts import Act
+from kfm.evidence.notify import act_of
 from kfm.evidence.receipts import pretty
-from kfm.evidence.telling import act_of
 from kfm.model import GenerationPredicate, IntegrityError, rfc3339
 from kfm.model.paths import version_path
 from kfm.store.base import Tx

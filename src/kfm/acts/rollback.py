@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from kfm.acts.append import Choice, append_act, check_whole
-from kfm.channel.chain import version_kept_out, withdrawn_inside
+from kfm.acts.append_act import Choice, append_act, check_whole
+from kfm.channel.generations import version_kept_out, withdrawn_inside
 from kfm.model import Denied, Generation, GenerationPredicate, UsageError
 from kfm.store.base import Store
 from kfm.world.world import World

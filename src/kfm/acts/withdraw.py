@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.acts.append import Choice, append_act, check_whole
-from kfm.channel.chain import EMPTY, last_act
+from kfm.acts.append_act import Choice, append_act, check_whole
+from kfm.channel.generations import EMPTY, last_act
 from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.captures import checksums
 from kfm.evidence.version_records import derived_prov, placed, read_facts, version_records

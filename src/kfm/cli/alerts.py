@@ -2,12 +2,12 @@
 
 import datetime as dt
 
+from kfm.access.status import dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again, login
 from kfm.cli.terminal import say, show, sign, table, when, write
 from kfm.model import KfmError, UsageError, rfc3339
 from kfm.model.window import seconds
-from kfm.reading.status import dataset_status
 from kfm.telemetry.channels import tell_channel
 from kfm.telemetry.incidents import (
     Incident,

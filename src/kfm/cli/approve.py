@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Literal
 
+from kfm.access.references import proposal_number
 from kfm.acts.approve import approve
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
@@ -11,7 +12,6 @@ from kfm.cli.terminal import show, write
 from kfm.evidence.proposal import run_of
 from kfm.keys.private_key import PersonKey, fingerprint_of
 from kfm.model import Denied, UsageError
-from kfm.reading.references import proposal_number
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

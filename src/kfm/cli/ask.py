@@ -2,10 +2,10 @@
 
 import msgspec
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, reader_of
 from kfm.cli.terminal import say, show, write
-from kfm.reading.references import dataset_of
 from kfm.story.answers import Answered, answer
 from kfm.story.questions import QUESTIONS, example_of
 from kfm.story.text import evidence_lines, sentence_lines

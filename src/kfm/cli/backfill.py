@@ -9,12 +9,12 @@ import msgspec
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import heed_clock, login
 from kfm.cli.terminal import progress, say, show, sign, table, write
-from kfm.jobs import backfill_told
+from kfm.jobs import backfill_progress as backfill_told
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_plan import BackfillPlan, grid_of, plan_from, read_plan
 from kfm.jobs.backfill_records import Bucket, Estimate, Status
+from kfm.jobs.backfill_registry import agree, differences, range_of
 from kfm.jobs.backfill_spans import OVER
-from kfm.jobs.backfill_stated import agree, differences, range_of
 from kfm.model import BackfillRow, UsageError
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace

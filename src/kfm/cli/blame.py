@@ -1,11 +1,11 @@
 """Find who gave a row or a cell its value, over all versions."""
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import reader_of
 from kfm.cli.terminal import say, show, table, write
 from kfm.diff.base import shown
 from kfm.model import MissingExtra, UsageError
-from kfm.reading.references import dataset_of
 from kfm.story.blame import Blame, Origin, blame
 from kfm.story.words import when
 from kfm.workspace.folder import open_workspace

@@ -7,14 +7,14 @@ import mmap
 import os
 from pathlib import Path
 
+from kfm.access.boundary import folder_of
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import reader_of
 from kfm.cli.terminal import program, show, write
 from kfm.cli.witness import read_witness
 from kfm.model import Denied, IntegrityError, UsageError
 from kfm.model.origin import told
-from kfm.reading.boundary import folder_of
-from kfm.reading.references import dataset_of
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

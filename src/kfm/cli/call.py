@@ -16,16 +16,16 @@ import msgspec
 
 from kfm.cli.answer import Answer, Call
 from kfm.cli.help_pages import noun_page
-from kfm.cli.old import present
+from kfm.cli.old_spellings import present
 from kfm.cli.parse import arguments_of
-from kfm.cli.slips import no_command, no_verb, retyped
 from kfm.cli.spec import Command, find, verbs
+from kfm.cli.suggestions import no_command, no_verb, retyped
 from kfm.cli.terminal import mask_home, named_workspace, paged, program, say, say_error, sign
 from kfm.model import STOPPED, TERMINATED, KfmError, UsageError, masked, stop_on_signals
 
 # commands that open no world start faster without what it is made of
 if TYPE_CHECKING:
-    from kfm.reading.boundary import Reader
+    from kfm.access.boundary import Reader
     from kfm.workspace.folder import Unregistered
     from kfm.world.world import World
 
@@ -58,7 +58,7 @@ def _again(where: Path | None, rest: str) -> str:
 
 def reader_of(name: str | None) -> "Reader":
     """Whom it is handed out to; nobody in particular, unless a person is named."""
-    from kfm.reading.boundary import NOBODY, Reader
+    from kfm.access.boundary import NOBODY, Reader
 
     return Reader(name.strip()) if name and name.strip() else NOBODY
 

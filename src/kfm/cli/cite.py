@@ -2,11 +2,11 @@
 
 import msgspec
 
+from kfm.access.boundary import cited
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import emit, reader_of
 from kfm.cli.terminal import write
-from kfm.reading.boundary import cited
-from kfm.reading.references import dataset_of
 from kfm.upkeep.citation import Form, quoted
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -5,6 +5,7 @@ from shlex import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.access.boundary import columns_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again
 from kfm.cli.terminal import say, show, table, write
@@ -19,7 +20,6 @@ from kfm.model import (
     guessed,
     shown_looks,
 )
-from kfm.reading.boundary import columns_of
 from kfm.release.by_rule import check_shown
 from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.workspace.folder import Workspace, open_workspace

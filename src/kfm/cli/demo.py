@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from kfm.cli.answer import Answer, Call
-from kfm.cli.beside import cores
 from kfm.cli.init import make_workspace
 from kfm.cli.run import Wanted, run_datasets
+from kfm.cli.side_by_side import cores
 from kfm.cli.terminal import named_workspace, sign, write
 from kfm.model import IntegrityError
 from kfm.reader.serve import PORT

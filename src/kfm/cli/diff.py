@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kfm.access.boundary import Opened, Reader, located
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, emit, reader_of
 from kfm.cli.terminal import say
@@ -13,8 +15,6 @@ from kfm.diff.base import Diff, to_json
 from kfm.diff.page import html
 from kfm.diff.text import text
 from kfm.model import Generation, MissingExtra, UsageError
-from kfm.reading.boundary import Opened, Reader, located
-from kfm.reading.references import dataset_of
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
+from kfm.access.status import dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import show, sign
 from kfm.evidence.folder_check import Verified
 from kfm.jobs.backfill_plan import grid_of
-from kfm.jobs.backfill_stated import stated_plans
+from kfm.jobs.backfill_registry import stated_plans
 from kfm.model import Denied, Generation, UsageError
 from kfm.model.paths import collection_path, dcat_path, prov_folder, raw_path
-from kfm.reading.status import dataset_status
 from kfm.upkeep.judge_again import judge_ref
 from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import Workspace, open_workspace

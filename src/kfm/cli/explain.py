@@ -8,7 +8,9 @@ from contextlib import suppress
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kfm.channel.chain import last_act
+from kfm.access.references import dataset_of, proposal_number
+from kfm.access.status import DatasetStatus, dataset_status
+from kfm.channel.generations import last_act
 from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import sign, write
 from kfm.cli.wal import find_run
@@ -19,8 +21,6 @@ from kfm.evidence.run_files import read_run_file, run_journal
 from kfm.keys.trust import unwrap
 from kfm.model import UNCHANGED, Assembled, Denied, Generation, Json, LedgerRow, UsageError
 from kfm.model.paths import proposal_path, quarantine_path
-from kfm.reading.references import dataset_of, proposal_number
-from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import say, sign, write
 from kfm.model import MissingExtra, UsageError
-from kfm.reading.references import dataset_of
 from kfm.workspace.folder import open_workspace
 
 __all__ = ["Exported", "exported"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from kfm.cli.help_pages import usage
-from kfm.cli.slips import meant, other_command, retyped_call
 from kfm.cli.spec import EVERYWHERE, Argument, Command
+from kfm.cli.suggestions import meant, other_command, retyped_call
 from kfm.cli.values import KINDS, Unfit, with_underscores
 from kfm.model import UsageError
 

@@ -4,11 +4,11 @@ from typing import Literal
 
 import msgspec
 
+from kfm.access.references import dataset_of, proposal_number
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again
 from kfm.cli.terminal import show, sign, write
 from kfm.model import UsageError, Verdict
-from kfm.reading.references import dataset_of, proposal_number
 from kfm.upkeep.judge_again import Judgement, judge_ref
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

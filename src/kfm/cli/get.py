@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.access.boundary import Opened, Reader, folder_of, located
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import reader_of
 from kfm.cli.terminal import write
 from kfm.data.libraries import library
 from kfm.evidence.captures import checksums
 from kfm.model import IntegrityError, UsageError
-from kfm.reading.boundary import Opened, Reader, folder_of, located
-from kfm.reading.references import dataset_of
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

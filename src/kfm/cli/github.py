@@ -1,11 +1,11 @@
 """GitHub: proposals as pull requests, and what runs of a job left as artifacts."""
 
+from kfm.access.references import proposal_number
 from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import show, sign
 from kfm.extras.github.opening import open_hub, refuse_strangers
 from kfm.extras.github.proposals import Requested, promote, propose, sync
 from kfm.extras.github.report import Uploaded, upload
-from kfm.reading.references import proposal_number
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -2,8 +2,8 @@
 
 from kfm.cli.answer import Answer, Call
 from kfm.cli.help_pages import man_page, page_of
-from kfm.cli.slips import no_command, no_verb
 from kfm.cli.spec import verbs
+from kfm.cli.suggestions import no_command, no_verb
 
 __all__ = ["Page", "page"]
 

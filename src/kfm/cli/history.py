@@ -2,12 +2,12 @@
 it and why, and the command that goes back to each.
 """
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, reader_of
 from kfm.cli.terminal import say, show, sign, table, when, write
 from kfm.data.history import Change, Entry, History, history
 from kfm.model import UsageError
-from kfm.reading.references import dataset_of
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -6,14 +6,14 @@ import re
 import sys
 import webbrowser
 
+from kfm.access.references import dataset_of, proposal_number, resolve
 from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import write
 from kfm.cli.wal import find_run
 from kfm.evidence.proposal import run_of
 from kfm.model import UsageError
 from kfm.pages import addresses
-from kfm.reader.noted import Noted, readers
-from kfm.reading.references import dataset_of, proposal_number, resolve
+from kfm.reader.served_now import Noted, readers
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.access.status import dataset_status
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.terminal import show, table, write
 from kfm.model import Denied, IntegrityError, Json, KfmError, UsageError, canonical
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import Finding, check, scan
-from kfm.reading.status import dataset_status
 from kfm.upkeep.judge_official import policy_input
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

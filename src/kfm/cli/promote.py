@@ -6,6 +6,8 @@ import time
 
 import msgspec
 
+from kfm.access.boundary import located
+from kfm.access.references import proposal_number
 from kfm.acts.approve import earlier
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import heed_clock, offer
@@ -13,8 +15,6 @@ from kfm.cli.run import tell
 from kfm.evidence.proposal import run_of
 from kfm.jobs.promote_here import promote_run
 from kfm.model import SAID_NO, Denied, Fenced, IntegrityError, KfmError, LedgerRow, UsageError
-from kfm.reading.boundary import located
-from kfm.reading.references import proposal_number
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.outcome import Outcome

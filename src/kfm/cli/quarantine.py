@@ -22,7 +22,7 @@ from kfm.model import Denied, LedgerRow, UsageError
 from kfm.model.window import seconds
 from kfm.quarantine.decisions import Decision
 from kfm.quarantine.desk import CONFLICT, OVERRULED, Desk, Item, set_aside
-from kfm.quarantine.kept import Row
+from kfm.quarantine.refused import Row
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world

@@ -10,7 +10,7 @@ from kfm.cli.terminal import write
 from kfm.model import Column, Denied, LedgerRow, UsageError
 from kfm.quarantine.decisions import Decision, decide
 from kfm.quarantine.desk import OVERRULED, Desk
-from kfm.quarantine.kept import Row
+from kfm.quarantine.refused import Row
 from kfm.world.world import World
 
 __all__ = ["Decided", "accept", "accepted", "fix", "fixed"]

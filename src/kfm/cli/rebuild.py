@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.access.boundary import made_by
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import reader_of
 from kfm.cli.terminal import sign, write
 from kfm.evidence.receipts import read_receipt
 from kfm.model import IntegrityError, Json, Receipt, UsageError
-from kfm.reading.boundary import made_by
 from kfm.upkeep.rebuild import Rebuilt, rebuild, record_of_receipt
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import rebuilt_target

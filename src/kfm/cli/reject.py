@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from kfm.access.references import proposal_number
 from kfm.acts.approve import reject
 from kfm.cli.answer import Answer, Call
 from kfm.cli.approve import signer_of
@@ -9,7 +10,6 @@ from kfm.cli.terminal import show
 from kfm.evidence.proposal import run_of
 from kfm.evidence.receipts import finish
 from kfm.model import UsageError
-from kfm.reading.references import proposal_number
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

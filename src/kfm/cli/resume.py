@@ -7,7 +7,7 @@ from kfm.cli.call import again, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.cli.wal import find_run
-from kfm.evidence.owed import set_aside, settle
+from kfm.evidence.intended_acts import set_aside, settle
 from kfm.jobs.resume import resume_run
 from kfm.model import KfmError, LedgerRow
 from kfm.model.window import seconds

@@ -4,13 +4,13 @@ what you would sign.
 
 import msgspec
 
+from kfm.access.references import proposal_number
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
 from kfm.cli.gates import tell
 from kfm.cli.terminal import show, sign, table, when, write
 from kfm.evidence.proposal import count, load, members, run_of
 from kfm.model import Json, KfmError, LedgerRow
-from kfm.reading.references import proposal_number
 from kfm.upkeep.judge_again import Judgement, judge_ref
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

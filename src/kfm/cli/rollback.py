@@ -5,12 +5,12 @@ from typing import Literal
 
 import msgspec
 
+from kfm.access.references import dataset_of, resolve
 from kfm.acts.rollback import rollback
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again, heed_clock, offer
 from kfm.cli.terminal import show, write
 from kfm.model import Receipt, UsageError
-from kfm.reading.references import dataset_of, resolve
 from kfm.upkeep.judge_official import check_version
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

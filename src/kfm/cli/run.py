@@ -26,7 +26,7 @@ from kfm.world.target import Target
 from kfm.world.world import World
 
 if TYPE_CHECKING:
-    from kfm.cli.beside import Gone
+    from kfm.cli.side_by_side import Gone
 
 __all__ = [
     "Ran",
@@ -151,7 +151,7 @@ def run(
             workspace.require(name)  # a typing mistake is found before anything runs
     beside = at_once if at_once is not None else 1
     if all and at_once is None:
-        from kfm.cli.beside import cores  # a NOOP starts faster without it
+        from kfm.cli.side_by_side import cores  # a NOOP starts faster without it
 
         beside = cores()
     return Ran(runs=run_datasets(workspace, names, wanted, at_once=beside, go_on=all or beside > 1))
@@ -233,7 +233,7 @@ def run_datasets(
 
     if len(names) == 1:
         return work(names[0], wanted.progress())
-    from kfm.cli.beside import inputs_first, side_by_side  # the same
+    from kfm.cli.side_by_side import inputs_first, side_by_side  # the same
 
     found = side_by_side(inputs_first(names, made_from), work, lost, at_once, wanted.progress())
     return [outcome for name in names for outcome in found[name]]

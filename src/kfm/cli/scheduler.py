@@ -21,7 +21,7 @@ from kfm.jobs.base import job_type, parameters_of
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.jobs.schedule.scheduler import Scheduler, Ticked
 from kfm.model import KfmError, UsageError, bounds, rfc3339
-from kfm.telemetry.beside import start_beside
+from kfm.telemetry.background import start_beside
 from kfm.workspace.config import implicit_schedule, load_schedule, planned_by, schedule_files
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of

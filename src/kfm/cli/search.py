@@ -3,13 +3,13 @@
 import sys
 import textwrap
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, reader_of
 from kfm.cli.terminal import colour, say, show
 from kfm.model import Denied, UsageError
-from kfm.reading.references import dataset_of
-from kfm.upkeep.found import Found, Hit
 from kfm.upkeep.search import is_address, opened, search
+from kfm.upkeep.search_answer import Found, Hit
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from kfm.access.boundary import Opened, located
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, reader_of
 from kfm.cli.draw import bars, dots
@@ -16,8 +18,6 @@ from kfm.data.sql import Answer as Asked
 from kfm.data.sql import ask
 from kfm.diff.base import plain, shown
 from kfm.model import UsageError
-from kfm.reading.boundary import Opened, located
-from kfm.reading.references import dataset_of
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from kfm.access.status import dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
 from kfm.cli.terminal import show, sign, table, write
-from kfm.reading.status import dataset_status
 from kfm.telemetry.standing import Standing, Taken, lines_of, standing_of, taken_by
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world

@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+from kfm.access.status import DatasetStatus, dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
 from kfm.cli.terminal import show, sign, table, when, write
@@ -9,7 +10,6 @@ from kfm.evidence.run_files import started_at
 from kfm.model import KfmError, rfc3339
 from kfm.model.origin import told
 from kfm.model.paths import quarantine_folder
-from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.upkeep.attention import Attention, attention, freshness, tried_again
 from kfm.upkeep.pools import Pool, pool_rows
 from kfm.workspace.folder import Workspace, open_workspace

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import emit, reader_of
 from kfm.cli.terminal import write
-from kfm.reading.references import dataset_of
 from kfm.story.markdown import markdown
 from kfm.story.node import Story
 from kfm.story.page import html

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from kfm.access.references import dataset_of, resolve
 from kfm.cli.answer import Answer, Call
 from kfm.cli.bundle import mapped
 from kfm.cli.terminal import say, sign, write
@@ -18,7 +19,6 @@ from kfm.evidence.folder_check import Verified, verify_folder
 from kfm.keys.trust import Trust
 from kfm.model import UsageError
 from kfm.model.origin import told
-from kfm.reading.references import dataset_of, resolve
 from kfm.upkeep.bundle import BundleReport, verify_bundle
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.upkeep.verify import verify_dataset, verify_receipts

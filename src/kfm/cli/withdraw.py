@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from kfm.access.boundary import located
 from kfm.acts import inbox
 from kfm.acts.withdraw import lift, withdraw_rule, withdraw_whole
 from kfm.cli.answer import Answer, Call
@@ -16,9 +17,8 @@ from kfm.cli.terminal import agreed, say, write
 from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Change, Diff
 from kfm.diff.text import text
-from kfm.evidence.owed import Act, meant
+from kfm.evidence.intended_acts import Act, meant
 from kfm.model import Denied, GenerationPredicate, Json, UsageError, canonical
-from kfm.reading.boundary import located
 from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
 from kfm.upkeep.judge_official import check_version, may_show
 from kfm.workspace.folder import Workspace, open_workspace

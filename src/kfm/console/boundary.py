@@ -9,6 +9,7 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import RawBody
 
+from kfm.access.boundary import OFFICIAL, Reader, data_of, grants_for, located
 from kfm.console.act import OPERATES
 from kfm.grants.grant import granted
 from kfm.judge.candidate import asked_dataset
@@ -16,7 +17,6 @@ from kfm.model import Books, Denied, Evidence, Json, UsageError, labels
 from kfm.policy.base import Ruled
 from kfm.reader.door import Asking, BadQuestion, Hidden
 from kfm.reader.route import reads
-from kfm.reading.boundary import OFFICIAL, Reader, data_of, grants_for, located
 from kfm.world.world import World
 
 __all__ = ["ROUTES", "Answered"]

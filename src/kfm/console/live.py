@@ -24,7 +24,7 @@ from kfm.evidence.run_files import run_journal
 from kfm.model import KfmError, LedgerRow, WalRecord
 from kfm.pages.query import query_of
 from kfm.reader.door import Asking, BadQuestion, Hidden, whole_number
-from kfm.reader.kept import Kept
+from kfm.reader.open_workspace import Kept
 from kfm.reader.route import Problem, problem, reads
 from kfm.reader.visit import Visit
 from kfm.store.base import Tx

@@ -13,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.response import Stream
 
+from kfm.access.boundary import Opened
 from kfm.console.act import OPERATES
 from kfm.diff.base import Diff
 from kfm.model import Generation, VersionFacts
@@ -21,7 +22,6 @@ from kfm.reader.door import Asking, Hidden, whole_number
 from kfm.reader.files import handed_out
 from kfm.reader.route import reads
 from kfm.reader.rows import Question, Rows, page_of
-from kfm.reading.boundary import Opened
 
 __all__ = ["ROUTES", "base_of", "preview_at", "previewed"]
 

@@ -4,13 +4,13 @@ import datetime as dt
 
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.boundary import Reader
 from kfm.console.act import Doing, Done, TooMany, acts
 from kfm.grants.session import Session, begin_session, end_session, until
 from kfm.model import ids, rfc3339
 from kfm.reader.door import BadQuestion, Stranger
 from kfm.reader.settings import settings_of
 from kfm.reader.viewer import Viewer, vouched_by
-from kfm.reading.boundary import Reader
 
 __all__ = ["ROUTES"]
 

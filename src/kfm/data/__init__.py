@@ -1,6 +1,6 @@
 """The data from Python: `kfm.open(FOLDER)` gives a workspace, a dataset of it, a version of that.
 
-A face: it asks and shows, it decides nothing. Every read passes `reading/boundary.py` at the moment
+A face: it asks and shows, it decides nothing. Every read passes `access/boundary.py` at the moment
 it is made, under the labels, the licence and the rules of then; nothing is kept open in between.
 """
 

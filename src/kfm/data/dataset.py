@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from kfm.data.door import Door
+from kfm.access.boundary import cited
+from kfm.data.asker import Door
 from kfm.data.html import facts
 from kfm.data.version import Version
 from kfm.evidence.append_times import appended_at
 from kfm.model import DatasetEntry, Denied, Generation, KfmError
-from kfm.reading.boundary import cited
 from kfm.world.world import World
 
 __all__ = ["Dataset", "version_of", "versions_of"]

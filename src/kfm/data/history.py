@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.channel.chain import version_kept_out
+from kfm.access.approval_count import on_record
+from kfm.access.boundary import Reader, facts_of
+from kfm.access.references import withdrawn
+from kfm.channel.generations import version_kept_out
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.journal import done_of
 from kfm.evidence.removed import removed_versions
@@ -26,9 +29,6 @@ from kfm.model import (
     ids,
 )
 from kfm.model.schedule import without_emitter
-from kfm.reading.approval_count import on_record
-from kfm.reading.boundary import Reader, facts_of
-from kfm.reading.references import withdrawn
 from kfm.world.world import World
 
 __all__ = ["Change", "Entry", "History", "history"]

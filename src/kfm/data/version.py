@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from kfm.data.door import Door
+from kfm.access.boundary import Opened, cited, facts_of, folder_of, located
+from kfm.access.proofs import proofs_of
+from kfm.data.asker import Door
 from kfm.data.html import facts as shown_facts
 from kfm.data.libraries import library
 from kfm.evidence.folder_check import Verified
 from kfm.model import Column, IntegrityError, Json, KfmError, UsageError
 from kfm.model.did_you_mean import told
-from kfm.reading.boundary import Opened, cited, facts_of, folder_of, located
-from kfm.reading.proofs import proofs_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,12 +4,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kfm.access.boundary import NOBODY, Reader
+from kfm.data.asker import Door
 from kfm.data.dataset import Dataset, version_of, versions_of
-from kfm.data.door import Door
 from kfm.data.html import listing
 from kfm.data.version import Version
 from kfm.model import UsageError
-from kfm.reading.boundary import NOBODY, Reader
 from kfm.workspace.folder import open_workspace
 
 __all__ = ["Run", "Workspace", "open_data"]

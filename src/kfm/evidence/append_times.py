@@ -4,7 +4,7 @@ has got that far.
 
 import datetime as dt
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.evidence.run_files import started_at
 from kfm.model import Clock, Generation, IntegrityError, UsageError, rfc3339
 from kfm.store.base import Tx

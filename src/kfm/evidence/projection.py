@@ -8,7 +8,7 @@ from contextlib import suppress
 from kfm.catalog.base import Described
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.evidence.owed import erasing, settle
+from kfm.evidence.intended_acts import erasing, settle
 from kfm.evidence.receipts import finish
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_listing
 from kfm.model import DatasetEntry, Denied, Generation, IntegrityError, LedgerRow, Source, canonical

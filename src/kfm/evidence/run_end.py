@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from kfm.channel.chain import pinned_parts
+from kfm.channel.generations import pinned_parts
 from kfm.evidence.journal import Journal
 from kfm.model import (
     PARTIAL,

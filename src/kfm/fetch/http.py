@@ -33,7 +33,7 @@ from kfm.fetch.heads import (
     tag_digest,
     weak_etag,
 )
-from kfm.fetch.polite import Manners
+from kfm.fetch.host_limits import Manners
 from kfm.fetch.question import Asking, Condition, Question, gave_up
 from kfm.fetch.retry import (
     LONGEST_WAIT_S,

@@ -4,8 +4,8 @@ import msgspec
 
 from kfm.jobs.backfill_assembly import assemble
 from kfm.jobs.backfill_batch import Batch, work_batch
+from kfm.jobs.backfill_progress import audit_path
 from kfm.jobs.backfill_spans import JOB_TYPE
-from kfm.jobs.backfill_told import audit_path
 from kfm.jobs.base import NO_RECEIPT, JobContext, JobResult, JobType, passed
 from kfm.model import BackfillRow, Fenced, LedgerRow, PolicyDecision, ReceiptOutput, UsageError
 from kfm.model.paths import part_folder

@@ -2,8 +2,8 @@
 
 from kfm.jobs.backfill_batch import WAIT_S, Targets, bases_of
 from kfm.jobs.backfill_plan import read_plan
+from kfm.jobs.backfill_progress import audit, summarise
 from kfm.jobs.backfill_spans import OVER, begun
-from kfm.jobs.backfill_told import audit, summarise
 from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy

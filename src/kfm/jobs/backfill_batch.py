@@ -9,8 +9,8 @@ import msgspec
 
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.jobs.backfill_plan import BackfillPlan, Grid, grid_of, read_plan
+from kfm.jobs.backfill_progress import audit
 from kfm.jobs.backfill_spans import JOB_TYPE, at_once, begun, go_on, mark_of, said_failed
-from kfm.jobs.backfill_told import audit
 from kfm.jobs.drive import check_room, run_target
 from kfm.jobs.stepping import Patience, drive
 from kfm.model import INGEST, BackfillRow, Denied, Fenced, PartRow, Request, UsageError

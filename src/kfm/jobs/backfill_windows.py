@@ -10,6 +10,7 @@ import msgspec
 from kfm.jobs.backfill_assembly import assemble
 from kfm.jobs.backfill_batch import WAIT_S, Targets, Told, bases_of, work_batch
 from kfm.jobs.backfill_plan import BackfillPlan, Grid, backfill_id, grid_of, read_plan, resolved
+from kfm.jobs.backfill_progress import audit, summarise
 from kfm.jobs.backfill_records import Estimate
 from kfm.jobs.backfill_spans import (
     OVER,
@@ -22,7 +23,6 @@ from kfm.jobs.backfill_spans import (
     put_batch,
     slots_of,
 )
-from kfm.jobs.backfill_told import audit, summarise
 from kfm.model import GONE, BackfillRow, Evidence, UsageError, canonical, ids, is_assembly, rfc3339
 from kfm.model.paths import backfill_path
 from kfm.model.window import seconds

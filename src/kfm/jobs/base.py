@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from kfm.access.boundary import Opened, data_of
 from kfm.evidence.receipts import _tool_versions, pretty
 from kfm.jobs import JOB_MODULES, place_of
 from kfm.model import (
@@ -34,7 +35,6 @@ from kfm.model import (
 )
 from kfm.model.did_you_mean import meant
 from kfm.model.paths import receipt_path
-from kfm.reading.boundary import Opened, data_of
 from kfm.run.claim import check_switch
 from kfm.world.outcome import Outcome
 from kfm.world.target import Target

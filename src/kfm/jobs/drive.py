@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from kfm.evidence.owed import erasing
+from kfm.evidence.intended_acts import erasing
 from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, Stopped, drive, held
 from kfm.jobs.tidy import tell_outside, tidy

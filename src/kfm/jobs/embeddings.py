@@ -2,14 +2,14 @@
 
 import msgspec
 
+from kfm.access.boundary import Opened, located
+from kfm.access.references import resolve
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.model import ReceiptInput, ReceiptOutput, StepFailed
 from kfm.model.paths import indexes_folder
-from kfm.reading.boundary import Opened, located
-from kfm.reading.references import resolve
-from kfm.upkeep.found import IndexNote
 from kfm.upkeep.search import index_note, index_path
+from kfm.upkeep.search_answer import IndexNote
 from kfm.world.world import World
 
 __all__ = ["JOB", "Parameters"]

@@ -4,8 +4,9 @@ waits for approval.
 
 import msgspec
 
+from kfm.access.status import dataset_status
+from kfm.evidence.notify import tell_receivers
 from kfm.evidence.projection import deliver
-from kfm.evidence.telling import tell_receivers
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.url import host_of
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
@@ -20,7 +21,6 @@ from kfm.model import (
     rfc3339,
 )
 from kfm.model.paths import notice_path
-from kfm.reading.status import dataset_status
 from kfm.store.address import stated_address
 
 __all__ = ["JOB", "Notice"]

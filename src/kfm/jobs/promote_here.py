@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.evidence.append_times import check_clock
 from kfm.jobs.stepping import Patience, drive
 from kfm.jobs.tidy import tidy

@@ -1,6 +1,6 @@
 """Go on with a run that was left unfinished."""
 
-from kfm.channel.chain import pinned_parts
+from kfm.channel.generations import pinned_parts
 from kfm.jobs.drive import run_target
 from kfm.jobs.promote_here import promote_run
 from kfm.jobs.stepping import Patience, drive

@@ -1,7 +1,7 @@
 """What is left to do around a dataset after a run: projections, archives, locks of the dead."""
 
-from kfm.channel.chain import projected_generation
-from kfm.evidence.owed import meant
+from kfm.channel.generations import projected_generation
+from kfm.evidence.intended_acts import meant
 from kfm.model.paths import gc_folder
 from kfm.store.base import Tx
 from kfm.upkeep.pack import pack_noops
@@ -25,7 +25,7 @@ def tidy(world: World, dataset_id: str) -> None:
 def tell_outside(world: World, dataset_id: str) -> None:
     """Tell receivers what is due; a run that failed has nothing else to tidy up."""
     if world.receivers.names():
-        from kfm.evidence.telling import tell_receivers
+        from kfm.evidence.notify import tell_receivers
 
         tell_receivers(world, dataset_id)
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import msgspec
 
+from kfm.access.boundary import Opened, located
 from kfm.catalog.lineage.record import Made
 from kfm.evidence.lineage import LINEAGE
 from kfm.evidence.receipts import pretty
@@ -14,7 +15,6 @@ from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.model import PolicyDecision, ReceiptInput, ReceiptOutput, canonical, without_emitter
 from kfm.model.paths import version_tiles_folder
-from kfm.reading.boundary import Opened, located
 from kfm.upkeep.citation import receipt_of
 from kfm.upkeep.job_lineage import job_lineage, keep_job_lineage
 from kfm.world.world import World

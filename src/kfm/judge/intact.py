@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET
 
-from kfm.channel.chain import pinned_parts
+from kfm.channel.generations import pinned_parts
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.journal import Journal

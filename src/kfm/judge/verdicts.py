@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from kfm.channel.chain import withdrawn_by, withdrawn_parts
+from kfm.channel.generations import withdrawn_by, withdrawn_parts
 from kfm.evidence.proposal import terms_before
 from kfm.judge.candidate import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.keys.approvals import terms_of, told_loosened

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kfm.access.boundary import NOBODY, Reader
+from kfm.access.references import generations_of, resolve
 from kfm.catalog.lineage.graph import kind_of, part_of, run_name, version_name
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import known_lineage
 from kfm.lineage.sight import Sight
 from kfm.model import UsageError
-from kfm.reading.boundary import NOBODY, Reader
-from kfm.reading.references import generations_of, resolve
 from kfm.store.base import Tx
 from kfm.store.lineage import EVER_MS
 from kfm.world.world import World

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kfm.access.boundary import NOBODY, Reader
 from kfm.catalog.lineage.columns import ColumnLineage
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import column_lineage, known_lineage, made_by
@@ -9,7 +10,6 @@ from kfm.evidence.run_files import read_run_file
 from kfm.evidence.version_records import read_facts
 from kfm.lineage.sight import Sight
 from kfm.model import Json, UsageError
-from kfm.reading.boundary import NOBODY, Reader
 from kfm.store.base import Tx
 from kfm.world.world import World
 

@@ -4,11 +4,11 @@ have, without versions that were withdrawn.
 
 from collections.abc import Iterable
 
+from kfm.access.boundary import NOBODY, Reader, cited
 from kfm.catalog.lineage.graph import kind_of
-from kfm.channel.chain import version_kept_out
+from kfm.channel.generations import version_kept_out
 from kfm.evidence.lineage import known_lineage
 from kfm.model import KfmError
-from kfm.reading.boundary import NOBODY, Reader, cited
 from kfm.world.world import World
 
 __all__ = ["Sight"]

@@ -132,10 +132,6 @@ from kfm.model.ledger import partition_lease as partition_lease
 from kfm.model.ledger import stamps_of as stamps_of
 from kfm.model.ledger import with_stamp as with_stamp
 from kfm.model.licences import restrictions as restrictions
-from kfm.model.looks import LOOKS as LOOKS
-from kfm.model.looks import looks_of as looks_of
-from kfm.model.looks import looks_of_values as looks_of_values
-from kfm.model.looks import shown_looks as shown_looks
 from kfm.model.masking import Echo as Echo
 from kfm.model.masking import keep_secret as keep_secret
 from kfm.model.masking import masked as masked
@@ -143,6 +139,10 @@ from kfm.model.masking import placeless as placeless
 from kfm.model.origin import SAMPLE as SAMPLE
 from kfm.model.origin import origins_of as origins_of
 from kfm.model.origin import recorded_as as recorded_as
+from kfm.model.personal_columns import LOOKS as LOOKS
+from kfm.model.personal_columns import looks_of as looks_of
+from kfm.model.personal_columns import looks_of_values as looks_of_values
+from kfm.model.personal_columns import shown_looks as shown_looks
 from kfm.model.plan import Plan as Plan
 from kfm.model.plan import SourceRef as SourceRef
 from kfm.model.plan import plan_hash as plan_hash

@@ -326,7 +326,7 @@ def version_tiles_folder(dataset_id: str, version_id: str) -> str:
     return f"work/{dataset_id}/tiles/{version_id}"
 
 
-# ---- processed and catalog: what is official. Who uses these opens it, see reading/boundary.py
+# ---- processed and catalog: what is official. Who uses these opens it, see access/boundary.py
 def versions_folder(dataset_id: str) -> str:
     return f"processed/{dataset_id}"
 

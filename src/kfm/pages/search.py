@@ -7,7 +7,7 @@ from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import digest, empty, head, section
 from kfm.pages.words import plural
-from kfm.upkeep.found import Found, Hit
+from kfm.upkeep.search_answer import Found, Hit
 
 __all__ = ["Named", "SearchPage", "render"]
 

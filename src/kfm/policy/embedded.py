@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kfm.model import Json
 from kfm.policy.base import Trouble, is_test
-from kfm.policy.careful import Careful
+from kfm.policy.doubts import Careful
 from kfm.policy.process import Child, place_of
 from kfm.policy.subset import names_of_tests
 

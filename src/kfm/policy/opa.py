@@ -15,7 +15,7 @@ import msgspec
 
 from kfm.model import Json, UsageError
 from kfm.policy.base import Trouble, is_loopback
-from kfm.policy.careful import Careful
+from kfm.policy.doubts import Careful
 
 __all__ = ["OpaBinary", "OpaServer"]
 

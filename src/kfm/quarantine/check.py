@@ -14,7 +14,7 @@ from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
 from kfm.connectors.operations import Join, Read, Recheck, code_of
 from kfm.connectors.release.columns import missing_of, unfit
 from kfm.model import Denied, IntegrityError, Json
-from kfm.quarantine.kept import keep_rows
+from kfm.quarantine.refused import keep_rows
 from kfm.world.run_log import RunLog
 from kfm.world.target import Target
 from kfm.world.world import World

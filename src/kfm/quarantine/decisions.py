@@ -10,7 +10,7 @@ import msgspec
 from kfm.keys.commitments import SEALED
 from kfm.model import Denied, IntegrityError, LedgerRow, rfc3339
 from kfm.model.paths import quarantine_folder, quarantine_path
-from kfm.quarantine.kept import Row
+from kfm.quarantine.refused import Row
 from kfm.world.target import Target
 from kfm.world.world import World
 from kfm.zones.base import Zone

@@ -24,7 +24,7 @@ from kfm.model import (
 )
 from kfm.model.paths import quarantine_path
 from kfm.quarantine.decisions import Decision, decisions, is_hidden
-from kfm.quarantine.kept import Row, opened, read_row, runs_with_quarantine, when
+from kfm.quarantine.refused import Row, opened, read_row, runs_with_quarantine, when
 from kfm.world.target import Again, Target
 from kfm.world.world import World
 from kfm.zones.base import lines_of

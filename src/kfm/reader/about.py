@@ -9,6 +9,8 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.boundary import Opened
+from kfm.access.references import Ref
 from kfm.catalog.dcat import CONTEXT, dcat
 from kfm.catalog.lineage.openlineage import About, Output, completed
 from kfm.data.libraries import library
@@ -23,8 +25,6 @@ from kfm.reader.files import check_bytes
 from kfm.reader.kinds import CSL, DCAT, JSON, LD, OPENLINEAGE, PROV, TEXT, WHICH, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
-from kfm.reading.boundary import Opened
-from kfm.reading.references import Ref
 from kfm.story.blame import Blame, blame
 from kfm.story.node import Story
 from kfm.story.write import story_of

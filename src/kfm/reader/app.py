@@ -31,12 +31,12 @@ from kfm.reader import (
     stac,
     versions,
 )
-from kfm.reader.hung import NOTHING_HUNG, Hung
-from kfm.reader.kept import Kept
+from kfm.reader.html_pages import NOTHING_HUNG, Hung
 from kfm.reader.limits import Limits
 from kfm.reader.log import Logs
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
+from kfm.reader.open_workspace import Kept
 from kfm.reader.route import Problem, later, nothing, problem, refusal, why
 from kfm.reader.settings import settings_of
 from kfm.reader.visit import Standing, Visit

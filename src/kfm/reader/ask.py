@@ -10,13 +10,13 @@ from typing import Annotated
 import msgspec
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.references import Ref
 from kfm.data.libraries import library
 from kfm.model import UsageError, ids
 from kfm.reader.door import Asking, BadQuestion, Hidden, NoLonger
 from kfm.reader.kinds import named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
-from kfm.reading.references import Ref
 from kfm.story.answers import Answered, answer
 from kfm.story.node import Proof, Sentence
 from kfm.story.questions import QUESTIONS, example_of

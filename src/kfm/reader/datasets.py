@@ -3,10 +3,10 @@
 import msgspec
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.references import Ref
 from kfm.model import Column, DatasetEntry, VersionFacts
 from kfm.reader.door import Asking
 from kfm.reader.route import reads
-from kfm.reading.references import Ref
 
 __all__ = ["ROUTES", "Dataset", "Datasets", "File", "Home", "Listed", "files_of"]
 

@@ -5,14 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
-from kfm.evidence.proposal import run_of
-from kfm.evidence.receipts import find_receipt
-from kfm.model import DatasetEntry, Denied, Generation, UsageError, VersionFacts
-from kfm.model.labels import obligations
-from kfm.reader.kept import Kept
-from kfm.reader.oidc import Issuers
-from kfm.reader.viewer import ANYBODY, UNCLAIMED, Claim, Viewer, viewer_of
-from kfm.reading.boundary import (
+from kfm.access.boundary import (
     OFFICIAL,
     Allowed,
     Opened,
@@ -23,11 +16,18 @@ from kfm.reading.boundary import (
     located,
     told_of,
 )
-from kfm.reading.generations import generations_of
-from kfm.reading.memory import looking, not_at_hand
-from kfm.reading.proofs import ProofFile, Proofs, proof_files
-from kfm.reading.references import Ref, dataset_of
-from kfm.reading.shown_before import was_public
+from kfm.access.history import generations_of
+from kfm.access.memory import looking, not_at_hand
+from kfm.access.proofs import ProofFile, Proofs, proof_files
+from kfm.access.references import Ref, dataset_of
+from kfm.access.shown_before import was_public
+from kfm.evidence.proposal import run_of
+from kfm.evidence.receipts import find_receipt
+from kfm.model import DatasetEntry, Denied, Generation, UsageError, VersionFacts
+from kfm.model.labels import obligations
+from kfm.reader.oidc import Issuers
+from kfm.reader.open_workspace import Kept
+from kfm.reader.viewer import ANYBODY, UNCLAIMED, Claim, Viewer, viewer_of
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 

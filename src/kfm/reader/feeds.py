@@ -13,13 +13,13 @@ from xml.sax.saxutils import escape, quoteattr
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.references import generations_of
 from kfm.data.history import Change, Entry, history
 from kfm.evidence.append_times import appended_at
 from kfm.model import DatasetEntry, Generation
 from kfm.reader.door import Asking
 from kfm.reader.kinds import ATOM
 from kfm.reader.route import reads
-from kfm.reading.references import generations_of
 
 __all__ = ["ROUTES", "in_words"]
 

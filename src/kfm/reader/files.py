@@ -17,6 +17,7 @@ from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from kfm.access.memory import Mark, is_settled, mark_of, not_at_hand
 from kfm.model import IntegrityError
 from kfm.reader.door import Asking, Hidden
 from kfm.reader.kinds import CSV, FILES, GEOJSON, JSON, RECORD, TEXT, Answers
@@ -24,7 +25,6 @@ from kfm.reader.route import reads
 from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit, has
-from kfm.reading.memory import Mark, is_settled, mark_of, not_at_hand
 from kfm.zones.base import hash_file
 
 __all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]

@@ -6,15 +6,15 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.derived import tiles_of
 from kfm.model import KfmError, MissingExtra
 from kfm.reader.door import Asking, BadQuestion, Hidden
 from kfm.reader.files import handed_out
 from kfm.reader.kinds import PMTILES, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
-from kfm.reading.derived import tiles_of
-from kfm.upkeep.found import Citation, Found
 from kfm.upkeep.search import is_address, opened, search
+from kfm.upkeep.search_answer import Citation, Found
 
 __all__ = ["ROUTES", "Passages"]
 

@@ -8,8 +8,8 @@ from litestar import Litestar, Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.model import Json
-from kfm.reader.described import as_page, described
 from kfm.reader.door import Asking
+from kfm.reader.openapi import as_page, described
 from kfm.reader.route import reads
 from kfm.reader.visit import Visit
 

@@ -17,13 +17,13 @@ from litestar.params import QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from kfm.access.memory import NotAtHand, at_hand
 from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
 from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
-from kfm.reader.hung import Shown
+from kfm.reader.html_pages import Shown
 from kfm.reader.kinds import JSON, OPTIONS, PLAIN, Answers, part
 from kfm.reader.log import DecisionLine, log_decision
 from kfm.reader.visit import Visit
-from kfm.reading.memory import NotAtHand, at_hand
 
 __all__ = [
     "NOTHING",

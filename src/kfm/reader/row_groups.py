@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kfm.reading.memory import Mark, not_at_hand
+from kfm.access.memory import Mark, not_at_hand
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,6 +15,8 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.boundary import Opened
+from kfm.access.memory import Mark, not_at_hand
 from kfm.data.libraries import library
 from kfm.model import Json
 from kfm.reader import cql2
@@ -24,8 +26,6 @@ from kfm.reader.kinds import CSV, FEATURES, GEOJSON, TEXT, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.row_groups import TableFile, rows_between
 from kfm.reader.versions import which_of
-from kfm.reading.boundary import Opened
-from kfm.reading.memory import Mark, not_at_hand
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kfm.model import MissingExtra, UsageError
-from kfm.reader.noted import Noted, noted
+from kfm.reader.served_now import Noted, noted
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import Workspace
 
@@ -57,7 +57,7 @@ def reading(
     try:
         import uvicorn  # noqa: F401  # an extra, as what comes next needs one
 
-        from kfm.pages.hang import hang
+        from kfm.pages.routes import hang
         from kfm.reader.app import make_app
     except ImportError as error:
         raise MissingExtra(

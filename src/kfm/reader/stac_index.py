@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from kfm.access.history import generations_of, head_of
+from kfm.access.memory import Watched
+from kfm.access.places import keep_places, kept_places, place_of
 from kfm.catalog.base import geometry
 from kfm.catalog.stac import ANY_TIME
 from kfm.data.libraries import library
 from kfm.evidence.append_times import appended_at
 from kfm.model import Generation, Json, KfmError, LedgerRow, rfc3339
 from kfm.reader.stac_items import moment
-from kfm.reading.generations import generations_of, head_of
-from kfm.reading.memory import Watched
-from kfm.reading.places import keep_places, kept_places, place_of
 from kfm.world.world import World
 
 if TYPE_CHECKING:

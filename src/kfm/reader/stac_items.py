@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kfm.access.history import generations_of
+from kfm.access.memory import recall, unsettled
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.version_records import describe
@@ -22,8 +24,6 @@ from kfm.model import (
 )
 from kfm.reader.door import Asking, Hidden
 from kfm.reader.kinds import GEOJSON
-from kfm.reading.generations import generations_of
-from kfm.reading.memory import recall, unsettled
 
 __all__ = ["GEOJSON", "collection", "collections", "item", "item_of", "link", "moment", "times_of"]
 

@@ -6,6 +6,8 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.proofs import ProofFile, Proofs
+from kfm.access.references import Ref
 from kfm.evidence.append_times import appended_at
 from kfm.model import Column, Generation, Json, VersionFacts, canonical, ids
 from kfm.model.transform import ColumnProfile
@@ -25,8 +27,6 @@ from kfm.reader.kinds import (
     part,
 )
 from kfm.reader.route import reads
-from kfm.reading.proofs import ProofFile, Proofs
-from kfm.reading.references import Ref
 
 __all__ = ["ROUTES", "Made", "Proof", "Version", "Versions", "proofs_told", "which_of"]
 

@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kfm.access.boundary import NOBODY, Reader
 from kfm.grants.session import session_of
 from kfm.grants.token import BEGINS, ROLES, holder_of
 from kfm.model import ids
 from kfm.reader.oidc import Issued, Issuers, looks_issued
 from kfm.reader.settings import settings_of
-from kfm.reading.boundary import NOBODY, Reader
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 

@@ -16,12 +16,12 @@ from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Send
 from kfm.grants.session import is_secret
 from kfm.model import Clock, ids, rfc3339
 from kfm.reader.door import Asking
-from kfm.reader.hung import Hung
-from kfm.reader.kept import Kept
+from kfm.reader.html_pages import Hung
 from kfm.reader.limits import Limits, client_of
 from kfm.reader.log import Logs, RequestLine, log_request
 from kfm.reader.measure import Measures
 from kfm.reader.oidc import Issuers
+from kfm.reader.open_workspace import Kept
 from kfm.reader.sendable import SENDS_FILES, Sendable, SendFile
 from kfm.reader.viewer import Claim
 

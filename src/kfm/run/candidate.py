@@ -134,7 +134,7 @@ def _restricted(world: World, candidate: Candidate) -> dict[str, dict[str, int]]
     """Column -> value -> records of the candidate that say of themselves that they are not for
     everybody.
     """
-    from kfm.diff.marked import marked, speaks_of_access
+    from kfm.diff.access_columns import marked, speaks_of_access
 
     columns = speaks_of_access(c.name for c in candidate.schema)
     if not columns:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs

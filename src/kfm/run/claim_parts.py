@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kfm.channel.chain import kept_out
+from kfm.channel.generations import kept_out
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
 from kfm.evidence.run_end import close_runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.channel.chain import unknown_content
+from kfm.channel.generations import unknown_content
 from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import expand_url, host_of

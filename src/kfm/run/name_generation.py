@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.proposal import count, load, registry_digest
 from kfm.evidence.receipts import promotion_of

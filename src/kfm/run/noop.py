@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.channel.chain import kept_out, unknown_content
+from kfm.channel.generations import kept_out, unknown_content
 from kfm.model import (
     UNCHANGED,
     Generation,

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import msgspec
 
-from kfm.acts.append import void
-from kfm.channel.chain import Channel
+from kfm.acts.append_act import void
+from kfm.channel.generations import Channel
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.receipts import finish
@@ -30,7 +30,7 @@ from kfm.model import (
     without_emitter,
 )
 from kfm.run.claim import check_switch
-from kfm.run.held import Held
+from kfm.run.held_leases import Held
 from kfm.run.name_generation import (
     AlreadyOurs,
     Ended,
@@ -42,7 +42,7 @@ from kfm.run.name_generation import (
     name_next,
     why_denied,
 )
-from kfm.run.promote_told import freshness, latency, outcome_of, tell
+from kfm.run.promote_outcome import freshness, latency, outcome_of, tell
 from kfm.run.publish import Sealed, publish
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx

@@ -26,9 +26,9 @@ from kfm.model import (
 from kfm.model.change import told
 from kfm.model.paths import proposal_path
 from kfm.release.by_rule import new_columns
+from kfm.run.already_official import keep_records, nothing_new
 from kfm.run.claim import keep_head_key
 from kfm.run.noop import older_told
-from kfm.run.same_version import keep_records, nothing_new
 from kfm.run.tables import Tables
 from kfm.run.work import Work
 from kfm.store.base import Tx

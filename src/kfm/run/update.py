@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.evidence.owed import check_erased
+from kfm.evidence.intended_acts import check_erased
 from kfm.model import INGEST, LedgerRow, UsageError, is_assembly, without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture

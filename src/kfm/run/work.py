@@ -32,7 +32,7 @@ from kfm.model import (
 from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row, journal_of
-from kfm.run.held import Held
+from kfm.run.held_leases import Held
 from kfm.run.look import Captured
 from kfm.store.base import Tx
 from kfm.world.outcome import Outcome, Told
@@ -308,7 +308,7 @@ class Work(Held):
         named = refused and captured is not None
         if wal is None or not (named or (self.private and isinstance(error, ConnectorFailed))):
             return ""
-        from kfm.quarantine.kept import keep_capture  # a NOOP starts faster without it
+        from kfm.quarantine.refused import keep_capture  # a NOOP starts faster without it
 
         run_id, capture_id = wal.run.run_id, captured.capture_id if captured else ""
         try:

@@ -21,7 +21,7 @@ from typing import TextIO
 
 import msgspec
 
-from kfm.channel.chain import Channel
+from kfm.channel.generations import Channel
 from kfm.cli.call import guard
 from kfm.cli.flags import Parser
 from kfm.cli.jobcall import store_of

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kfm.access.boundary import Reader
 from kfm.model import Generation, Json, UsageError, ids
 from kfm.model.paths import quarantine_path
 from kfm.model.window import seconds
-from kfm.reading.boundary import Reader
-from kfm.story import making, standing
+from kfm.story import how_made, why_official
 from kfm.story.blame import Blame, blame, key_of
+from kfm.story.citing import Draft, Shelf
 from kfm.story.gather import gather
-from kfm.story.making import Telling
+from kfm.story.how_made import Telling
 from kfm.story.node import Proof, Sentence
 from kfm.story.questions import QUESTIONS, meant
-from kfm.story.shelf import Draft, Shelf
 from kfm.story.stage import File, Stage
 from kfm.story.words import rule_words, when
 from kfm.story.write import compared
@@ -126,7 +126,7 @@ def _joined(*drafts: Draft) -> Draft:
 
 def _from(a: _Asked) -> _Told:
     return (
-        _joined(making.sources(a.telling), making.chain(a.telling)),
+        _joined(how_made.sources(a.telling), how_made.chain(a.telling)),
         True,
         (f"kfm story {a.stage.ref}",),
     )
@@ -135,7 +135,7 @@ def _from(a: _Asked) -> _Told:
 def _touched(a: _Asked) -> _Told:
     t = a.telling
     return (
-        _joined(making.asked(t), standing.people(t), standing.since(t)),
+        _joined(how_made.asked(t), why_official.people(t), why_official.since(t)),
         True,
         (f"kfm history {a.stage.dataset_id}",),
     )
@@ -143,17 +143,17 @@ def _touched(a: _Asked) -> _Told:
 
 def _rule(a: _Asked) -> _Told:
     t, draft = a.telling, Draft()
-    gates = standing.gates(t).said
+    gates = why_official.gates(t).said
     draft.said += gates[:1] + [
         one for one in gates if one[0].startswith(("Policy:", "Labels:", "Licence:"))
     ]
-    draft.said += making.refused(t).said
-    draft.said += standing.governance(t).said[-1:]
+    draft.said += how_made.refused(t).said
+    draft.said += why_official.governance(t).said[-1:]
     return draft, True, (f"kfm gates {a.stage.ref}",)
 
 
 def _use(a: _Asked) -> _Told:
-    draft = standing.governance(a.telling)
+    draft = why_official.governance(a.telling)
     return Draft(said=draft.said), True, (f"kfm cite {a.stage.ref}",)
 
 
@@ -188,7 +188,7 @@ def _changed(a: _Asked) -> _Told:
             f"It last changed on {when(s.official_at)}, with generation {s.signed.generation}.",
             *s.of("generation"),
         )
-        told = standing.change(Telling(s, diff, before, why, None, ""))
+        told = why_official.change(Telling(s, diff, before, why, None, ""))
         return _joined(draft, told), True, (f"kfm history {s.dataset_id}",)
     if not found.there:
         return _missing(a)
@@ -243,7 +243,9 @@ def _had(a: _Asked) -> _Told:
 def _missing(a: _Asked) -> _Told:
     s, draft, found = a.stage, Draft(), a.blamed()
     if found is None:
-        draft.said += making.refused(a.telling).said + standing.governance(a.telling).said[-1:]
+        draft.said += (
+            how_made.refused(a.telling).said + why_official.governance(a.telling).said[-1:]
+        )
         return draft, True, (f'kfm ask {s.dataset_id} "why is KEY missing"',)
     if found.there:
         draft.say(f"It is not missing: {s.ref} has it.", *s.of("generation", "checksums"))

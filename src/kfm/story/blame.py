@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.channel.chain import pinned_parts
+from kfm.access.boundary import Opened, Reader, facts_of, located
+from kfm.channel.generations import pinned_parts
 from kfm.connectors.operations import Trace
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.receipts import find_receipt
@@ -25,7 +26,6 @@ from kfm.model import (
 )
 from kfm.model.did_you_mean import told as near
 from kfm.model.paths import capture_folder, part_folder
-from kfm.reading.boundary import Opened, Reader, facts_of, located
 from kfm.release.transform_inputs import read_job
 from kfm.upkeep.rebuild import captured_inputs
 from kfm.world.target import Target

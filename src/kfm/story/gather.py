@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import msgspec
 
+from kfm.access.boundary import Reader
+from kfm.access.proofs import Proofs, proof_files
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.captures import capture_manifest
 from kfm.evidence.journal import done_of
@@ -34,8 +36,6 @@ from kfm.model import (
     ids,
 )
 from kfm.model.paths import capture_folder, quarantine_path, run_path
-from kfm.reading.boundary import Reader
-from kfm.reading.proofs import Proofs, proof_files
 from kfm.release.dataset_inputs import version_behind
 from kfm.story.documents import (
     agreed_of,

@@ -5,29 +5,29 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kfm.diff.base import Diff
-from kfm.story import making, standing
-from kfm.story.making import Telling
+from kfm.story import how_made, why_official
+from kfm.story.citing import Draft, Shelf
+from kfm.story.how_made import Telling
 from kfm.story.node import Changed, Governance, Link, Produced, Story, node_id
-from kfm.story.shelf import Draft, Shelf
 from kfm.story.stage import Input, Stage
 from kfm.story.words import trigger_words
 
 __all__ = ["cleaned", "tell"]
 
 SECTIONS: tuple[tuple[str, str, Callable[[Telling], Draft]], ...] = (
-    ("summary", "In short", making.summary),
-    ("asked", "Who asked for it, and what did the work", making.asked),
-    ("sources", "What came from where, and when", making.sources),
-    ("chain", "The way from the sources to this layer", making.chain),
-    ("refused", "What was left out, and why", making.refused),
-    ("steps", "What was done, step by step", making.steps),
-    ("gates", "What was checked", standing.gates),
-    ("people", "Who agreed", standing.people),
-    ("governance", "Who may use it, and what is held back", standing.governance),
-    ("change", "What changed since the version before", standing.change),
-    ("since", "What happened to it since", standing.since),
-    ("verify", "Check it yourself", standing.verify),
-    ("cite", "How to cite it", standing.cite),
+    ("summary", "In short", how_made.summary),
+    ("asked", "Who asked for it, and what did the work", how_made.asked),
+    ("sources", "What came from where, and when", how_made.sources),
+    ("chain", "The way from the sources to this layer", how_made.chain),
+    ("refused", "What was left out, and why", how_made.refused),
+    ("steps", "What was done, step by step", how_made.steps),
+    ("gates", "What was checked", why_official.gates),
+    ("people", "Who agreed", why_official.people),
+    ("governance", "Who may use it, and what is held back", why_official.governance),
+    ("change", "What changed since the version before", why_official.change),
+    ("since", "What happened to it since", why_official.since),
+    ("verify", "Check it yourself", why_official.verify),
+    ("cite", "How to cite it", why_official.cite),
 )
 
 
@@ -117,7 +117,7 @@ def _produced(stage: Stage) -> Produced:
 def _chain(stage: Stage) -> Iterator[Link]:
     """Every address and every dataset on the way, nearest to the sources first."""
     told = set[str]()
-    for one in (*making.ancestors(stage), stage):
+    for one in (*how_made.ancestors(stage), stage):
         for given in one.inputs:
             name = given.dataset_id or given.uri
             if given.stage is None and name not in told:
@@ -187,19 +187,19 @@ def _governance(stage: Stage) -> Governance:
     generalised = steps.get("h3_generalise") or steps.get("aggregate") or {}
     return Governance(
         custodian=stage.terms.custodian,
-        owners=standing.owners_of(stage),
+        owners=why_official.owners_of(stage),
         licence=stage.terms.licence,
         rights=stage.entry.rights,
         sensitivity=stage.terms.sensitivity,
         policy_label=stage.terms.policy_label,
         care_label=stage.terms.care_label,
-        obligations=standing.obligations_of(stage),
+        obligations=why_official.obligations_of(stage),
         discharged=tuple(s["discharges"] for s in stage.facts.steps if s.get("discharges")),
         h3_resolution=stage.facts.h3_resolution,
         min_records=generalised.get("min_records"),
         shown=tuple((steps.get("show") or {}).get("columns", ())),
-        withheld=standing.withheld_of(stage),
-        authority=standing.authority_of(stage),
+        withheld=why_official.withheld_of(stage),
+        authority=why_official.authority_of(stage),
         approvals_needed=stage.terms.approvals,
     )
 

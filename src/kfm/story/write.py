@@ -2,12 +2,12 @@
 told.
 """
 
+from kfm.access.boundary import Reader, cited, located
+from kfm.access.proofs import proof_files
 from kfm.diff.base import Diff
 from kfm.model import Denied, Generation, KfmError, UsageError, ids
-from kfm.reading.boundary import Reader, cited, located
-from kfm.reading.proofs import proof_files
 from kfm.story.gather import gather
-from kfm.story.making import Telling
+from kfm.story.how_made import Telling
 from kfm.story.node import Story
 from kfm.story.stage import File, Stage
 from kfm.story.tell import tell

@@ -19,7 +19,7 @@ import msgspec
 from kfm.fetch.post import posted
 from kfm.model import KfmError, RunTelemetry, masked
 from kfm.store.address import stated_address
-from kfm.telemetry.beside import start_beside
+from kfm.telemetry.background import start_beside
 from kfm.telemetry.otlp import requests
 from kfm.telemetry.runs import NAME
 from kfm.zones.durable import replace_durably

@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from kfm.access.status import DatasetStatus
 from kfm.evidence.run_end import workers_alive
 from kfm.evidence.version_records import read_facts
 from kfm.model import INGEST, Generation, JobRow, KfmError
-from kfm.reading.status import DatasetStatus
 from kfm.store.base import Tx
 from kfm.upkeep.freshness import delta_minutes
 from kfm.upkeep.pools import Pool, pool_rows

@@ -15,7 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from kfm.channel.chain import lift_problem, order_problem, version_kept_out
+from kfm.access.boundary import Opened
+from kfm.channel.generations import lift_problem, order_problem, version_kept_out
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded
 from kfm.evidence.receipts import find_receipt
@@ -47,7 +48,6 @@ from kfm.model import (
     origins_of,
 )
 from kfm.model.paths import approvals_path, prov_path, version_folder
-from kfm.reading.boundary import Opened
 from kfm.upkeep.after_withdrawal import verify_left
 from kfm.upkeep.proofs import missing_proofs
 from kfm.world.world import World

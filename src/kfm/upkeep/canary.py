@@ -2,11 +2,11 @@
 before anybody approves it.
 """
 
+from kfm.access.boundary import NOBODY, Reader, located
 from kfm.evidence.proposal import Compared, Comparison, comparison_of, load
 from kfm.evidence.receipts import pretty
 from kfm.model import Denied, Generation, KfmError, LedgerRow, rfc3339
 from kfm.model.paths import proposal_path
-from kfm.reading.boundary import NOBODY, Reader, located
 from kfm.world.world import World
 
 __all__ = ["compare", "waiting"]

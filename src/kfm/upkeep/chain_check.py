@@ -2,14 +2,14 @@
 
 import msgspec
 
-from kfm.channel.chain import order_problem
+from kfm.access.approval_count import on_record
+from kfm.channel.generations import order_problem
 from kfm.channel.roots import root_problem
 from kfm.evidence.folder_check import Verified, note_unrecorded
 from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.trust import out_of_step
 from kfm.model import ATTESTATION, GenerationPredicate, KfmError, ids
 from kfm.model.paths import approvals_path, channel_folder, receipt_path, run_path
-from kfm.reading.approval_count import on_record
 from kfm.upkeep.after_withdrawal import verify_left
 from kfm.upkeep.named_files import decoded, sealed_files
 from kfm.upkeep.proofs import missing_proofs

@@ -5,11 +5,11 @@ from unicodedata import category
 
 import msgspec
 
+from kfm.access.references import Ref
 from kfm.evidence.receipts import find_receipt
 from kfm.evidence.version_records import origin_of
 from kfm.model import DatasetEntry, Json
 from kfm.model.origin import worded
-from kfm.reading.references import Ref
 from kfm.world.world import World
 
 __all__ = ["FORMS", "Form", "Quoted", "quoted", "receipt_of"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.acts.append import void
+from kfm.acts.append_act import void
 from kfm.evidence.receipts import pretty
 from kfm.model import Json, LedgerRow, rfc3339
 from kfm.model.paths import aside_path

@@ -9,10 +9,10 @@ import msgspec
 from kfm.channel.roots import rolled_back, root_problem
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified
+from kfm.evidence.intended_acts import owed, set_aside, torn
 from kfm.evidence.journal import check_chain
-from kfm.evidence.owed import owed, set_aside, torn
+from kfm.evidence.notify import MOMENTS, tell_receivers, told_of
 from kfm.evidence.projection import stale_records, tick
-from kfm.evidence.telling import MOMENTS, tell_receivers, told_of
 from kfm.model import (
     Fenced,
     IntegrityError,

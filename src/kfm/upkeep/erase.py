@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from kfm.acts import inbox
-from kfm.acts.append import void
+from kfm.acts.append_act import void
 from kfm.acts.intend import intend, planned_sources
-from kfm.channel.chain import pinned_parts
+from kfm.channel.generations import pinned_parts
 from kfm.evidence.captures import render_raw
-from kfm.evidence.owed import Act, after, drop, erasing, meant
+from kfm.evidence.intended_acts import Act, after, drop, erasing, meant
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key, pretty
 from kfm.model import (

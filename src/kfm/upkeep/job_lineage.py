@@ -6,7 +6,7 @@ import msgspec
 
 from kfm.catalog.lineage.record import LineageRecord, Made, Used, read
 from kfm.evidence.lineage import LINEAGE, indexed, made_by
-from kfm.evidence.telling import MADE
+from kfm.evidence.notify import MADE
 from kfm.model import rfc3339
 from kfm.model.paths import all_tiles_folder
 from kfm.store.base import Tx

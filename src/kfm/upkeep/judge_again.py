@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.channel.chain import EMPTY
+from kfm.access.references import resolve
+from kfm.channel.generations import EMPTY
 from kfm.evidence.folder_check import Kind, Verified
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import (
@@ -34,7 +35,6 @@ from kfm.model import (
     Verdict,
     denial_codes,
 )
-from kfm.reading.references import resolve
 from kfm.release.by_rule import candidate_of
 from kfm.upkeep.judge_official import judge_official
 from kfm.upkeep.verify import verify_dataset

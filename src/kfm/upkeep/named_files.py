@@ -8,7 +8,7 @@ from functools import cache
 
 import msgspec
 
-from kfm.channel.chain import projected_generation
+from kfm.channel.generations import projected_generation
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified, kind_of
 from kfm.evidence.journal import done_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.version_records import placed, read_facts

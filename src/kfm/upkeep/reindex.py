@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.acts.append import void
+from kfm.acts.append_act import void
 from kfm.channel.roots import keep_root, rolled_back, unlike
 from kfm.evidence.lineage import indexed
+from kfm.evidence.notify import act_of
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import archive_key
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
-from kfm.evidence.telling import act_of
 from kfm.model import (
     UNCHANGED,
     Clock,

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 import msgspec
 
+from kfm.access.references import resolve
 from kfm.catalog.base import rendered
-from kfm.channel.chain import whole_withdrawn, withdrawn_inside
+from kfm.channel.generations import whole_withdrawn, withdrawn_inside
 from kfm.evidence.captures import render_raw
-from kfm.evidence.owed import pinned
+from kfm.evidence.intended_acts import pinned
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import pretty
 from kfm.evidence.removed import Doomed, Plan, plans, removed_versions
@@ -55,8 +56,7 @@ from kfm.model.paths import (
 )
 from kfm.model.window import seconds
 from kfm.quarantine.desk import Desk
-from kfm.quarantine.kept import runs_with_quarantine
-from kfm.reading.references import resolve
+from kfm.quarantine.refused import runs_with_quarantine
 from kfm.store.base import UPKEEP, Token, Tx
 from kfm.world.world import World
 from kfm.zones.base import Held

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.access.boundary import NOBODY, Opened, Reader, data_of, located
+from kfm.access.references import Ref
 from kfm.evidence.run_end import workers_alive
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.model import Denied, KfmError, UsageError
 from kfm.model.paths import search_path, version_path
-from kfm.reading.boundary import NOBODY, Opened, Reader, data_of, located
-from kfm.reading.references import Ref
 from kfm.upkeep.citation import receipt_of
 from kfm.upkeep.derived import derivation
-from kfm.upkeep.found import Citation, Found, Hit, IndexNote, NotSearched
+from kfm.upkeep.search_answer import Citation, Found, Hit, IndexNote, NotSearched
 from kfm.world.world import World
 
 __all__ = ["index_note", "index_path", "is_address", "opened", "search"]

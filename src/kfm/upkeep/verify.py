@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
-from kfm.evidence.owed import erasing
+from kfm.evidence.intended_acts import erasing
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from kfm.evidence.telling import tell_receivers
+from kfm.evidence.notify import tell_receivers
 from kfm.model import KfmError
 from kfm.store.base import Tx
 from kfm.store.effects import EVENT

@@ -282,7 +282,7 @@ def _entry(raw: bytes, dataset_id: str, name: str, code: bytes = b"") -> Dataset
     """
     entry = _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
     if code:
-        from kfm.workspace.stated import with_stated  # few datasets have such a connector
+        from kfm.workspace.connector_says import with_stated  # few datasets have such a connector
 
         entry = with_stated(entry, code)
     _check_entry(entry, dataset_id, name)
@@ -485,7 +485,7 @@ def load_mapping(path: Path, code: bytes = b"") -> Json:
     """
     given = _load(path, object, "a mapping") if path.is_file() else None
     if code:
-        from kfm.workspace.stated import with_mapping
+        from kfm.workspace.connector_says import with_mapping
 
         given = with_mapping(given, code, path.parent.name)
     if given is None:

@@ -102,7 +102,7 @@ class Published(Latest):
         """The folder that everybody may have now; None: there is none, or it is not for
         everybody.
         """
-        from kfm.reading.boundary import folder_of  # a NOOP shows nothing new
+        from kfm.access.boundary import folder_of  # a NOOP shows nothing new
 
         try:
             with self._asking(world) as asked:

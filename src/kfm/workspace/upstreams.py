@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfm import __version__
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.connect import inner
-from kfm.fetch.polite import Manners
+from kfm.fetch.host_limits import Manners
 from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults
 from kfm.model import SAMPLE, Json, LedgerRow, UsageError, canonical, ids, recorded_as

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from kfm.access.memory import Memory, Watched, note, recall_folder, unsettled, watching
 from kfm.keys.key_folder import KeyFolder
 from kfm.keys.trust import Trust
 from kfm.model import Clock, DatasetEntry
-from kfm.reading.memory import Memory, Watched, note, recall_folder, unsettled, watching
 from kfm.store.base import Store, Tx
 from kfm.workspace.config import entry_files
 from kfm.workspace.folder import Workspace

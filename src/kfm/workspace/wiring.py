@@ -108,7 +108,7 @@ class _Policy:
 
 def asked_at(boundary: str) -> Evaluator:
     """The boundary of a governed API. Raises `UsageError`."""
-    from kfm.policy.elsewhere import Elsewhere
+    from kfm.policy.over_http import Elsewhere
 
     return Elsewhere(boundary, os.environ.get("KFM_BOUNDARY_TOKEN", ""))
 

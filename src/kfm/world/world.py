@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
-from kfm.channel.chain import Channel
+from kfm.channel.generations import Channel
 from kfm.connectors.base import TransformResult
 from kfm.fetch.base import Fetcher
 from kfm.keys.commitments import SEALED, Vaults, Veil
@@ -161,7 +161,7 @@ class Untold(Telemetry):
 
 class Receiver(Protocol):
     """Somebody outside: a graph, a collector of lineage, a forge. `receivers` in kfm.yml names
-    them, `workspace` opens them by how their address begins, `evidence/telling.py` tells them.
+    them, `workspace` opens them by how their address begins, `evidence/notify.py` tells them.
 
     May be told the same twice, and is left as after once: it is given a key, or looks for its own mark first.
     """

@@ -20,7 +20,7 @@ from kfm.jobs.base import job_type, readable
 from kfm.judge.candidate import asked_dataset
 from kfm.model import Books, Evidence, UsageError, canonical, ids, labels
 from kfm.policy.base import BoundaryUnavailable, Decision
-from kfm.policy.elsewhere import Elsewhere
+from kfm.policy.over_http import Elsewhere
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.job_process import context_of

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from kfm.workspace.config import new_entry
+from kfm.workspace.connector_says import with_stated
 from kfm.workspace.new_connector import Asked, draw
-from kfm.workspace.stated import with_stated
 
 ROWS = [
     {"site_no": f"{n:05d}", "plot": n, "zip": str(66000 + n), "height": n + 0.5, "mixed": n, "day": f"2024-01-{n % 28 + 1:02d}",

@@ -17,9 +17,9 @@ from kfm.connectors.read.rows import Batch, Emit, Fed, Reader
 from kfm.connectors.table.conflicts import Clashes, Place, settle
 from kfm.connectors.table.duplicates import CONFLICT, conflict, of_twins, without_duplicates
 from kfm.connectors.table.infer import Inferred
-from kfm.connectors.table.judged import Judging
 from kfm.connectors.table.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.table.rejects import Rejects, mend
+from kfm.connectors.table.row_check import Judging
 from kfm.connectors.table.sanity import Sane
 from kfm.connectors.table.table import Table
 from kfm.connectors.table.typed import Typing

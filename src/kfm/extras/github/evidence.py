@@ -4,12 +4,12 @@ bytes that not everybody may have.
 
 import msgspec
 
+from kfm.access.boundary import Opened, located
 from kfm.diff.base import plain
 from kfm.evidence.proposal import load
 from kfm.model import Denied, Json, KfmError, LedgerRow, Proposal, canonical
 from kfm.model.ids import digest
 from kfm.model.paths import proposal_path
-from kfm.reading.boundary import Opened, located
 from kfm.world.world import World
 
 __all__ = ["Shown", "branch_of", "changed_rows", "folder_of_proposal", "shown"]

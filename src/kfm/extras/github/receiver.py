@@ -4,7 +4,9 @@ The release is called `dataset/generation`, so telling it twice changes nothing.
 have is attached; what is withdrawn later is taken back.
 """
 
-from kfm.channel.chain import version_kept_out
+from kfm.access.boundary import Opened, folder_of
+from kfm.access.references import withdrawn
+from kfm.channel.generations import version_kept_out
 from kfm.evidence.removed import removed_versions
 from kfm.extras.github.client import Hub
 from kfm.extras.github.opening import open_hub
@@ -19,8 +21,6 @@ from kfm.extras.github.releases import (
 )
 from kfm.model import Denied, Generation, IntegrityError, StoreUnavailable
 from kfm.model.paths import generation_path
-from kfm.reading.boundary import Opened, folder_of
-from kfm.reading.references import withdrawn
 from kfm.workspace.folder import open_workspace
 from kfm.world.announcement import Announcement
 from kfm.world.world import World

@@ -20,7 +20,7 @@ from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import known_lineage
 from kfm.extras.neo4j.batch import MERGE, batch_of
 from kfm.extras.neo4j.sums import HUBS, Sums, around, of_edges, of_nodes
-from kfm.lineage.told import Told
+from kfm.lineage.published import Told
 from kfm.model import Json, StepFailed, UpstreamUnavailable, keep_secret
 from kfm.world.announcement import Announcement
 from kfm.world.world import World

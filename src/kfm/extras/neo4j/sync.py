@@ -14,7 +14,7 @@ import msgspec
 from kfm.extras.neo4j.batch import batch_of
 from kfm.extras.neo4j.receiver import Neo4j
 from kfm.extras.neo4j.sums import Sums, of_records
-from kfm.lineage.told import Page, Told
+from kfm.lineage.published import Page, Told
 from kfm.model import Json, UpstreamUnavailable
 from kfm.world.world import World
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
+from kfm.access.boundary import Opened, Reader
+from kfm.access.references import Ref
 from kfm.model import VersionFacts
 from kfm.reader.ask import Focus, citations, focus_of
 from kfm.reader.door import Asking, Hidden, NoLonger
-from kfm.reading.boundary import Opened, Reader
-from kfm.reading.references import Ref
 from kfm.story.node import Proof
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World

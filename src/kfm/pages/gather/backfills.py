@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kfm.jobs.backfill_plan import BackfillPlan, Grid, grid_of, read_plan
-from kfm.jobs.backfill_told import next_command
+from kfm.jobs.backfill_progress import next_command
 from kfm.model import BackfillRow, PartRow, ids
 from kfm.pages import addresses
 from kfm.pages.backfill import (

@@ -7,6 +7,10 @@ from threading import Lock
 
 import msgspec
 
+from kfm.access.boundary import Opened
+from kfm.access.derived import tiles_of
+from kfm.access.references import Ref, generations_of
+from kfm.access.status import DatasetStatus, dataset_status
 from kfm.data.history import history
 from kfm.data.shown import Map, Profile, Shown
 from kfm.evidence.append_times import appended_at
@@ -21,10 +25,6 @@ from kfm.pages.gather.standing import Told, standing_of
 from kfm.pages.parts import Message
 from kfm.pages.words import lasting, when
 from kfm.reader.door import Hidden
-from kfm.reading.boundary import Opened
-from kfm.reading.derived import tiles_of
-from kfm.reading.references import Ref, generations_of
-from kfm.reading.status import DatasetStatus, dataset_status
 from kfm.upkeep.citation import quoted, receipt_of
 from kfm.world.world import World
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from kfm.access.status import DatasetStatus, Statuses
 from kfm.evidence.append_times import appended_at
 from kfm.model import DatasetEntry, Generation, KfmError
 from kfm.pages import addresses
 from kfm.pages.datasets import Choice, DatasetRow, DatasetsPage
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.standing import standing_of
-from kfm.reading.status import DatasetStatus, Statuses
 
 __all__ = ["datasets_page"]
 

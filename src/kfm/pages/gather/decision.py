@@ -2,6 +2,7 @@
 
 import re
 
+from kfm.access.status import dataset_status
 from kfm.cli.answer import Call
 from kfm.cli.explain import Explained, explained
 from kfm.model import KfmError, UsageError, Verdict
@@ -10,7 +11,6 @@ from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.operate import policy_page
 from kfm.pages.gather.standing import standing_of
 from kfm.reader.door import Hidden
-from kfm.reading.status import dataset_status
 from kfm.upkeep.judge_again import judge_ref
 
 __all__ = ["decision_page"]

@@ -3,14 +3,14 @@
 from collections import OrderedDict
 from threading import Lock
 
+from kfm.access.boundary import Opened
+from kfm.access.references import generations_of
 from kfm.diff.base import Diff
 from kfm.pages import addresses
 from kfm.pages.difference import DiffPage
 from kfm.pages.gather.asks import Asks
 from kfm.reader.door import Hidden
 from kfm.reader.versions import which_of
-from kfm.reading.boundary import Opened
-from kfm.reading.references import generations_of
 
 __all__ = ["diff_of", "diff_page"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from kfm.access.memory import note, recall, recall_store
+from kfm.access.status import DatasetStatus, Statuses
 from kfm.model import INGEST, DatasetEntry, KfmError, RunDay, ids, rfc3339
 from kfm.pages import addresses
-from kfm.pages.gather.aside import to_decide
 from kfm.pages.gather.asks import Asks
+from kfm.pages.gather.quarantine import to_decide
 from kfm.pages.gather.standing import Told, told_at
 from kfm.pages.home import Day, HeatRow, HomePage, Need, Works
 from kfm.pages.parts import State
 from kfm.pages.words import days_of
 from kfm.quarantine.desk import Item
-from kfm.reading.memory import note, recall, recall_store
-from kfm.reading.status import DatasetStatus, Statuses
 from kfm.store.base import Tx
 from kfm.upkeep.attention import Attention, attention, tried_again
 from kfm.upkeep.pools import pool_rows

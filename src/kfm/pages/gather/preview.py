@@ -2,13 +2,13 @@
 
 import msgspec
 
+from kfm.access.boundary import Opened
 from kfm.console.preview import base_of, preview_at, previewed
 from kfm.model import Json, VersionFacts
 from kfm.pages.gather.asks import Asks
 from kfm.pages.preview import PreviewFile, PreviewPage
 from kfm.reader.door import Hidden, NoLonger
 from kfm.reader.rows import Question, page_of
-from kfm.reading.boundary import Opened
 
 __all__ = ["preview_page"]
 

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import msgspec
 
+from kfm.access.boundary import Opened, data_of, located
 from kfm.cli.answer import Call
 from kfm.cli.review import Reviewed, Waits, review
 from kfm.diff.base import Diff
@@ -14,7 +15,6 @@ from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.difference import diff_of
 from kfm.pages.proposal import ProposalPage, ProposalsPage, WaitingLine
 from kfm.reader.door import Hidden
-from kfm.reading.boundary import Opened, data_of, located
 
 __all__ = ["proposal_page", "proposals_page"]
 

@@ -4,11 +4,11 @@ import datetime as dt
 
 import msgspec
 
+from kfm.access.status import FRESH_S, DatasetStatus
 from kfm.model import DatasetEntry
 from kfm.model.window import seconds
 from kfm.pages.parts import State
 from kfm.pages.words import lasting, parsed
-from kfm.reading.status import FRESH_S, DatasetStatus
 from kfm.world.world import World
 
 __all__ = ["Told", "standing_of", "told_at"]

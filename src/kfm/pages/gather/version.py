@@ -2,6 +2,7 @@
 
 import base64
 
+from kfm.access.proofs import ProofFile, proof_files
 from kfm.data.history import history
 from kfm.model import Json, KfmError, canonical, ids
 from kfm.pages import addresses
@@ -9,7 +10,6 @@ from kfm.pages.dataset import File
 from kfm.pages.gather.asks import Asks
 from kfm.pages.version import Proved, Signed, VersionPage
 from kfm.reader.versions import which_of
-from kfm.reading.proofs import ProofFile, proof_files
 from kfm.upkeep.citation import quoted, receipt_of
 from kfm.world.world import World
 

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from kfm.access.references import dataset_of
 from kfm.model import Denied, Json, UsageError
 from kfm.pages.site.answers import HERE, Answer, NotAnswered, ask, ask_into
 from kfm.pages.site.index import IndexPage, Row, forward, render
@@ -15,7 +16,6 @@ from kfm.pages.site.links import Links
 from kfm.pages.site.scripts import one_script
 from kfm.pages.static_files import FILES
 from kfm.reader.app import Reader
-from kfm.reading.references import dataset_of
 
 __all__ = ["LeftOut", "Wanted", "copied", "wanted_of"]
 

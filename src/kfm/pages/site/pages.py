@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from kfm.pages.gather.asks import Asks
-from kfm.pages.gather.told import about_page
-from kfm.pages.hang import PUBLIC, Kind, hang, parts_of
+from kfm.pages.gather.stories import about_page
 from kfm.pages.layout import Page
+from kfm.pages.routes import PUBLIC, Kind, hang, parts_of
 from kfm.pages.site.index import COPY
 from kfm.reader.door import Asking, Hidden
-from kfm.reader.hung import Hung, Shown
+from kfm.reader.html_pages import Hung, Shown
 from kfm.reader.route import reads
 
 __all__ = ["copy_pages"]

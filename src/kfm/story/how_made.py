@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kfm.diff.base import Diff
 from kfm.model.origin import SAMPLE
-from kfm.story.shelf import Draft
+from kfm.story.citing import Draft
 from kfm.story.stage import File, Input, Stage
 from kfm.story.words import (
     STEPS,

@@ -5,9 +5,9 @@ withdrawn. In what is told, commitments stand for inputs that are not public.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kfm.access.references import withdrawn
 from kfm.catalog.lineage.record import LineageRecord, read
 from kfm.model import Generation
-from kfm.reading.references import withdrawn
 from kfm.world.world import World
 
 __all__ = ["Page", "Told"]

@@ -7,11 +7,11 @@ from functools import partial
 
 import msgspec
 
+from kfm.access.memory import recall_meanwhile
 from kfm.keys.approvals import check_recorded, unrecorded
 from kfm.keys.trust import named_signers
 from kfm.model import ATTESTATION, Generation, GenerationPredicate, KfmError
 from kfm.model.paths import approvals_path, proposal_path, version_path
-from kfm.reading.memory import recall_meanwhile
 from kfm.world.world import World
 
 __all__ = ["not_agreed", "on_record"]

@@ -8,8 +8,8 @@ from kfm.connectors.operations import Read
 from kfm.connectors.read.characters import check_texts
 from kfm.connectors.read.geometry import GeoColumn
 from kfm.connectors.read.rows import Batch
+from kfm.connectors.table.row_filter import Wanted
 from kfm.connectors.table.sanity import Sane, Sanity
-from kfm.connectors.table.wanted import Wanted
 from kfm.model import Column
 
 __all__ = ["Judging"]

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kfm.channel.chain import EMPTY, last_act, whole_withdrawn, withdrawn_inside
+from kfm.access.history import generations_of
+from kfm.access.status import shown
+from kfm.channel.generations import EMPTY, last_act, whole_withdrawn, withdrawn_inside
 from kfm.evidence.removed import removed_versions
 from kfm.model import Denied, Generation, UsageError, check_dataset_id
-from kfm.reading.generations import generations_of
-from kfm.reading.status import shown
 from kfm.store.base import Store
 from kfm.world.world import World
 from kfm.zones.base import Zone

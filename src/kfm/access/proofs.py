@@ -5,10 +5,10 @@ official, where it comes from, who agreed.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kfm.access.boundary import NOBODY, Opened, Reader, folder_of
+from kfm.access.history import generations_of
 from kfm.model import Generation, IntegrityError, Json, canonical, ids, is_record
 from kfm.model.paths import approvals_path, generation_path, prov_path, version_path
-from kfm.reading.boundary import NOBODY, Opened, Reader, folder_of
-from kfm.reading.generations import generations_of
 from kfm.world.world import World
 
 __all__ = ["ProofFile", "Proofs", "proof_files", "proofs_of"]

@@ -8,7 +8,7 @@ from litestar import Litestar
 from litestar.routes import HTTPRoute
 
 from kfm.model import Json
-from kfm.reader.hung import Hung
+from kfm.reader.html_pages import Hung
 from kfm.reader.kinds import OPTIONS, TEXT, Answers
 
 __all__ = ["as_page", "described"]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 from kfm.fetch.base import FetchRequest, Wait
-from kfm.fetch.polite import Manners
+from kfm.fetch.host_limits import Manners
 from kfm.model.dataset import HostLimits, Polite
 from kfm.model.errors import UpstreamUnavailable
 
@@ -91,7 +91,7 @@ def test_one_more_request_waits_until_another_ends(polite, clock):
 
 def test_a_killed_process_frees_its_place(polite, clock, tmp_path):
     program = (
-        "import sys; from pathlib import Path; from kfm.fetch.polite import Manners; from kfm.model.dataset import HostLimits, Polite\n"
+        "import sys; from pathlib import Path; from kfm.fetch.host_limits import Manners; from kfm.model.dataset import HostLimits, Polite\n"
         f"manners = Manners(Path({str(tmp_path / 'hosts')!r}), Polite(hosts={{{HOST!r}: HostLimits(concurrency=1)}}))\n"
         f"with manners.turn({HOST!r}, print):\n    print('in', flush=True); sys.stdin.read()"
     )
@@ -113,7 +113,7 @@ def test_a_killed_process_frees_its_place(polite, clock, tmp_path):
 
 def test_processes_at_work_at_once_share_one_rate(tmp_path):
     program = (
-        "import time; from pathlib import Path; from kfm.fetch.polite import Manners; from kfm.model.dataset import HostLimits, Polite\n"
+        "import time; from pathlib import Path; from kfm.fetch.host_limits import Manners; from kfm.model.dataset import HostLimits, Polite\n"
         "seen = []\n"
         "now = lambda: seen.append(time.time()) or seen[-1]\n"
         f"manners = Manners(Path({str(tmp_path / 'hosts')!r}), Polite(hosts={{{HOST!r}: HostLimits(per_second=20)}}), now=now)\n"

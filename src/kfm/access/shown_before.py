@@ -2,12 +2,12 @@
 registry says now. Of what was never public nobody learns that it is there.
 """
 
-from kfm.channel.chain import EMPTY
+from kfm.access.history import generations_of
+from kfm.access.memory import recall, unsettled
+from kfm.access.references import dataset_of
+from kfm.channel.generations import EMPTY
 from kfm.model import Generation, Json, KfmError, canonical, labels
 from kfm.model.paths import version_path
-from kfm.reading.generations import generations_of
-from kfm.reading.memory import recall, unsettled
-from kfm.reading.references import dataset_of
 from kfm.world.world import World
 
 __all__ = ["was_public"]

@@ -5,12 +5,12 @@ is.
 from collections.abc import Callable
 
 from kfm.acts.intend import intend
-from kfm.channel.chain import Channel
+from kfm.channel.generations import Channel
 from kfm.evidence.append_times import check_clock
 from kfm.evidence.folder_check import Verified, verify_in_zone
-from kfm.evidence.owed import drop, settle
+from kfm.evidence.intended_acts import drop, settle
+from kfm.evidence.notify import tell_receivers
 from kfm.evidence.projection import project
-from kfm.evidence.telling import tell_receivers
 from kfm.model import Generation, GenerationPredicate, IntegrityError, Json, Kind, Lift, ids
 from kfm.model.paths import version_folder
 from kfm.store.base import Tx

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kfm.channel.chain import EMPTY
+from kfm.channel.generations import EMPTY
 from kfm.gates.mandatory import labels
 from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.ledger import Generation
-from kfm.model.looks import looks_of, looks_of_values
+from kfm.model.personal_columns import looks_of, looks_of_values
 from kfm.model.transform import GONE
 from kfm.model.verdict import Evidence
 from kfm.release.by_rule import release_mark, release_marks, shown_last

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 from litestar.testing import TestClient
 
-from kfm.pages.hang import hang
+from kfm.pages.routes import hang
 from kfm.reader.app import Reader
 from tests.brought import SCHEMATHESIS, apart
 from tests.given.browsing import served

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kfm.reading.boundary import Reader
-from kfm.reading.references import dataset_of
+from kfm.access.boundary import Reader
+from kfm.access.references import dataset_of
 from kfm.workspace.folder import Workspace as Folder
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World

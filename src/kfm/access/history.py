@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from kfm.access.memory import recall
 from kfm.model import Generation
-from kfm.reading.memory import recall
 from kfm.world.world import World
 
 __all__ = ["generations_of", "head_of"]

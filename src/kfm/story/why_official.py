@@ -5,9 +5,9 @@ how to check and cite it.
 from kfm.diff.base import Diff
 from kfm.keys.approvals import custodian_of
 from kfm.model import Verdict, obligations
-from kfm.story.making import Telling
+from kfm.story.citing import Draft
+from kfm.story.how_made import Telling
 from kfm.story.node import Agreed
-from kfm.story.shelf import Draft
 from kfm.story.stage import Act, Stage
 from kfm.story.words import (
     GATES,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kfm.access.boundary import Opened
 from kfm.model.paths import version_tiles_folder
-from kfm.reading.boundary import Opened
 from kfm.world.world import World
 
 __all__ = ["Derived", "tiles_of"]

@@ -1,6 +1,6 @@
 """same_version: whether a candidate says what is official already, and what is kept of it then."""
 
-from kfm.channel.chain import version_kept_out
+from kfm.channel.generations import version_kept_out
 from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import load, registry_digest
 from kfm.model import Candidate, Generation, KfmError, LedgerRow, is_assembly

@@ -14,8 +14,9 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from kfm.console import ask, boundary, desk, review, sign_in
+from kfm.console import boundary, requests, review, sign_in
 from kfm.console import preview as previewing
+from kfm.console import quarantine as quarantine_acts
 from kfm.console.act import DONE, OPERATES
 from kfm.console.live import Live
 from kfm.pages import (
@@ -43,7 +44,6 @@ from kfm.pages import (
     version,
 )
 from kfm.pages.card import draw
-from kfm.pages.gather.aside import to_decide
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.backfills import backfill_page, backfills_page
 from kfm.pages.gather.card import card_of
@@ -65,15 +65,16 @@ from kfm.pages.gather.operate import (
 from kfm.pages.gather.places import places
 from kfm.pages.gather.preview import preview_page
 from kfm.pages.gather.proposals import proposal_page, proposals_page
+from kfm.pages.gather.quarantine import to_decide
 from kfm.pages.gather.row import row_page
 from kfm.pages.gather.runs import run_page, runs_page
-from kfm.pages.gather.told import about_page, focus_page, lineage_page, search_page, story_page
+from kfm.pages.gather.stories import about_page, focus_page, lineage_page, search_page, story_page
 from kfm.pages.gather.version import version_page
 from kfm.pages.layout import Frame, Page
 from kfm.pages.query import query_of
 from kfm.pages.static_files import static
 from kfm.reader.door import Asking, Hidden, whole_number
-from kfm.reader.hung import Hung, Shown
+from kfm.reader.html_pages import Hung, Shown
 from kfm.reader.kinds import FEATURES, GEOJSON, Answers
 from kfm.reader.route import Problem, reads
 from kfm.reader.versions import which_of
@@ -261,7 +262,9 @@ def hang(*, console: bool = False) -> Hung:
     operating: list[HTTPRouteHandler] = []
     if console:
         routes += [
-            route for room in (ask, boundary, review, desk, previewing) for route in room.ROUTES
+            route
+            for room in (requests, boundary, review, quarantine_acts, previewing)
+            for route in room.ROUTES
         ]
         routes.append(live.route())
         known = answered | {_shape(kind.path) for kind in PUBLIC}

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kfm.channel.chain import EMPTY, last_act
+from kfm.access.approval_count import not_agreed
+from kfm.access.history import generations_of
+from kfm.access.memory import recall, recall_store
+from kfm.channel.generations import EMPTY, last_act
 from kfm.evidence.version_records import origin_of
 from kfm.model import (
     INGEST,
@@ -21,9 +24,6 @@ from kfm.model import (
     LedgerRow,
 )
 from kfm.model.window import seconds
-from kfm.reading.approval_count import not_agreed
-from kfm.reading.generations import generations_of
-from kfm.reading.memory import recall, recall_store
 from kfm.store.base import Tx
 from kfm.store.leases import HeldLease
 from kfm.world.world import World

@@ -1,7 +1,7 @@
 """How another room hangs HTML on an address.
 
     from kfm.reader.app import make_app
-    from kfm.reader.hung import Hung, Shown
+    from kfm.reader.html_pages import Hung, Shown
 
     def dataset(shown: Shown) -> str:
         return template.render(shown.found)      # what the JSON twin holds, the very struct

@@ -1,9 +1,9 @@
 """What lies in quarantine and is to be decided: for home, and for the bar of every page."""
 
+from kfm.access.memory import recall
 from kfm.model.paths import quarantine_folder
 from kfm.pages.gather.asks import Asks
 from kfm.quarantine.desk import Item, waiting
-from kfm.reading.memory import recall
 from kfm.world.world import World
 
 __all__ = ["to_decide"]

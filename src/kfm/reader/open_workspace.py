@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kfm.reading.memory import (
+from kfm.access.memory import (
     Mark,
     NotAtHand,
     Watched,

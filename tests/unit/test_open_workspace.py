@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kfm.access.memory import Mark, NotAtHand, at_hand, mark_of
 from kfm.cli.init import make_workspace
-from kfm.reader.kept import Kept
-from kfm.reading.memory import Mark, NotAtHand, at_hand, mark_of
+from kfm.reader.open_workspace import Kept
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def at_a_moment(monkeypatch: pytest.MonkeyPatch, moment_ns: int) -> None:
         found = mark_of(path)
         return found and (*found[:2], moment_ns)
 
-    monkeypatch.setattr("kfm.reader.kept.mark_of", marked)
+    monkeypatch.setattr("kfm.reader.open_workspace.mark_of", marked)
 
 
 @pytest.mark.parametrize("name", ["kfm.yml", "policy/mine.rego"])
@@ -57,7 +57,7 @@ def test_a_rule_that_comes_or_goes_is_heeded(
     rule = ws / "policy" / "mine.rego"
     if before:
         rule.write_text("package mine\n")
-    monkeypatch.setattr("kfm.reader.kept.is_settled", lambda *_: True)
+    monkeypatch.setattr("kfm.reader.open_workspace.is_settled", lambda *_: True)
     with kept.opened():
         pass  # the store is made
     with kept.opened() as (_, first):

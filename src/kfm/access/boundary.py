@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kfm.channel.chain import version_kept_out, withdrawn_by
+from kfm.access.approval_count import not_agreed
+from kfm.access.memory import Watched, recall, unsettled
+from kfm.access.references import Ref, generations_of, proposal_number, resolve, withdrawn
+from kfm.channel.generations import version_kept_out, withdrawn_by
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.proposal import run_of
 from kfm.evidence.version_records import read_facts, version_facts
@@ -34,9 +37,6 @@ from kfm.model import (
 )
 from kfm.model.paths import dcat_path, version_path
 from kfm.policy.base import BoundaryUnavailable, Decision
-from kfm.reading.approval_count import not_agreed
-from kfm.reading.memory import Watched, recall, unsettled
-from kfm.reading.references import Ref, generations_of, proposal_number, resolve, withdrawn
 from kfm.release.by_rule import candidate_of, digest_of, open_table
 from kfm.world.world import World
 from kfm.zones.base import hash_file
