@@ -111,6 +111,7 @@ OPENERS = NAMES | {
     "candidate_of", "index_path", "official_candidate", "open_table", "read_facts", "records_of_version", "tiles_folder", "version_listing",
 }  # fmt: skip
 INSIDE = {  # module that names such a place -> why nothing leaves there
+    "access/as_signed.py": "holds it against what was signed, for the boundary",
     "access/places.py": "finds which items a search may mean; the door decides on each shown",
     **dict.fromkeys(
         (
@@ -176,6 +177,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         (
             "upkeep/verify.py",
             "upkeep/after_withdrawal.py",
+            "upkeep/doctor.py",
             "upkeep/work_check.py",
             "upkeep/missing_files.py",
             "upkeep/named_files.py",
@@ -184,6 +186,10 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "drill/compare.py",
         ),
         "compares digests",
+    ),
+    **dict.fromkeys(
+        ("access/missing_file.py", "jobs/drive.py"),
+        "says whether a file is there, and nothing else",
     ),
     "access/shown_before.py": "says whether a version was public, and nothing else",
     "access/proofs.py": "gives what proves a version that was opened by the boundary",

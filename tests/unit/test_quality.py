@@ -9,6 +9,7 @@ from tests.given.catalogs import PLAIN
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.cli.run import tell
+from kfm.gates.mandatory import schema
 from kfm.gates.quality import quality
 from kfm.model.dataset import Column, DatasetEntry, Source
 from kfm.model.paths import dcat_path
@@ -87,6 +88,14 @@ def test_counts_coverage_geometry_and_links_each_deny_by_name(
     for there, dangling in ((True, set()), (False, {"catalog.dangling"})):
         said = {code for code, _, _ in check_records(record, PLAIN, lambda path: there)}
         assert said & {"catalog.dangling"} == dangling
+
+
+@pytest.mark.parametrize(
+    ("latitude", "wrong"), [("id", []), ("y", ["schema.location"])], ids=["there", "not there"]
+)
+def test_columns_that_say_where_a_record_is_are_there(latitude: str, wrong: list[str]) -> None:
+    place = {"location": {"latitude": latitude, "longitude": "kind"}}
+    assert [r.code for r in schema(evidence(place, catalog=())).reasons] == wrong
 
 
 @pytest.mark.parametrize(

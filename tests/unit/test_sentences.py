@@ -36,6 +36,7 @@ SHOWN = {
     "cli/scheduler.py: _problem",
     "extras/search/base.py: find",
     "fetch/http.py: _pause",
+    "reader/app.py: _which",
     "reader/feeds.py: in_words",
 }  # shortened or joined to be shown, nothing follows
 

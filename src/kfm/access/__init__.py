@@ -1,4 +1,4 @@
-"""What somebody is told and handed of what is there.
+"""What somebody may have of what is there, and is told of it.
 
 Door: `boundary.py`, which every way out asks; `references.py` says which version a name means,
 `status.py` how a dataset stands. A name is resolved through the channel, never through what happens

@@ -3,7 +3,9 @@ official bytes for somebody.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,12 +13,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kfm.access.approval_count import not_agreed
+from kfm.access.as_signed import as_signed, damaged
+from kfm.access.checked_files import check_bytes
 from kfm.access.memory import Watched, recall, unsettled
 from kfm.access.references import Ref, generations_of, proposal_number, resolve, withdrawn
 from kfm.channel.generations import version_kept_out, withdrawn_by
-from kfm.evidence.captures import parse_checksums
 from kfm.evidence.proposal import run_of
-from kfm.evidence.version_records import read_facts, version_facts
+from kfm.evidence.version_records import version_facts
 from kfm.gates.mandatory import labels, licence, registered
 from kfm.grants.grant import grants_of
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
@@ -24,6 +27,7 @@ from kfm.model import (
     Candidate,
     Column,
     Denied,
+    Evidence,
     Generation,
     IntegrityError,
     Json,
@@ -35,11 +39,11 @@ from kfm.model import (
     is_record,
     rules_in,
 )
+from kfm.model.labels import obligations
 from kfm.model.paths import dcat_path, version_path
 from kfm.policy.base import BoundaryUnavailable, Decision
 from kfm.release.by_rule import candidate_of, digest_of, open_table
 from kfm.world.world import World
-from kfm.zones.base import hash_file
 
 __all__ = [
     "NOBODY",
@@ -55,12 +59,15 @@ __all__ = [
     "data_of",
     "decide",
     "facts_of",
-    "facts_proposed",
     "folder_of",
     "grants_for",
     "known_of",
     "located",
     "made_by",
+    "may_hear",
+    "owed",
+    "proposed",
+    "telling",
     "told_of",
 ]
 
@@ -137,6 +144,16 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
     evidence = evidence_of(
         world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=()
     )
+    try:
+        owes = owed(world, asked.dataset_id)
+    except IntegrityError as error:
+        return Refused(reasons=(_not_shown(error.happened),))
+    return _decided(world, asked, msgspec.structs.replace(evidence, obligations=owes), reader)
+
+
+def _decided(world: World, asked: Asked, evidence: Evidence, reader: Reader) -> Allowed | Refused:
+    """What is decided about what there is to look at."""
+    owes = evidence.obligations or ()
     # What was public before releases said what they show stays readable; nothing new is made under
     # such a release.
     passed = ("registry.retired", "labels.show", "labels.look")
@@ -147,15 +164,9 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
         if r.code not in passed
     ]
     if asked.not_agreed is not None:
-        no.append(
-            reason(
-                "approvals.missing",
-                f"Nobody can show that it was agreed to: {asked.not_agreed}.",
-                "`kfm verify` lists what is missing.",
-            )
-        )
+        no.append(_not_shown(asked.not_agreed))
     if no:
-        return Refused(reasons=tuple(no))
+        return Refused(reasons=(*_loosened(world, asked.dataset_id, owes), *no))
     if world.policy is None or not asked.paths:
         return Refused(
             reasons=(
@@ -199,11 +210,48 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
                 )
             )
         if decision.allow is not True or decision.deny:
-            return Refused(reasons=_reasons(decision), decision_id=decision.decision_id)
+            no = [*_loosened(world, asked.dataset_id, owes), *_reasons(decision)]
+            return Refused(reasons=tuple(no), decision_id=decision.decision_id)
         decisions.append(decision)
     return Allowed(
         decision_ids=tuple(d.decision_id for d in decisions),
         policy_digest=decisions[0].policy_digest,
+    )
+
+
+def owed(world: World, dataset_id: str) -> tuple[str, ...]:
+    """What must have been done before anyone reads: what labels ask for now, and what those asked
+    for that the last promotion was made under. Looser labels count once people agreed to a version
+    under them. Raises `IntegrityError` where nobody can tell what was asked for.
+    """
+
+    def found() -> tuple[str, ...]:
+        rows = generations_of(world, dataset_id)
+        before = world.channel(dataset_id).terms_before(rows[-1].generation) if rows else ()
+        return obligations([*world.family(dataset_id), *before])
+
+    return recall(world, ("owed", dataset_id), found)
+
+
+def _loosened(world: World, dataset_id: str, owes: Sequence[str]) -> list[Reason]:
+    """Said before what is refused, where the registry does not ask for it any more."""
+    if not {*owes} - {*obligations(world.family(dataset_id))}:
+        return []
+    return [
+        reason(
+            "registry.loosened",
+            f"The registry asks for less than when {dataset_id} was published, and nobody has"
+            " agreed to that yet.",
+            f"`kfm run {dataset_id}` proposes a version under it; until then the stricter holds.",
+        )
+    ]
+
+
+def _not_shown(why: str) -> Reason:
+    return reason(
+        "approvals.missing",
+        f"Nobody can show that it was agreed to: {why.removesuffix('.')}.",
+        "`kfm verify` lists what is missing.",
     )
 
 
@@ -257,6 +305,62 @@ def grants_for(world: World, dataset_id: str, reader: Reader) -> list[Json]:
     ]
 
 
+def may_hear(world: World, dataset_id: str, reader: Reader = NOBODY) -> bool:
+    """Whether a reader may be told that something of a dataset is damaged, and so that it is there:
+    they might know of a version of which all is done that labels ask for. No version is looked at.
+    """
+    owes = obligations(world.family(dataset_id))
+    with suppress(IntegrityError):  # where its generations are damaged, by the labels of now
+        owes = owed(world, dataset_id)
+    whole = _whole(dataset_id)
+    seen = evidence_of(world, whole, found={}, before=None, leak=())
+    done = (*seen.discharged, *(each for each in owes if each != "grant"))
+    seen = msgspec.structs.replace(seen, obligations=owes, discharged=done)
+    asked = Asked(dataset_id, "", whole, "catalog", [_catalog_of(dataset_id)], withdrawn=False)
+    return isinstance(_decided(world, asked, seen, reader), Allowed)
+
+
+def _whole(dataset_id: str) -> Candidate:
+    """A version of a dataset of which nothing is known."""
+    return Candidate(
+        dataset_id=dataset_id,
+        transform_hash="",
+        updater_version="",
+        h3_resolution=None,
+        version_id="",
+        version_digest="",
+        artifacts={},
+        content_id="",
+        schema=(),
+        profile={},
+        bbox=None,
+        interval=None,
+        steps=(),
+    )
+
+
+def _catalog_of(dataset_id: str) -> str:
+    """What is asked for by who asks what the catalog says."""
+    return dcat_path(dataset_id).removeprefix("catalog/")
+
+
+# ---- who is told ---------------------------------------------------------------------------------
+Tell = Callable[[str, Allowed], None]
+_TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Meanwhile `tell` is told of everything that is let out, whoever asks for it: of which dataset,
+    and by which decision.
+    """
+    token = _TELL.set(tell)
+    try:
+        yield
+    finally:
+        _TELL.reset(token)
+
+
 # ---- ways in for those who hand out --------------------------------------------------------------
 def folder_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
     """Every file of the version a reference means, its records too. Raises `Denied`; the bytes are
@@ -270,14 +374,20 @@ def located(world: World, text: str, reader: Reader = NOBODY) -> Opened:
     digest. Raises `Denied`.
     """
     opened = (
-        _of_proposal(world, text, reader)
+        _of_proposal(world, text, reader)[0]
         if text.startswith("proposal/")
         else data_of(world, text, reader)
     )
-    for name, path in opened.files.items():
-        if not path.is_file() or hash_file(path).digest != opened.digests[name]:
-            raise _damaged(name, text, opened.digests[name])
+    _check_files(opened, text)
     return opened
+
+
+def _check_files(opened: Opened, text: str) -> None:
+    for name, path in opened.files.items():
+        try:
+            check_bytes(path, opened.digests[name])
+        except IntegrityError as error:
+            raise damaged(name, text, opened.digests[name]) from error
 
 
 def data_of(world: World, text: str, reader: Reader = NOBODY) -> Opened:
@@ -305,8 +415,8 @@ def _known(world: World, text: str, reader: Reader) -> tuple[Ref, Allowed | Refu
     own = f"{ref.dataset_id}@{ref.generation}"
     if text != own:
         return recall(world, ("known", own, reader), lambda: _known(world, own, reader))
-    path = dcat_path(ref.dataset_id).removeprefix("catalog/")
-    return ref, decide(world, _asked(world, ref, "catalog", [path]), reader)
+    asked = _asked(world, ref, "catalog", [_catalog_of(ref.dataset_id)])
+    return ref, decide(world, asked, reader)
 
 
 def columns_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Column, ...]:
@@ -322,15 +432,7 @@ def facts_of(world: World, text: str, reader: Reader = NOBODY) -> VersionFacts:
 def told_of(world: World, text: str, reader: Reader = NOBODY) -> tuple[Known, VersionFacts]:
     """The same, with the decision."""
     known = known_of(world, text, reader)
-    return known, _facts(world, known.ref.dataset_id, known.ref.version_id)
-
-
-def _facts(world: World, dataset_id: str, version_id: str) -> VersionFacts:
-    return recall(
-        world,
-        ("facts", dataset_id, version_id),
-        lambda: read_facts(world.data, dataset_id, version_id),
-    )
+    return known, as_signed(world, known.ref).facts
 
 
 def _of_now(world: World, answer: Allowed | Refused) -> Allowed | Refused:
@@ -362,14 +464,7 @@ def _asked_for(
     """The files, and whether they may be had."""
     ref = resolve(world, text)
     folder = f"{ref.dataset_id}/{ref.version_id}"
-    try:
-        listed = parse_checksums(
-            world.data.read(version_path(ref.dataset_id, ref.version_id, "checksums.sha256"))
-        )
-    except (FileNotFoundError, UnicodeDecodeError, ValueError) as error:
-        raise _damaged(
-            "checksums.sha256", text, "the files of the version, each with its digest"
-        ) from error
+    listed = as_signed(world, ref).digests
     digests = {path: digest for path, digest in listed.items() if records or not is_record(path)}
     answer = decide(
         world, _asked(world, ref, "processed", [f"{folder}/{path}" for path in digests]), reader
@@ -395,12 +490,7 @@ def _asked_for(
 def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     rows = generations_of(world, ref.dataset_id)
     meant = next(g for g in rows if g.generation == ref.generation)
-    try:
-        candidate = official_candidate(world, ref.dataset_id, meant)
-    except FileNotFoundError as error:
-        raise _damaged(
-            "version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version"
-        ) from error
+    candidate = official_candidate(ref.dataset_id, meant, as_signed(world, ref).facts)
     out = version_kept_out(rows[-1], ref.version_id)
     gone = withdrawn(rows[-1], meant) is not None or (out is not None and out.how == "suppressed")
     return Asked(
@@ -414,24 +504,26 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     )
 
 
-def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
+def proposed(world: World, number: int, reader: Reader = NOBODY) -> tuple[Opened, VersionFacts]:
+    """The data of a proposal, each checked against its digest, and what the version would say of
+    itself that it is to become. Raises `Denied`.
+    """
+    text = f"proposal/{number}"
+    opened, facts = _of_proposal(world, text, reader)
+    _check_files(opened, text)
+    return opened, facts
+
+
+def _of_proposal(world: World, text: str, reader: Reader) -> tuple[Opened, VersionFacts]:
     """A proposal is shown to whom the version would be shown that it is to become."""
     opened, candidate = _of_run(world, run_of(world, proposal_number(text)), text, reader)
     for path, artifact in candidate.artifacts.items():
         if digest_of(world.data, artifact) != artifact["digest"]:
-            raise _damaged(path, text, artifact["digest"])
-    return replace(
-        opened,
-        files={
-            path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()
-        },
-    )
-
-
-def facts_proposed(world: World, number: int, reader: Reader = NOBODY) -> VersionFacts:
-    """What the version would say of itself that a proposal is to become. Raises `Denied`."""
-    _, candidate = _of_run(world, run_of(world, number), f"proposal/{number}", reader)
-    return version_facts(candidate)
+            raise damaged(path, text, artifact["digest"])
+    files = {
+        path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()
+    }
+    return replace(opened, files=files), version_facts(candidate)
 
 
 def _unsealed(world: World, dataset_id: str, artifact: Json) -> Path:
@@ -456,7 +548,8 @@ def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
         )
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
     if any(g.version_id == row.version_id for g in rows):
-        return data_of(world, f"{row.dataset_id}@{row.version_id}", reader)
+        with suppress(IntegrityError):  # what is damaged is asked for as what its run proposed
+            return data_of(world, f"{row.dataset_id}@{row.version_id}", reader)
     return _of_run(world, row, f"Run {run_id}", reader)[0]
 
 
@@ -508,6 +601,8 @@ def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Op
 
 def _require(answer: Allowed | Refused, dataset_id: str, version_id: str) -> Allowed:
     if isinstance(answer, Allowed):
+        if (tell := _TELL.get()) is not None:
+            tell(dataset_id, answer)
         return answer
     first = answer.reasons[0]
     said = f" (decision {answer.decision_id})" if answer.decision_id else ""
@@ -518,12 +613,4 @@ def _require(answer: Allowed | Refused, dataset_id: str, version_id: str) -> All
         + (" `--for NAME` says who it is for." if first.code == "grant.missing" else ""),
         code=first.code,
         decision_id=answer.decision_id,
-    )
-
-
-def _damaged(name: str, text: str, expected: str) -> IntegrityError:
-    return IntegrityError(
-        f"{name} of {text} is damaged.",
-        expected=expected,
-        remedy="Run `kfm verify`; restore it from a backup.",
     )

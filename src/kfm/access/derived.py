@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from kfm.access.boundary import Opened
+from kfm.model import KfmError
 from kfm.model.paths import version_tiles_folder
 from kfm.world.world import World
 
@@ -30,11 +31,14 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def tiles_of(world: World, opened: Opened) -> Derived | None:
-    """The tiles of a version; None: there are none, or they were made of other files."""
+    """The tiles of a version; None: there are none that can be had, or they were made of other files.
+    `kfm doctor` says what is wrong with those that cannot.
+    """
     folder = version_tiles_folder(opened.dataset_id, opened.version_id)
-    if not world.data.exists(f"{folder}/tiles.json"):
+    try:
+        note = msgspec.json.decode(world.data.read(f"{folder}/tiles.json"), type=_Note)
+    except (KfmError, OSError, msgspec.MsgspecError):
         return None
-    note = msgspec.json.decode(world.data.read(f"{folder}/tiles.json"), type=_Note)
-    if not note.sources.items() <= opened.digests.items():
+    if "/" in note.file or not note.sources.items() <= opened.digests.items():
         return None
     return Derived(world.data.local(f"{folder}/{note.file}"), note.checksum)

@@ -5,19 +5,34 @@ official, where it comes from, who agreed.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from kfm.access.as_signed import damaged
 from kfm.access.boundary import NOBODY, Opened, Reader, folder_of
 from kfm.access.history import generations_of
-from kfm.model import Generation, IntegrityError, Json, canonical, ids, is_record
-from kfm.model.paths import approvals_path, generation_path, prov_path, version_path
+from kfm.access.memory import recall
+from kfm.evidence.receipts import find_receipt
+from kfm.model import Denied, Generation, GenerationPredicate, Json, canonical, ids, is_record
+from kfm.model.paths import (
+    approvals_path,
+    generation_path,
+    proposal_path,
+    prov_path,
+    version_path,
+)
 from kfm.world.world import World
 
-__all__ = ["ProofFile", "Proofs", "proof_files", "proofs_of"]
+__all__ = ["EvidenceMissing", "ProofFile", "Proofs", "proof_files", "proofs_of"]
+
+
+class EvidenceMissing(Denied):
+    """What a generation was signed with is not there: nothing can be told that it would show."""
 
 
 class ProofFile(NamedTuple):
     """A file that proves something, and its bytes as they lie there."""
 
-    path: str  # below the data zone
+    path: str  # below the data zone, a receipt below the workspace
     raw: bytes
 
 
@@ -39,11 +54,11 @@ def proofs_of(world: World, text: str, reader: Reader = NOBODY) -> dict[str, Jso
 
 
 def proof_files(world: World, text: str, reader: Reader = NOBODY) -> Proofs:
-    """The same as the files they are. Raises `Denied`, and `IntegrityError` for a record that is
-    not what the version lists.
+    """The same as the files they are. Raises `Denied`, and `IntegrityError` for one that is not
+    what the version lists, or what its generation was signed with.
     """
     opened = folder_of(world, text, reader)
-    found = _records(opened, text)
+    found = _records(opened)
     rows = generations_of(world, opened.dataset_id)
     number = int(opened.generation or 0)
     made = _came_with(rows, number, opened.version_id)
@@ -54,15 +69,71 @@ def proof_files(world: World, text: str, reader: Reader = NOBODY) -> Proofs:
         "prov": prov_path(opened.dataset_id, prov),
         "approvals": approvals_path(opened.dataset_id, made.run_id),
     }
+    if made.run_id and not world.data.exists(
+        places["approvals"]
+    ):  # until the next tick shows it in the catalog
+        places["approvals"] = proposal_path(opened.dataset_id, made.run_id, "approvals.json")
     if made.generation != number:
         places["made"] = generation_path(opened.dataset_id, made.generation)
     for name, path in places.items():
         if world.data.exists(path):
             found[name] = ProofFile(path, world.data.read(path))
+    at = find_receipt(world.root, made.run_id) if made.kind == "promote" else None
+    if at is not None:
+        found["receipt"] = ProofFile(at, world.root.read(at))
+    _hold_against_signed(world, opened, made, found)
     return Proofs(opened, made, found)
 
 
-def _records(opened: Opened, text: str) -> dict[str, ProofFile]:
+class _Sealed(msgspec.Struct, frozen=True):
+    files: dict[str, str]
+
+
+class _Receipt(msgspec.Struct, frozen=True):
+    """What a receipt names that is shown beside it."""
+
+    provenance: _Sealed
+
+
+def _hold_against_signed(
+    world: World, opened: Opened, made: Generation, found: dict[str, ProofFile]
+) -> None:
+    """Receipt and approvals are those that the generation names, the lineage the one that the
+    receipt names: nobody can tell without it. What a withdrawal left has the lineage alone, which
+    nobody signed.
+    """
+    for number in {opened.generation or 0, made.generation}:
+        signed = _signed(world, opened.dataset_id, number)
+        if signed is None:
+            raise damaged(f"generation {number}", opened.label, "a signed generation")
+    signed = _signed(world, opened.dataset_id, made.generation)
+    assert signed is not None
+    named = {"receipt": signed.receipts_digest, "approvals": signed.approvals_digest}
+    if made.kind == "promote" and signed.receipts_digest and "receipt" not in found:
+        raise EvidenceMissing(
+            f"The receipt of run {made.run_id} is missing, so what proves {opened.label} cannot be"
+            " told.",
+            expected="the receipt that its generation names",
+            remedy="`kfm verify` lists what is missing; restore it from a backup or a bundle.",
+        )
+    for name in ("receipt", "approvals", "prov"):
+        file, expected = found.get(name), named.get(name)
+        if file is None or not expected:
+            continue
+        digest = ids.digest(file.raw)
+        if expected not in (digest, world.stand_in(opened.dataset_id, digest)):
+            raise damaged(file.path, opened.label, expected)
+        if name == "receipt":
+            told = msgspec.json.decode(file.raw, type=_Receipt)
+            named["prov"] = told.provenance.files.get("prov.json")
+
+
+def _signed(world: World, dataset_id: str, number: int) -> GenerationPredicate | None:
+    key = ("signed", dataset_id, number)
+    return recall(world, key, lambda: world.channel(dataset_id).predicate(number))
+
+
+def _records(opened: Opened) -> dict[str, ProofFile]:
     """The records of a version, each checked against its digest."""
     found = {}
     for name, path in opened.files.items():
@@ -70,11 +141,7 @@ def _records(opened: Opened, text: str) -> dict[str, ProofFile]:
             continue
         raw = path.read_bytes() if path.is_file() else b""
         if ids.digest(raw) != opened.digests[name]:
-            raise IntegrityError(
-                f"{name} of {text} is damaged.",
-                expected=opened.digests[name],
-                remedy="Run `kfm verify`; restore it from a backup.",
-            )
+            raise damaged(name, opened.label, opened.digests[name])
         at = version_path(opened.dataset_id, opened.version_id, name)
         found[name.removesuffix(".json")] = ProofFile(at, raw)
     return found

@@ -48,5 +48,5 @@ def _meant(world: World, dataset_id: str, which: str) -> Generation:
     if which.startswith("v") and len(which) > 8:
         named = [g for g in named if str(g.version_id).startswith(which)]
     elif which:
-        named = [g for g in named if str(g.generation) == which]
+        named = [g for g in named if which.isdecimal() and g.generation == int(which)]
     return named[-1] if named else EMPTY(dataset_id)

@@ -11,6 +11,7 @@ import msgspec
 from kfm.access.approval_count import not_agreed
 from kfm.access.history import generations_of
 from kfm.access.memory import recall, recall_store
+from kfm.access.missing_file import missing_file
 from kfm.channel.generations import EMPTY, last_act
 from kfm.evidence.version_records import origin_of
 from kfm.model import (
@@ -66,6 +67,7 @@ class _Stands(NamedTuple):
     head: Generation
     entry: DatasetEntry | None
     not_agreed: str | None
+    missing: str  # a file of the official version that is not there
     origin: list[str]
 
 
@@ -117,6 +119,7 @@ class Statuses:
         )
         fresh = (
             head.version_id is not None
+            and not stands.missing
             and age is not None
             and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
         )
@@ -160,6 +163,7 @@ def _stands_on(world: World, head: Generation) -> _Stands:
         head=head,
         entry=world.registry(dataset_id),
         not_agreed=not_agreed(world, generations_of(world, dataset_id), head.generation),
+        missing=missing_file(world, head),
         origin=origin_of(world.data, dataset_id, head.version_id),
     )
 
@@ -240,6 +244,9 @@ def _shown(stands: _Stands, ran: _Ran, held: Sequence[HeldLease], fresh: bool) -
         return Shown(
             "denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last
         )
+    if stands.missing:
+        said = f"{stands.missing} of the official version is missing, so nobody can have it"
+        return Shown("failed", said, f"kfm verify {dataset_id}", last)
     if _working(held, dataset_id):
         return Shown("running", row=last)
     if entry is not None and entry.retired is not None:

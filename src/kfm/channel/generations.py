@@ -577,7 +577,5 @@ def _wrong(path: str, why: str) -> IntegrityError:
     return IntegrityError(
         f"{path} cannot be trusted: {why}.",
         expected="an unbroken chain of signed generations",
-        remedy=(
-            "Run `kfm verify` and restore the file from a backup or a mirror. Nothing was changed."
-        ),
+        remedy="Run `kfm verify`; restore the file from a backup or a mirror. Nothing was changed.",
     )

@@ -19,7 +19,17 @@ from kfm.connectors.read.rows import Batch, Loose, batch_of
 from kfm.model import Json, rfc3339
 from kfm.model.did_you_mean import meant
 
-__all__ = ["Ask", "HeadedReader", "NotFetched", "RowReader", "in_utc", "near", "options_of", "utc"]
+__all__ = [
+    "Ask",
+    "HeadedReader",
+    "NotFetched",
+    "RowReader",
+    "in_utc",
+    "near",
+    "options_of",
+    "utc",
+    "zone_of",
+]
 
 T = TypeVar("T")
 
@@ -91,6 +101,22 @@ def options_of(given: Json, kind: type[T]) -> T:
                 f" them.{meant(error, kind)}"
             ),
         ) from error
+
+
+def zone_of(time_zone: str | None) -> ZoneInfo | None:
+    """The option `time_zone` as the zone it names; None where none is given."""
+    try:
+        return ZoneInfo(time_zone) if time_zone else None
+    except (KeyError, ValueError, OSError):
+        raise Refused(
+            "options",
+            f"source.options: the time zone {time_zone!r} is not known.",
+            expected="a name of the IANA list such as America/Chicago",
+            remedy=(
+                "Write `time_zone` under source.options of the registry entry as the IANA list"
+                " spells it."
+            ),
+        ) from None
 
 
 def near(base: str, href: str) -> str | None:

@@ -10,11 +10,11 @@ from kfm.workspace.folder import Workspace as Folder
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
 
-__all__ = ["Door"]
+__all__ = ["Asker"]
 
 
 @dataclass(frozen=True)
-class Door:
+class Asker:
     """A workspace, and who asks for something in it."""
 
     folder: Folder

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from kfm.access.boundary import cited
-from kfm.data.asker import Door
+from kfm.data.asker import Asker
 from kfm.data.html import facts
 from kfm.data.version import Version
 from kfm.evidence.append_times import appended_at
-from kfm.model import DatasetEntry, Denied, Generation, KfmError
+from kfm.model import DatasetEntry, Denied, Generation, IntegrityError, KfmError
 from kfm.world.world import World
 
 __all__ = ["Dataset", "version_of", "versions_of"]
@@ -20,25 +20,25 @@ class Dataset:
     dataset_id: str
     title: str = ""
     licence: str | None = None
-    _door: Door = field(kw_only=True, repr=False, compare=False)
+    _asker: Asker = field(kw_only=True, repr=False, compare=False)
 
     @classmethod
-    def of(cls, entry: DatasetEntry, door: Door) -> "Dataset":
-        return cls(entry.dataset_id, entry.title, entry.licence, _door=door)
+    def of(cls, entry: DatasetEntry, asker: Asker) -> "Dataset":
+        return cls(entry.dataset_id, entry.title, entry.licence, _asker=asker)
 
     def latest(self) -> Version:
         """The version that is official now. Raises `Denied` when this reader may not have it, or
         when it was withdrawn.
         """
-        return version_of(self._door, self.dataset_id)
+        return version_of(self._asker, self.dataset_id)
 
     def version(self, which: str | int) -> Version:
         """One version: a generation, or `v` and eight or more digits of its id."""
-        return version_of(self._door, f"{self.dataset_id}@{which}")
+        return version_of(self._asker, f"{self.dataset_id}@{which}")
 
     def versions(self) -> list[Version]:
         """Every generation whose version this reader may have, oldest first."""
-        return versions_of(self._door, self.dataset_id)
+        return versions_of(self._asker, self.dataset_id)
 
     def _repr_html_(self) -> str:
         rows: list[tuple[str, object]] = [("title", self.title), ("licence", self.licence)]
@@ -50,31 +50,31 @@ class Dataset:
         return facts(self.dataset_id, rows)
 
 
-def version_of(door: Door, ref: str) -> Version:
+def version_of(asker: Asker, ref: str) -> Version:
     """The version a reference means, when the reader may know of it. Raises `Denied`."""
-    with door.world() as world:
-        door.require(world, ref)
-        meant = cited(world, ref, door.reader)
+    with asker.world() as world:
+        asker.require(world, ref)
+        meant = cited(world, ref, asker.reader)
         rows = _generations(world, meant.dataset_id)
-        return _version(world, door, next(g for g in rows if g.generation == meant.generation))
+        return _version(world, asker, next(g for g in rows if g.generation == meant.generation))
 
 
-def versions_of(door: Door, dataset_id: str) -> list[Version]:
-    """Every generation whose version the reader may know of; what was withdrawn, or removed by
-    retention, is left out.
+def versions_of(asker: Asker, dataset_id: str) -> list[Version]:
+    """Every generation whose version the reader may know of; what was withdrawn, removed by
+    retention or is damaged, is left out.
     """
-    with door.world() as world:
-        door.require(world, dataset_id)
+    with asker.world() as world:
+        asker.require(world, dataset_id)
         world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
         found = []
         for made in _generations(world, dataset_id):
             if made.version_id is None:
                 continue
             try:
-                cited(world, f"{dataset_id}@{made.generation}", door.reader)
-            except Denied:
+                cited(world, f"{dataset_id}@{made.generation}", asker.reader)
+            except (Denied, IntegrityError):
                 continue
-            found.append(_version(world, door, made))
+            found.append(_version(world, asker, made))
         return found
 
 
@@ -83,7 +83,7 @@ def _generations(world: World, dataset_id: str) -> list[Generation]:
     return found
 
 
-def _version(world: World, door: Door, made: Generation) -> Version:
+def _version(world: World, asker: Asker, made: Generation) -> Version:
     return Version(
         dataset_id=made.dataset_id,
         version_id=str(made.version_id),
@@ -91,5 +91,5 @@ def _version(world: World, door: Door, made: Generation) -> Version:
         generation=made.generation,
         kind=made.kind,
         made_at=appended_at(world, made),
-        _door=door,
+        _asker=asker,
     )

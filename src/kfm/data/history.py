@@ -21,6 +21,7 @@ from kfm.model import (
     Denied,
     Generation,
     GenerationPredicate,
+    IntegrityError,
     KfmError,
     LedgerRow,
     Recorded,
@@ -135,7 +136,7 @@ def _facts(
                     world, f"{made.dataset_id}@{made.generation}", reader
                 )
             found[made.generation] = of[made.version_id]
-        except (Denied, UsageError) as error:  # withdrawn, removed, or not for this reader
+        except (Denied, UsageError, IntegrityError) as error:  # removed, damaged, or not for them
             no = no or error.happened
     return found, no
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kfm.access.boundary import NOBODY, Reader
-from kfm.data.asker import Door
+from kfm.data.asker import Asker
 from kfm.data.dataset import Dataset, version_of, versions_of
 from kfm.data.html import listing
 from kfm.data.version import Version
@@ -35,30 +35,30 @@ class Workspace:
     there now.
     """
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
 
     @property
     def path(self) -> Path:
         """Its folder."""
-        return self._door.folder.path
+        return self._asker.folder.path
 
     def dataset(self, dataset_id: str) -> Dataset:
         """One registered dataset; an unknown name gets the nearest one."""
-        return Dataset.of(self._door.folder.require(dataset_id), self._door)
+        return Dataset.of(self._asker.folder.require(dataset_id), self._asker)
 
     def datasets(self) -> list[Dataset]:
         """Every dataset that is properly registered, by name."""
-        entries = (self._door.folder.readable(name) for name in self._door.folder.registered())
-        return [Dataset.of(entry, self._door) for entry in entries if entry is not None]
+        entries = (self._asker.folder.readable(name) for name in self._asker.folder.registered())
+        return [Dataset.of(entry, self._asker) for entry in entries if entry is not None]
 
     def version(self, ref: str) -> Version:
         """The version a reference means: DATASET, DATASET@vHEX or DATASET@GENERATION."""
-        return version_of(self._door, ref)
+        return version_of(self._asker, ref)
 
     def versions(self, dataset_id: str) -> list[Version]:
         """Every generation of a dataset whose version this reader may have, oldest first."""
-        return versions_of(self._door, dataset_id)
+        return versions_of(self._asker, dataset_id)
 
     def runs(self, dataset_id: str | None = None, *, limit: int = 50) -> list[Run]:
         """What was run, newest first; what changed nothing is left out, as in `kfm runs`."""
@@ -67,8 +67,8 @@ class Workspace:
                 f"limit is {limit}.", expected="how many runs at the most", remedy="Say 1 or more."
             )
         if dataset_id is not None:
-            self._door.folder.require(dataset_id)
-        with self._door.world(asks=False) as world:
+            self._asker.folder.require(dataset_id)
+        with self._asker.world(asks=False) as world:
             rows = world.store.read(lambda tx: tx.runs.recent(dataset_id, limit))
         found = [
             Run(
@@ -87,7 +87,7 @@ class Workspace:
         return sorted(found, key=lambda run: run.run_id, reverse=True)
 
     def __repr__(self) -> str:
-        who = f", reader={self._door.reader.name!r}" if self._door.reader.name else ""
+        who = f", reader={self._asker.reader.name!r}" if self._asker.reader.name else ""
         return f"kfm.open({str(self.path)!r}{who})"
 
     def _repr_html_(self) -> str:
@@ -101,4 +101,4 @@ def open_data(
     """The workspace in `folder`; without one, that of KFM_WORKSPACE or of the folder one is in."""
     name = (reader or "").strip()
     found = open_workspace(Path(folder) if folder is not None else None)
-    return Workspace(Door(found, Reader(name) if name else NOBODY))
+    return Workspace(Asker(found, Reader(name) if name else NOBODY))

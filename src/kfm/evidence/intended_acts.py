@@ -1,4 +1,4 @@
-"""owed: what a person is about to do to a channel, durable before ★; what is owed once it is there
+"""intended_acts: what a person is about to do to a channel, durable before ★; what is owed once it is there
 is done by whoever comes next.
 """
 

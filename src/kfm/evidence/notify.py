@@ -1,4 +1,4 @@
-"""telling: receivers outside are told of generations that became official, and those who want to
+"""notify: receivers outside are told of generations that became official, and those who want to
 know it how runs go and what the world told, each at least once.
 
 What they are told was put beside the lineage before ★. A receiver that does not answer is asked

@@ -35,6 +35,7 @@ from kfm.zones.base import Zone
 __all__ = [
     "derived_prov",
     "describe",
+    "facts_in",
     "origin_of",
     "placed",
     "previous_versions",
@@ -70,11 +71,16 @@ def version_facts(candidate: Candidate) -> VersionFacts:
 def read_facts(zone: Zone, dataset_id: str, version_id: str) -> VersionFacts:
     """The facts of a version that lies in `processed`."""
     path = version_path(dataset_id, version_id, "version.json")
+    return facts_in(zone.read(path), path)
+
+
+def facts_in(raw: bytes, name: str) -> VersionFacts:
+    """What the bytes of a `version.json` say; `name` is told to people. Raises `IntegrityError`."""
     try:
-        return msgspec.convert(canonical.loads(zone.read(path)), VersionFacts)
-    except msgspec.ValidationError as error:
+        return msgspec.convert(canonical.loads(raw), VersionFacts)
+    except (canonical.NotIJson, msgspec.ValidationError) as error:
         raise IntegrityError(
-            f"{path} is damaged: {error}.",
+            f"{name} is damaged: {error}.",
             expected="what a version says of itself",
             remedy="Restore it from a backup; `kfm verify` lists what is damaged.",
         ) from error

@@ -1,4 +1,4 @@
-"""Politeness: how often and how many at once a host is asked, agreed by all processes of a
+"""How often and how many at once a host is asked, agreed by all processes of a
 workspace through small locked files.
 """
 

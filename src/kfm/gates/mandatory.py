@@ -90,6 +90,16 @@ def schema(e: Evidence) -> Verdict:
                     remedy="Correct `business_key` in the registry.",
                 )
             )
+    place = stated.location if stated else None
+    for name in (place.latitude, place.longitude) if place else ():
+        if name not in have:
+            reasons.append(
+                Reason(
+                    code="schema.location",
+                    message=f"The column {name}, which says where a record is, is missing.",
+                    remedy="Correct `location` in the registry.",
+                )
+            )
     if e.partial:
         reasons.append(
             Reason(

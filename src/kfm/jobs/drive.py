@@ -9,6 +9,7 @@ from kfm.jobs.promote_here import promote_pending
 from kfm.jobs.stepping import Patience, Stopped, drive, held
 from kfm.jobs.tidy import tell_outside, tidy
 from kfm.model import INGEST, KfmError, LedgerRow, StepFailed
+from kfm.model.paths import version_path
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.run.work import Reached
@@ -93,7 +94,7 @@ def run_target(
             or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))
         ):
             if last is not None:
-                last = _became(world, last)
+                last = _is_there(world, _became(world, last))
                 break
             if taken:
                 return _done_by_another(target)
@@ -126,6 +127,22 @@ def _became(world: World, last: Outcome) -> Outcome:
         generation=row.intent,
         remedy="",
     )
+
+
+def _is_there(world: World, last: Outcome) -> Outcome:
+    """Nothing is new, and what is official cannot be had: that is said with it. Every file is looked
+    for by `kfm status`, here the one without which nothing is known of a version.
+    """
+    head = None
+    if last.state == "NOOP":
+        head = world.store.read(lambda tx: tx.index.last_generation(last.dataset_id))
+    if head is None or head.version_id is None:
+        return last
+    path = version_path(last.dataset_id, head.version_id, "version.json")
+    if world.data.exists(path):
+        return last
+    said = f"version.json of the official version is missing: `kfm verify {last.dataset_id}`"
+    return msgspec.structs.replace(last, warnings=(*last.warnings, said))
 
 
 def _done_by_another(target: Target) -> Outcome:

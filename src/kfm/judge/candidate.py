@@ -34,6 +34,7 @@ from kfm.model import (
     Json,
     Reason,
     Verdict,
+    VersionFacts,
     judge_all,
     labels,
 )
@@ -369,9 +370,8 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
 
 
 # ---- official versions ---------------------------------------------------------------------------
-def official_candidate(world: World, dataset_id: str, head: Generation) -> Candidate:
-    """An official version in the shape of a candidate, from its own records."""
-    facts = read_facts(world.data, dataset_id, str(head.version_id))
+def official_candidate(dataset_id: str, head: Generation, facts: VersionFacts) -> Candidate:
+    """An official version in the shape of a candidate, from what it says of itself."""
     said = {
         **msgspec.structs.asdict(facts),
         "artifacts": placed(facts, dataset_id, str(head.version_id)),

@@ -2,7 +2,7 @@
 and by who judges again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import UNSET
@@ -33,7 +33,7 @@ from kfm.release.dataset_inputs import fetch_table
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["check_files", "check_version_folder", "inputs_changed"]
+__all__ = ["check_files", "check_version_folder", "check_vouched", "inputs_changed"]
 
 
 def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reason]:
@@ -136,20 +136,15 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
         found.wrong(where, "it holds other data under the same version id")
     if not found.problems:
         try:
-            raw, named = (
+            check_vouched(
+                world,
+                row.dataset_id,
+                row.version_id,
                 world.data.read(f"{where}/{ATTESTATION}"),
                 {p: d for p, d in listed.items() if p != ATTESTATION},
+                # the gate has judged what was proposed
+                lambda: load(world, row)[0].files.get(ATTESTATION),
             )
-            try:
-                check_attestation(raw, world.keys, named)
-            except Denied:
-                # by a key that is out of use since; the gate has judged what was proposed
-                check_attestation(
-                    raw,
-                    world.keys,
-                    named,
-                    {load(world, row)[0].files.get(ATTESTATION), *_vouched_for(world, row)},
-                )
         except (KfmError, OSError) as error:
             found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
     if found.problems:
@@ -164,12 +159,32 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
         )
 
 
-def _vouched_for(world: World, row: LedgerRow) -> set[str]:
-    """The attestations of this version that receipts name which its earlier generations name."""
+def check_vouched(
+    world: World,
+    dataset_id: str,
+    version_id: str | None,
+    raw: bytes,
+    files: Mapping[str, str],
+    proposed: Callable[[], str | None] = lambda: None,
+) -> None:
+    """A builder signed exactly these files of a version: one whose key holds, or one for whom a
+    generation vouches, or for what was `proposed`. Raises `Denied`, and `IntegrityError` for damage.
+    """
+    try:
+        check_attestation(raw, world.keys, files)
+    except Denied:  # by a key that is out of use since
+        named = {proposed(), *_vouched_for(world, dataset_id, version_id)}
+        check_attestation(raw, world.keys, files, named)
+
+
+def _vouched_for(world: World, dataset_id: str, version_id: str | None) -> set[str]:
+    """The attestations of a version that receipts name which its generations name: they hold,
+    whatever became of the key since.
+    """
     found = set()
-    made: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
-    for generation in (g for g in made if g.kind == "promote" and g.version_id == row.version_id):
-        told = world.channel(row.dataset_id).predicate(generation.generation)
+    made: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    for generation in (g for g in made if g.kind == "promote" and g.version_id == version_id):
+        told = world.channel(dataset_id).predicate(generation.generation)
         path = find_receipt(world.root, generation.run_id)
         raw = world.root.read(path) if path is not None else b""
         if told is not None and ids.digest(raw) == told.receipts_digest:

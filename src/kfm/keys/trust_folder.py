@@ -54,10 +54,11 @@ class TrustFolder:
 
     def trust(self) -> Trust | None:
         """The newest root, its chain verified; None in an older folder, which has none. Read again
-        only when a file changed.
+        only when a file changed: when, cannot be set back.
         """
         files = self._root_files()
-        seen = frozenset((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in files)
+        stats = [(e.name, e.stat()) for e in files]
+        seen = frozenset((name, at.st_ino, at.st_size, at.st_ctime_ns) for name, at in stats)
         if seen != self._cached[0]:
             self._cached = (seen, load_root(self._read_root(files)) if files else None)
         return self._cached[1]

@@ -11,12 +11,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from kfm.connectors.base import MOST_COLUMNS, InputFile, Refused, refuse_record
-from kfm.connectors.kind import RowReader, in_utc, options_of
+from kfm.connectors.kind import RowReader, in_utc, options_of, zone_of
 from kfm.connectors.operations import Read
 from kfm.connectors.read.beginning import LOOKED_AT, refuse_beginning
 from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
@@ -99,15 +98,7 @@ class _Opened:
     def __init__(self, source: InputFile, options: Options) -> None:
         self.path, self.source_id = Path(source.path), source.source_id
         self._check_beginning(source)
-        try:
-            self.zone = ZoneInfo(options.time_zone) if options.time_zone else None
-        except (KeyError, ValueError, OSError):
-            raise Refused(
-                "options",
-                f"source.options: the time zone {options.time_zone!r} is not known.",
-                expected="a name of the IANA list such as America/Chicago",
-                remedy="Write `time_zone` under source.options of the registry entry as the IANA list spells it.",
-            ) from None
+        self.zone = zone_of(options.time_zone)
         with closing(self.connect()) as db:
             try:
                 self._look(db, options)

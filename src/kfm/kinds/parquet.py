@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
-from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ from pyproj import CRS
 from pyproj.exceptions import CRSError
 
 from kfm.connectors.base import MOST_COLUMNS, RECORD_BYTES, InputFile, Refused
-from kfm.connectors.kind import in_utc, options_of
+from kfm.connectors.kind import in_utc, options_of, zone_of
 from kfm.connectors.operations import Read
 from kfm.connectors.read.beginning import LOOKED_AT, refuse_beginning
 from kfm.connectors.read.crs import Bounds, ToWgs84, to_wgs84
@@ -99,7 +98,7 @@ class _Opened:
             )
         self.shape = self.shape if self.shape in wanted else ""
         self.names = [n for n in wanted if n != self.shape]
-        self.zone = _zone(options.time_zone)
+        self.zone = zone_of(options.time_zone)
         types = {n: _type_of(schema.field(n), zoned=self.zone is not None) for n in self.names}
         self.columns = tuple(Column(name=n, type=t) for n, t in types.items())  # type: ignore[arg-type]
         self.to: ToWgs84 | None = None
@@ -161,18 +160,6 @@ class _Opened:
 def _opened(source: InputFile, options: bytes) -> _Opened:
     """Looked at once, for the columns and for the rows."""
     return _Opened(source, msgspec.json.decode(options, type=Options))
-
-
-def _zone(name: str | None) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name) if name else None
-    except (KeyError, ValueError, OSError):
-        raise Refused(
-            "options",
-            f"source.options: the time zone {name!r} is not known.",
-            expected="a name of the IANA list such as America/Chicago",
-            remedy="Write `time_zone` under source.options of the registry entry as the IANA list spells it.",
-        ) from None
 
 
 def _type_of(field: pa.Field, *, zoned: bool) -> str:

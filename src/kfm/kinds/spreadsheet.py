@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 import msgspec
 
-from kfm.connectors.base import MOST_COLUMNS, InputFile, Refused, refuse_record
-from kfm.connectors.kind import HeadedReader, in_utc, options_of
+from kfm.connectors.base import MOST_COLUMNS, InputFile, refuse_record
+from kfm.connectors.kind import HeadedReader, in_utc, options_of, zone_of
 from kfm.connectors.mapping import column_names
 from kfm.connectors.operations import Read
 from kfm.connectors.read.geometry import Problem
@@ -121,15 +120,7 @@ class _Reader(HeadedReader):
         super().__init__(source)
         self._source, self._form, self._options = source, form, options
         self._found: _Header | None = None
-        try:
-            self._zone = ZoneInfo(options.time_zone) if options.time_zone else None
-        except (KeyError, ValueError, OSError):
-            raise Refused(
-                "options",
-                f"source.options: the time zone {options.time_zone!r} is not known.",
-                expected="a name of the IANA list such as America/Chicago",
-                remedy="Write `time_zone` under source.options of the registry entry as the IANA list spells it.",
-            ) from None
+        self._zone = zone_of(options.time_zone)
 
     @contextmanager
     def _sheet(self) -> Iterator[tuple[Book, int]]:

@@ -37,7 +37,7 @@ _WORDS = {
     "labels": "CARE_LABELS NEW_COLUMNS OBLIGATIONS is_private made_columns obligations release_steps",
     "ledger": "DeliveryRow EventRow Generation HeadKey JobRow LedgerRow NoopRow OutboxRow Phase RunDay SAID_NO Token UNCHANGED WalRecord after_stamp believable denial_codes head_key_of is_older partition_lease stamps_of with_stamp",
     "licences": "restrictions",
-    "looks": "LOOKS looks_of looks_of_values shown_looks",
+    "personal_columns": "LOOKS looks_of looks_of_values shown_looks",
     "masking": "Echo keep_secret masked placeless",
     "origin": "SAMPLE origins_of recorded_as",
     "plan": "Plan SourceRef plan_hash",

@@ -461,7 +461,7 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     approvals: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0  # people who must approve each version
     # what is made from each new version: map tiles, a search index
     derive: tuple[Literal["tiles", "search"], ...] = ()
-    # who may read the bytes; empty: the reader of source.format
+    # the formats whose readers may open the bytes: no other `source.format` is taken; empty: that one
     drivers: tuple[Identifier, ...] = ()
     merge: Literal["replace", "upsert", "partition"] = "replace"
     partitions: tuple[Identifier, ...] = ()

@@ -50,10 +50,15 @@ def private_places(workspace: object) -> dict[str, str]:
     return {str(workspace): "<workspace>"} | ({home: "~"} if home != "/" else {})
 
 
+def renamed(text: str, place: str, name: str) -> str:
+    """`text` with a name for a folder of this machine; what merely holds the same letters stays."""
+    return re.sub(rf"(?<![\w.~-]){re.escape(place)}(?![\w-])", lambda _: name, text)
+
+
 def mask(text: str, private: Mapping[str, str]) -> str:
     """`text` without personal data, machine paths and secrets."""
-    for value, name in private.items():
-        text = text.replace(value, name)
+    for place, name in private.items():
+        text = renamed(text, place, name)
     return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", masked(text)))
 
 

@@ -144,4 +144,4 @@ def is_hidden(world: World, dataset_id: str) -> bool:
     """Whether nothing of its records may be shown; of a dataset nobody registered nothing is known,
     so nothing is shown.
     """
-    return world.registry(dataset_id) is None or world.is_private(dataset_id)
+    return world.registry(dataset_id) is None or world.is_withheld(dataset_id)

@@ -1,4 +1,4 @@
-"""kept: what was refused, written down with the reasons and read again; of a private dataset
+"""refused: what was refused, written down with the reasons and read again; of a private dataset
 sealed.
 """
 

@@ -1,4 +1,4 @@
-"""derive: datasets as the inputs of another; what is official of them, from the restricted side
+"""Datasets as the inputs of another; what is official of them, from the restricted side
 where they are private.
 """
 

@@ -1,4 +1,4 @@
-"""same_version: whether a candidate says what is official already, and what is kept of it then."""
+"""already_official: whether a candidate says what is official already, and what is kept of it then."""
 
 from kfm.channel.generations import version_kept_out
 from kfm.evidence.journal import Journal

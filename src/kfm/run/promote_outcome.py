@@ -1,4 +1,4 @@
-"""promote_told: how a promotion ended: its outcome, its log, the audit line of a refusal."""
+"""promote_outcome: how a promotion ended: its outcome, its log, the audit line of a refusal."""
 
 import datetime as dt
 from collections.abc import Sequence

@@ -124,10 +124,7 @@ class LeaseView(View):
                     f"The lease {token.lease} was taken over by another run (token"
                     f" {token.epoch}.{token.number} is stale).",
                     expected="to still hold it",
-                    remedy=(
-                        "Nothing was written. Run the command again: it finds what the other run"
-                        " left."
-                    ),
+                    remedy="Nothing was written. Run it again: it finds what the other run left.",
                 )
         return tuple(f"{token.epoch}.{token.number}" for token in tokens)
 

@@ -35,10 +35,7 @@ def ledger_row(raw: Row) -> LedgerRow:
         raise IntegrityError(
             f"The ledger row of run {raw['run_id']} is damaged.",
             expected="its checksum to match its fields",
-            remedy=(
-                "Run `kfm doctor --fix`: it sets the row aside in ledger/quarantine and rebuilds it"
-                " from evidence."
-            ),
+            remedy="Run `kfm doctor --fix`: it sets the row aside and rebuilds it from evidence.",
         )
     return LedgerRow(**values)
 

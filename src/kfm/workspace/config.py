@@ -334,6 +334,20 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
                 f"{_kind_for(source.format)}"
             ),
         )
+    box = entry.extent.bbox if entry.extent is not None else None
+    # a box over the antimeridian begins in the east
+    if box is not None and not (-90 <= box[1] <= box[3] <= 90):
+        raise UsageError(
+            f"{name}: `extent.bbox` {list(box)} is no box.",
+            expected="west, south, east, north, in degrees",
+            remedy="Correct `extent.bbox`.",
+        )
+    if entry.drivers and source.format not in entry.drivers:
+        raise UsageError(
+            f"{name}: `drivers` lets nobody read {source.format}.",
+            expected=f"{source.format} among `drivers`, or no `drivers`",
+            remedy=f"Add {source.format} to `drivers`, or correct `source.format`.",
+        )
     if (kind is not None or source.kind == "parsed") and (
         entry.release is not None or entry.sensitivity not in (None, "public")
     ):

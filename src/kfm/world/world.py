@@ -332,6 +332,21 @@ class World(msgspec.Struct):
         """Whether its records stay on the restricted side."""
         return self.vaults is not None and labels.is_private(self.family(dataset_id))
 
+    def is_withheld(self, dataset_id: str) -> bool:
+        """Whether its records are told to nobody: they stay on the restricted side, or did when it
+        was last published, and people have not agreed to less since.
+        """
+        if self.is_private(dataset_id):
+            return True
+        head = self.store.read(lambda tx: tx.index.last_generation(dataset_id))
+        if head is None:
+            return False
+        try:
+            before = self.channel(dataset_id).terms_before(head.generation)
+        except (KfmError, OSError):  # nobody can tell
+            return True
+        return bool(labels.obligations(before)) or any(each.release for each in before)
+
     def stand_in(self, dataset_id: str, value: str) -> str:
         """`value`, or the commitment that stands for it in public."""
         if self.vaults is None or not self.is_private(dataset_id):

@@ -421,8 +421,5 @@ def _failing(path: str) -> Iterator[None]:
         raise StepFailed(
             f"{path} could not be written: {why}.",
             expected="a writable zone with space left",
-            remedy=(
-                "Mend that, then run again: the official version is unchanged and the run is"
-                " resumed."
-            ),
+            remedy="Mend that, then run again: what is official is unchanged, the run is resumed.",
         ) from error

@@ -5,7 +5,9 @@ Whatever is found here follows from all values and from the types of the officia
 from where a sample ended.
 """
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ __all__ = ["Census", "Inferred", "Widen", "settle"]
 _LOOKED_AT = 400  # characters: what is longer is text, whatever follows
 _LONG = 8 << 20  # bytes of some texts
 _SHOWN = 12  # columns in a notice
+_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 _ONE_IN = 100  # a type holds when fewer than one in so many values disagree
 _NO_NUMBER = r"[+-]?(?i:nan|inf|infinity)"
 _BOOLEAN = r"[Tt]rue|TRUE|[Ff]alse|FALSE"
@@ -390,14 +393,23 @@ class Inferred:
         said = ", ".join(f"{c.name} {c.type}{self._why(c)}" for c in new[:_SHOWN])
         more = f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
         name = self._job.dataset_id
-        return (
-            [
-                f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of"
-                " all columns down."
-            ]
-            if new
-            else []
+        if not new:
+            return []
+        told = (
+            f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of all"
+            " columns down."
         )
+        return [told, *self._no_header(new)]
+
+    def _no_header(self, columns: Sequence[Column]) -> list[str]:
+        """That the first record may have been taken for the names of the columns."""
+        odd = [c.name for c in columns if _NUMBER.fullmatch(c.name)] if self._cells else []
+        if not odd:
+            return []
+        return [
+            f"Columns are called {', '.join(odd[:_SHOWN])}: is the first line of the file a record?"
+            " Then say `header: [NAME, …]` in a mapping.yml of a connector (docs/connectors.md)."
+        ]
 
     def _why(self, column: Column) -> str:
         if column.type != "string":

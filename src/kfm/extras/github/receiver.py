@@ -160,4 +160,6 @@ def _may_stay(world: World, head: Generation, row: Generation) -> bool:
         folder_of(world, f"{row.dataset_id}@{row.generation}")
     except Denied:
         return False
+    except IntegrityError:  # what is damaged here stays where it was published
+        return True
     return True

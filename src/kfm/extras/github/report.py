@@ -56,7 +56,7 @@ def upload(
     job did, and outside of a job of the last one.
     """
     runs = sorted(ids) or _runs(world, dataset_id)
-    if world.is_private(dataset_id):
+    if world.is_withheld(dataset_id):
         return Uploaded(dataset_id=dataset_id, runs=runs, why_not="it is not public")
     files = {
         f"{run_id}/{name}": world.data.read(path)
@@ -109,7 +109,7 @@ def _words(world: World, dataset_id: str, ended: Sequence[Json]) -> str:
     for run in ended:
         row = world.store.read(lambda tx: tx.runs.get(str(run["run_id"])))
         # of what is not public, that it ended and how is all that is said
-        told = row is not None and not world.is_private(dataset_id)
+        told = row is not None and not world.is_withheld(dataset_id)
         why = (row.version_id or "", _plain(row.reason)) if told and row is not None else ("", "")
         cells = (str(run["run_id"]), str(run["idempotency_state"]), *why)
         lines.append("| " + " | ".join(f"`{cell}`" if cell else "" for cell in cells) + " |")

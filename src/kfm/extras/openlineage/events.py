@@ -52,7 +52,7 @@ def made_events(world: World, run_id: str) -> list[tuple[EventType, bytes]]:
         updater_version=record.updater_version,
         inputs=record.inputs,
         spec=None,
-        closed=world.is_private(record.dataset_id),
+        closed=world.is_withheld(record.dataset_id),
     )
     none = Output(schema=(), profile={}, artifacts={}, verdicts=(), columns=())
     told = completed(record, record.started_at, about, none)
