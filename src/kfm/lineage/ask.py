@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,6 +20,7 @@ from kfm.world.world import World
 __all__ = [
     "DEPTH",
     "Affected",
+    "Around",
     "Impact",
     "Line",
     "Point",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 DEPTH = 10  # runs, one after the other
+_BEGINS = 8  # letters of an id that mean it
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +53,17 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     target: str
 
 
-class Walk(msgspec.Struct, frozen=True, kw_only=True):
+class Around(msgspec.Struct, frozen=True, kw_only=True):
     """What can be seen of the lineage around a node."""
 
     start: str
     points: tuple[Point, ...]
     lines: tuple[Line, ...]
+
+
+class Walk(Around, frozen=True, kw_only=True):
+    """The same, for who may learn whether that is all."""
+
     hidden: bool  # the reader may not know of all there is
 
 
@@ -79,7 +86,9 @@ class Impact(msgspec.Struct, frozen=True, kw_only=True):
 
 # ---- where one begins ----------------------------------------------------------------------------
 def starts(world: World, text: str, sight: Sight) -> list[str]:
-    """The nodes that a person means: a version, a run, or an input by its address."""
+    """The nodes that a person means: a version, a run, by its id or how that begins, or an input by
+    its address.
+    """
     if re.fullmatch(r"[a-z][a-z0-9_]*(@\w+)?", text):
         dataset_id = text.partition("@")[0]
         if world.registry(dataset_id) is None and not generations_of(world, dataset_id):
@@ -88,7 +97,7 @@ def starts(world: World, text: str, sight: Sight) -> list[str]:
         return [version_name(f"{ref.dataset_id}@{ref.version_id}")]
     begin = f"asset:{text}#" if "://" in text else run_name(text)
     found = world.store.read(lambda tx: [name for _, name in tx.lineage.beginning(begin)])
-    found = sorted(sight.seen(found))
+    found = sorted(sight.seen(n for n in found if len(text) >= _BEGINS or n == begin))
     if not found:
         raise _unknown(text)
     return found
@@ -146,8 +155,11 @@ def walk(
     down: int = DEPTH,
     as_of: str | None = None,
     reader: Reader = NOBODY,
+    on: Callable[[], None] = lambda: None,
 ) -> Walk:
-    """Everything within so many runs before and after, as far as the reader may know of it."""
+    """Everything within so many runs before and after, as far as the reader may know of it. `on` is
+    called now and then, and may end it.
+    """
     if min(up, down) < 0:
         raise UsageError(
             f"{min(up, down)} runs cannot be walked.",
@@ -159,6 +171,7 @@ def walk(
     found: dict[str, int] = {}
     lines: set[Line] = set()
     for name in begun:
+        on()
         distances, edges = world.store.read(lambda tx: _around(tx, name, up, down, until))
         found = distances | found
         lines |= edges

@@ -2,14 +2,13 @@
 
 import msgspec
 
-from kfm.access.boundary import NOBODY, Reader
+from kfm.access.boundary import NOBODY, Reader, columns_of
 from kfm.catalog.lineage.columns import ColumnLineage
 from kfm.catalog.lineage.record import LineageRecord
 from kfm.evidence.lineage import column_lineage, known_lineage, made_by
 from kfm.evidence.run_files import read_run_file
-from kfm.evidence.version_records import read_facts
 from kfm.lineage.sight import Sight
-from kfm.model import Json, UsageError
+from kfm.model import Denied, Json, UsageError
 from kfm.store.base import Tx
 from kfm.world.world import World
 
@@ -33,8 +32,8 @@ def columns_behind(world: World, name: str, reader: Reader = NOBODY) -> tuple[Co
     if not sight.sees_version(record.version):
         return ()
     try:
-        schema = read_facts(world.data, record.dataset_id, record.version_id).schema
-    except FileNotFoundError:  # retention has removed it
+        schema = columns_of(world, record.version, reader)
+    except (Denied, UsageError):  # retention has removed it, or an erasure
         return ()
     found = column_lineage(world, record, _spec(world, record), schema)
     return tuple(_seen(column, sight) for column in found)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from kfm.catalog.lineage.graph import kind_of
-from kfm.lineage.ask import Line, Walk
+from kfm.lineage.ask import Around, Line, Walk
 
 __all__ = ["dot", "placed", "said", "svg", "tree"]
 
@@ -82,7 +82,7 @@ def svg(found: Walk) -> str:
     )
 
 
-def placed(found: Walk) -> tuple[dict[str, tuple[int, int]], int, int]:
+def placed(found: Around) -> tuple[dict[str, tuple[int, int]], int, int]:
     """Where the box of each node begins, and how wide and high all of it is."""
     layers = _layers(found)
     wide = 2 * _EDGE + len(layers) * _WIDE + max(0, len(layers) - 1) * _GAP_X
@@ -90,7 +90,7 @@ def placed(found: Walk) -> tuple[dict[str, tuple[int, int]], int, int]:
     return _places(layers), wide, high
 
 
-def _layers(found: Walk) -> list[list[str]]:
+def _layers(found: Around) -> list[list[str]]:
     """Each node one column after the last it comes from; in a column in the order of those before
     it, so that few arrows cross.
     """

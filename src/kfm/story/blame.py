@@ -16,6 +16,7 @@ from kfm.evidence.run_files import read_run_file
 from kfm.model import (
     Denied,
     Generation,
+    IntegrityError,
     Json,
     KfmError,
     LedgerRow,
@@ -136,6 +137,12 @@ def key_of(
     """`column=value` of each part of a key; the value alone where the key is one column."""
     names = [column.name for column in facts.schema]
     usual = [name for name in business_key if name in names]
+    if not given:
+        raise UsageError(
+            "Which row is not said.",
+            expected="COLUMN=VALUE, of a column that names rows",
+            remedy=f"`kfm show {facts.dataset_id}` shows some rows.",
+        )
     found: dict[str, str] = {}
     for part in given:
         name, equals, value = part.partition("=")
@@ -154,7 +161,7 @@ def key_of(
         else:
             raise UsageError(
                 f"{part!r} names no row.",
-                expected=f"--key COLUMN=VALUE, of {', '.join(usual or names)}",
+                expected=f"COLUMN=VALUE, of {', '.join(usual or names)}",
                 remedy="Give each column of the key with its value.",
             )
     return found
@@ -204,7 +211,7 @@ class _Past:
         if made.version_id not in self._known:
             try:
                 opened = located(self.world, f"{made.dataset_id}@{number}", self.reader)
-            except (Denied, UsageError) as error:
+            except (Denied, IntegrityError, UsageError) as error:
                 self.hidden.add(number)
                 return error.happened
             self._known[made.version_id] = self._in(opened)
@@ -329,7 +336,7 @@ class _Sources:
         receipt = find_receipt(self.world.root, run_id) or ""
         if not run_id or not receipt:
             return _unknown(run_id, receipt, "No run made it: it is what a withdrawal left.")
-        if self.world.is_private(self.id):
+        if self.world.is_withheld(self.id):
             return _unknown(
                 run_id, receipt, "Its records are not public: where a row comes from stays inside."
             )

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import msgspec
 
-from kfm.access.boundary import Reader
-from kfm.access.proofs import Proofs, proof_files
+from kfm.access.boundary import Reader, may_hear
+from kfm.access.proofs import EvidenceMissing, Proofs, proof_files
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.captures import capture_manifest
 from kfm.evidence.journal import done_of
@@ -46,7 +46,7 @@ from kfm.story.documents import (
     title_of,
     verdicts_of,
 )
-from kfm.story.stage import Act, File, Input, Stage
+from kfm.story.stage import Act, File, Input, Stage, address_of
 from kfm.world.world import World
 from kfm.zones.base import lines_of
 
@@ -70,7 +70,7 @@ class _Reading:
     def __init__(self, world: World, proofs: Proofs, reader: Reader, above: frozenset[str]) -> None:
         self.world, self.proofs, self.reader, self.above = world, proofs, reader, above
         self.id = proofs.opened.dataset_id
-        self.private = world.is_private(self.id)
+        self.private = world.is_withheld(self.id)
         self.files: dict[str, File] = {}
         self.raw: dict[str, bytes] = {}
         self.row: LedgerRow | None = None
@@ -309,16 +309,17 @@ class _Reading:
         known = {s["source_url"]: s for s in sources}
         self._capture(sources)
         return tuple(
-            self._input(given.id, given.checksum, known.get(given.id, {}), receipt.run_id)
+            self._input(given.id, given.checksum, known.get(given.id, {}), record, receipt.run_id)
             for given in receipt.inputs
         )
 
-    def _input(self, uri: str, digest: str, source: Json, run_id: str) -> Input:
+    def _input(self, uri: str, digest: str, source: Json, record: Json, run_id: str) -> Input:
         stage, note = (None, "")
         if uri.startswith(OWN):
             stage, note = self._behind(uri, run_id)
         return Input(
             uri=uri,
+            address=address_of(uri, {} if self.private else record),
             digest=digest,
             origin=str(source.get("origin") or "") or self._origin(uri),
             size=source.get("size") if source else None,
@@ -350,6 +351,10 @@ class _Reading:
             return gather(self.world, ref, self.reader, self.above | {self.id}), ""
         except (Denied, UsageError):
             return None, "it may not be shown to this reader"
+        except IntegrityError as damage:
+            if not may_hear(self.world, name, self.reader):
+                return None, "it may not be shown to this reader"
+            return None, damage.happened
 
     def _capture(self, sources: Sequence[Json]) -> None:
         """What was captured, by its manifest; of private records nothing is opened."""
@@ -425,8 +430,8 @@ def _changed(path: str, expected: str) -> IntegrityError:
     )
 
 
-def _gone(what: str, dataset_id: str) -> Denied:
-    return Denied(
+def _gone(what: str, dataset_id: str) -> EvidenceMissing:
+    return EvidenceMissing(
         f"{what[0].upper()}{what[1:]} is missing, so {dataset_id} cannot be told of.",
         expected="the evidence that its generation names",
         remedy="`kfm verify` lists what is missing; restore it from a backup or a bundle.",

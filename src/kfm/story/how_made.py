@@ -140,13 +140,13 @@ def sources(t: Telling) -> Draft:
 def _fetched(draft: Draft, s: Stage, given: Input) -> None:
     invented = " (the sample upstream answered for it)" if given.origin == SAMPLE else ""
     if s.private:
-        draft.say(f"Its records come from {given.uri}{invented}.", *s.of("receipt", "prov"))
+        draft.say(f"Its records come from {given.address}{invented}.", *s.of("receipt", "prov"))
         return
     assert s.receipt is not None
     told = f" and was given {size(given.size)}" if given.size else ""
     said = f" Upstream says it was last changed on {when(given.said_at)}." if given.said_at else ""
     draft.say(
-        f"kfm asked {given.uri}{invented} on {when(s.receipt.started_at)}{told}.{said}",
+        f"kfm asked {given.address}{invented} on {when(s.receipt.started_at)}{told}.{said}",
         *s.of("run_record", "receipt"),
     )
 
@@ -183,7 +183,7 @@ def chain(t: Telling) -> Draft:
 
 def _of_ancestor(s: Stage) -> str:
     own = [g.dataset_id for g in s.inputs if g.dataset_id]
-    outside = [g.uri for g in s.inputs if not g.dataset_id]
+    outside = [g.address for g in s.inputs if not g.dataset_id]
     how = f"was made from {and_list(own)}" if own else f"came from {and_list(outside[:2])}"
     since = f"{s.title} ({s.ref}) {how} and is official since {when(s.official_at)}"
     if s.agreed:

@@ -1,24 +1,28 @@
 """Everything evidence says of one version and of how it was made, in one place; nothing here reads."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kfm.catalog.lineage.record import LineageRecord
+from kfm.fetch.url import expand_url
 from kfm.model import (
     Books,
     DatasetEntry,
     GenerationPredicate,
+    Json,
     Plan,
     Receipt,
     Recorded,
     Terms,
+    UsageError,
     Verdict,
     VersionFacts,
     WalRecord,
 )
 from kfm.story.node import Agreed
 
-__all__ = ["Act", "File", "Input", "Stage"]
+__all__ = ["Act", "File", "Input", "Stage", "address_of"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Input:
     """Something a version was made from."""
 
     uri: str
+    address: str  # that was asked: with a window and a partition in their places
     digest: str  # or the commitment that stands for it
     origin: str = ""  # how it was obtained; empty: from upstream itself
     size: int | None = None  # None: not told
@@ -49,6 +54,17 @@ class Input:
         """The dataset it is; empty: it came from outside."""
         known = self.uri.startswith("kfm://dataset/")
         return self.uri.removeprefix("kfm://dataset/").partition("@")[0] if known else ""
+
+
+def address_of(template: str, record: Json) -> str:
+    """The address that a run asked; as it was declared, where the run put parts together that others
+    asked for, or where nothing says which window was asked for.
+    """
+    if "{" in template and "window" in record and "parts" not in record:
+        since, _, until = record["window"].partition("/")
+        with suppress(UsageError):  # a brace that is no placeholder
+            return expand_url(template, since, until, record["partition"])
+    return template
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,9 @@ def _gate(verdict: Verdict) -> str:
 def people(t: Telling) -> Draft:
     s, draft = t.stage, Draft(listed=True)
     if s.recorded is None:
-        if s.receipt is not None:
+        if s.made.approvals_digest:
+            draft.say("The record of who agreed to it is missing.", *s.of("made"))
+        elif s.receipt is not None:
             draft.say("It was made before approvals were recorded.", *s.of("made"))
         return _signature(s, draft)
     wanted, custodian = s.terms.approvals, custodian_of(s.terms)

@@ -5,7 +5,7 @@ told.
 from kfm.access.boundary import Reader, cited, located
 from kfm.access.proofs import proof_files
 from kfm.diff.base import Diff
-from kfm.model import Denied, Generation, KfmError, UsageError, ids
+from kfm.model import Denied, Generation, IntegrityError, KfmError, UsageError, ids
 from kfm.story.gather import gather
 from kfm.story.how_made import Telling
 from kfm.story.node import Story
@@ -53,6 +53,8 @@ def compared(world: World, stage: Stage, reader: Reader) -> tuple[Diff | None, F
         old, new = located(world, ref, reader), located(world, stage.ref, reader)
     except (Denied, UsageError):
         return None, None, f"It is not compared: {ref} may not be shown any more."
+    except IntegrityError as damage:
+        return None, None, f"It is not compared: {damage.happened}"
     file = File(
         f"Checksums of {ref}",
         f"data/{listed.path}",

@@ -17,6 +17,7 @@ from kfm.model import (
     Fenced,
     IntegrityError,
     KfmError,
+    UsageError,
     is_assembly,
     partition_lease,
 )
@@ -38,6 +39,16 @@ from kfm.world.world import World
 __all__ = ["Advice", "Finding", "examine"]
 
 DISK_FLOOR = 64 << 20  # said early; a run refuses to start far below it
+
+
+_AGAIN = (
+    "Restore the file from a backup; or remove it, and `kfm run {id} --force --reason …` brings it"
+    " anew."
+)
+# what was signed is never made a second time
+_COPY = "Only the same bytes mend it: restore them from a backup, or from a bundle of {id}."
+_RENDERED = "Mend its version first; then `kfm doctor --fix` renders it again."
+_SIGNED = ("processed/", "catalog/", "receipts/")
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,15 +90,37 @@ def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[Find
                 "Run `kfm resume` or `kfm doctor --fix`.",
                 fix,
             )
-        try:
-            _dataset(world, dataset_id, found, fix)
-        except IntegrityError as error:  # the others are looked at all the same
-            found.add("channel.damaged", dataset_id, error.happened, error.remedy)
+        _looked_at(world, dataset_id, found, fix)
     if fix:
         _newest_run(world)
     _leftovers(world, found, fix)
     _disk(world, found)
     return found.rows
+
+
+def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+    """One dataset; whatever is wrong with it, the others are looked at all the same, and so are its
+    bytes.
+    """
+    why = ""
+    try:
+        if not _dataset(world, dataset_id, found, fix):
+            return
+    except IntegrityError as error:
+        found.add("channel.damaged", dataset_id, error.happened, error.remedy)
+        return
+    except OSError as error:  # a file that something relies on: its name comes with the bytes
+        why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
+    except UsageError as error:  # its registry entry, or that of something it is made from
+        found.add("registry.invalid", f"data/registry/{dataset_id}", error.happened, error.remedy)
+        return
+    told = len(found.rows)
+    try:
+        _bytes(world, dataset_id, found)
+    except (KfmError, OSError) as error:
+        why = why or str(error)
+    if why and len(found.rows) == told:
+        found.add("dataset.unreadable", dataset_id, why, "Run `kfm verify`.")
 
 
 def _newest_run(world: World) -> None:
@@ -131,13 +164,14 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
         )
 
 
-def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> bool:
+    """Whether its channel can be followed."""
     try:
         _journals(world, dataset_id, found, fix)
         head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     except KfmError as error:
         found.add("channel.damaged", dataset_id, error.happened, error.remedy)
-        return
+        return False
     for path in stale_records(world, head):
         found.add(
             "projection.stale",
@@ -235,6 +269,11 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         pack_noops(world, dataset_id)
         if any(True for _ in world.data.names(captures_folder(dataset_id))):
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
+    return True
+
+
+def _bytes(world: World, dataset_id: str, found: _Findings) -> None:
+    """Every file, against what names it."""
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
     said = {row.where for row in found.rows if row.code.startswith(("erasure.", "release."))}
@@ -244,10 +283,11 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         if row.code.startswith("projection.") and not world.data.exists(row.where)
     }
     for problem in (p for p in bytes_.problems if p["where"] not in said):
-        code, remedy = (
-            "bytes.damaged",
-            "Restore the file from a backup, or run the dataset again with --force.",
-        )
+        code, remedy = "bytes.damaged", _AGAIN.format(id=dataset_id)
+        if problem["where"].startswith(("catalog/dcat/", "catalog/stac/")):
+            remedy = _RENDERED
+        elif problem["where"].startswith(_SIGNED):
+            remedy = _COPY.format(id=dataset_id)
         if problem["where"].startswith("keys/data/"):
             code, remedy = (
                 "keys.missing",

@@ -124,7 +124,8 @@ def _official_evidence(
     """What there is to look at of a version that is or was official, and the version in the shape
     of a candidate.
     """
-    candidate = official_candidate(world, dataset_id, head)
+    facts = read_facts(world.data, dataset_id, str(head.version_id))
+    candidate = official_candidate(dataset_id, head, facts)
     row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id or ""))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
     # what a withdrawal left was judged when it was made

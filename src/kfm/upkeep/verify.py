@@ -1,5 +1,6 @@
 """verify: are the bytes, digests and signatures what they say they are?"""
 
+import re
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from kfm.world.world import World
 __all__ = [
     "verify_dataset",
     "verify_receipts",
+    "verify_words",
     "verify_workspace",
 ]
 
@@ -64,6 +66,19 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
         # without it the capture was never finished
         if world.data.exists(f"{folder}/checksums.sha256"):
             verify_in_zone(world.data, folder, found)
+
+
+def verify_words(world: World, found: Verified) -> None:
+    """What stewards signed, grants and permits; each file is named after its bytes."""
+    for kind in ("grants", "permits"):
+        for path in world.root.names(kind):
+            name = Path(path).name.removesuffix(".json")
+            if re.fullmatch("[0-9a-f]{16}", name) and not _is_named_after(world, path, name):
+                found.wrong(path, "it is not what was signed, and counts for nothing")
+
+
+def _is_named_after(world: World, path: str, name: str) -> bool:
+    return ids.digest(world.root.read(path)).removeprefix("sha256:").startswith(name)
 
 
 def verify_receipts(world: World, found: Verified) -> None:

@@ -1,0 +1,144 @@
+"""What is damaged is told by whoever is asked how things are, and keeps nobody from the rest."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfm.cli.init import make_workspace
+from kfm.pages.routes import html_pages
+from kfm.testing import Upstream
+from tests.given.reading import called, entry, reader
+from tests.given.verbs import Kfm, caller
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Path]:
+    """Two datasets, and one that waits for a person."""
+    made = tmp_path / "ws"
+    make_workspace(made, sample=False, allow_loopback=True)
+    with Upstream() as up:
+        for name in ("elms", "oaks", "waits"):
+            up.files[f"/{name}.csv"] = b"id,kind\n1,a\n2,b\n"
+            entry(made, name, up.url, "approvals: 1\n" if name == "waits" else "")
+        called(made, "run", "elms", "oaks")
+        yield made
+
+
+@pytest.fixture
+def kfm(ws: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
+    return caller(ws, capsys)
+
+
+@pytest.mark.parametrize("gone", ["", "version.json", "elms.parquet", "checksums.sha256"])
+def test_an_official_version_that_is_not_there_is_told_by_all_who_are_asked(
+    kfm: Kfm, ws: Path, gone: str
+) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    shutil.rmtree(folder) if not gone else (folder / gone).unlink()
+    for args in (("doctor",), ("doctor", "--fix")):
+        said = kfm(*args)
+        assert said.code == 6 or "--fix" in args, said.out
+        assert folder.name in said.out and "backup" in said.out and "--force" not in said.out
+        assert "/oaks/" not in said.out, "nothing is wrong with it"
+    assert kfm("verify").code in (3, 6) and kfm("verify", "oaks").code == 0
+    rows = {r["dataset_id"]: r for r in kfm("status", "--json").json["datasets"]}
+    assert (rows["oaks"]["state"], rows["oaks"]["fresh"]) == ("official", True)
+    assert (rows["elms"]["state"], rows["elms"]["fresh"]) == ("failed", False)
+    assert (gone or "version.json") in rows["elms"]["reason"]
+    assert rows["elms"]["next"].endswith("verify elms")
+    if gone in ("", "version.json"):
+        said = kfm("run", "elms")
+        assert said.code == 0 and "of the official version is missing" in said.out + said.err
+        assert "missing" not in kfm("run", "oaks").out
+
+
+def test_one_broken_entry_keeps_nobody_from_the_others(kfm: Kfm, ws: Path) -> None:
+    (ws / "data" / "registry" / "elms.yml").write_text("dataset_id: elms\n  x: [\n")
+    said = kfm("verify")
+    assert said.code == 6 and "data/registry/elms.yml" in said.out
+    assert len(kfm("verify", "--json").json["problems"]) == 1
+    found = kfm("doctor", "--json").json["findings"]
+    assert [f["code"] for f in found if "elms" in f["where"]] == ["registry.invalid"]
+    assert "store.unusable" not in {f["code"] for f in found}
+
+
+def test_a_rebuilt_store_says_which_proposals_ended(kfm: Kfm) -> None:
+    assert kfm("run", "waits").code == 7
+    number = kfm("review", "--json").json["proposals"][0]["proposal"]
+    assert "You would sign exactly this" in kfm("review", str(number)).out
+    said = kfm("reindex")
+    assert said.code == 0 and "1 proposal that waited has ended" in said.out
+    assert "has ended (SUPERSEDED)" in kfm("review", str(number)).out
+    assert kfm("reindex", "--json").json["ended"] == 0
+
+
+def test_a_first_record_that_was_taken_for_a_header_is_asked_about(
+    kfm: Kfm, ws: Path, tmp_path: Path
+) -> None:
+    with Upstream() as up:
+        up.files |= {"/bare.csv": b"1,oak,5\n2,elm,6\n3,ash,7\n", "/named.csv": b"id,kind\n1,a\n"}
+        for name in ("bare", "named"):
+            at = entry(ws, name, up.url)
+            at.write_text(at.read_text().replace("business_key: [id]\n", ""))
+        asked = "is the first line of the file a record?"
+        assert (
+            asked in (said := kfm("run", "bare")).out + said.err and "1, 5" in said.out + said.err
+        )
+        assert asked not in (said := kfm("run", "named")).out + said.err
+
+
+def test_the_twin_of_a_list_answers_the_question_of_its_page(ws: Path) -> None:
+    with reader(ws, html_pages()) as client:
+
+        def named(question: str) -> list[str]:
+            told = client.get(f"/datasets{question}").json()
+            return [each["dataset_id"] for each in told["datasets"]]
+
+        assert named("") == named("?freshness=fresh") == ["elms", "oaks"]
+        assert named("?q=trees+OAKS") == ["oaks"]
+        assert named("?label=public&licence=CC0-1.0") == ["elms", "oaks"]
+        for nothing in ("?q=zzz", "?label=restricted", "?licence=MIT", "?freshness=late"):
+            assert named(nothing) == [], nothing
+        assert client.get("/datasets?freshness=never").status_code == 400
+
+
+def test_a_head_of_a_part_is_the_head_of_all(ws: Path) -> None:
+    """Range is defined for GET alone."""
+    at = "/datasets/oaks/versions/latest/files/oaks.parquet"
+    with reader(ws) as client:
+        part = {"range": "bytes=0-3"}
+        assert client.get(at, headers=part).status_code == 206
+        head = client.head(at, headers=part)
+        assert head.status_code == 200 and int(head.headers["content-length"]) > 4
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"), [("http://127.0.0.1", 200), ("http://evil.example", 404), ("null", 404)]
+)
+def test_another_site_asks_nothing_in_the_name_of_who_works_here(
+    ws: Path, origin: str, status: int
+) -> None:
+    document = {"dataset": {"id": "oaks"}, "action": "promote"}
+    with reader(ws, html_pages(console=True), "http://127.0.0.1", here=True) as client:
+        headers = {"origin": origin, "content-type": "text/plain"}
+        assert client.get("/runs", headers=headers).status_code == status
+        asked = json.dumps({"package": "kfm.promotion", "document": document})
+        said = client.post("/boundary", content=asked, headers=headers)
+        assert said.status_code == (400 if status == 200 else 404)
+
+
+def test_where_nothing_can_be_written_nobody_begins(
+    kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that is mounted for reading alone: there nobody may write, not even root."""
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda at, mode: mode != os.W_OK and may(at, mode))
+    for args in (("serve", "--port", "0"), ("up",)):
+        said = kfm(*args)
+        assert said.code == 1 and "Nothing can be written in ledger" in said.err, args
+    codes = [f["code"] for f in kfm("doctor", "--json").json["findings"]]
+    assert "disk.readonly" in codes
