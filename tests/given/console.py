@@ -10,7 +10,7 @@ from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
 from kfm.grants.token import Token, new_token
-from kfm.reader.app import Reader
+from kfm.reader.app import ReaderApp
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -58,7 +58,7 @@ def held(ws: Path, role: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token(ws, role)}"}
 
 
-def csrf(client: "TestClient[Reader]", path: str = "/login") -> str:
+def csrf(client: "TestClient[ReaderApp]", path: str = "/login") -> str:
     """By what the forms of a page are known."""
     found = re.search(r'name="csrf" value="([0-9a-f]{64})"', client.get(path, headers=BROWSER).text)
     assert found is not None, f"{path} has no form"
@@ -66,7 +66,7 @@ def csrf(client: "TestClient[Reader]", path: str = "/login") -> str:
 
 
 def sent(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
     path: str,
     form: Mapping[str, str],
     headers: Mapping[str, str] | None = None,
@@ -80,7 +80,7 @@ def sent(
     )
 
 
-def signed_in(client: "TestClient[Reader]", secret: str) -> str:
+def signed_in(client: "TestClient[ReaderApp]", secret: str) -> str:
     """Sign in, and return by what forms are known from then on."""
     answer = sent(client, "/login", {"token": secret, "csrf": csrf(client)})
     assert answer.status_code == 303, answer.text

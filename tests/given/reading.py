@@ -12,8 +12,8 @@ from litestar.testing import TestClient
 
 from kfm.cli import main
 from kfm.grants.token import Token, new_token
-from kfm.reader.app import Reader, make_app
-from kfm.reader.html_pages import NOTHING_HUNG, Hung
+from kfm.reader.app import ReaderApp, make_app
+from kfm.reader.html_pages import NO_PAGES, HtmlPages
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -115,10 +115,10 @@ def entry(ws: Path, name: str, url: str, more: str = "") -> Path:
 
 @contextmanager
 def reader(
-    ws: Path, hung: Hung = NOTHING_HUNG, base: str = "http://testserver.local", **how: Any
-) -> Iterator["TestClient[Reader]"]:
+    ws: Path, html: HtmlPages = NO_PAGES, base: str = "http://testserver.local", **how: Any
+) -> Iterator["TestClient[ReaderApp]"]:
     """A reader of a workspace, asked in this process; `how`: as `make_app` is told."""
-    app = make_app(open_workspace(ws), hung, **how)
+    app = make_app(open_workspace(ws), html, **how)
     try:
         yield TestClient(app, base_url=base)
     finally:

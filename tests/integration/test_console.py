@@ -14,8 +14,8 @@ from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
 from kfm.grants.session import session_of
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.testing import Upstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -40,16 +40,16 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
     """The console, over a network."""
-    with reader(ws, hang(console=True), AT, address=AT, limited=True) as found:
+    with reader(ws, html_pages(console=True), AT, address=AT, limited=True) as found:
         yield found
 
 
 @pytest.fixture
-def here(ws: Path) -> "Iterator[TestClient[Reader]]":
+def here(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
     """The console, for who works at this machine."""
-    with reader(ws, hang(console=True), HERE, here=True) as found:
+    with reader(ws, html_pages(console=True), HERE, here=True) as found:
         yield found
 
 
@@ -61,7 +61,7 @@ def audit(ws: Path) -> list[dict[str, str]]:
 # ---- who is let in -------------------------------------------------------------------------------
 @pytest.mark.parametrize("role", [None, *ROLES])
 def test_the_console_opens_for_a_role_and_looks_like_nothing_to_others(
-    client: "TestClient[Reader]", ws: Path, role: str | None
+    client: "TestClient[ReaderApp]", ws: Path, role: str | None
 ) -> None:
     headers = held(ws, role) if role else {}
     sees = role in ("engineer", "steward", "admin")
@@ -75,7 +75,7 @@ def test_the_console_opens_for_a_role_and_looks_like_nothing_to_others(
 
 
 def test_who_works_at_this_machine_needs_no_token_and_a_stated_name_counts(
-    here: "TestClient[Reader]", ws: Path
+    here: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     assert here.get("/queue").status_code == 200
     assert here.get("/queue", headers=held(ws, "reader")).status_code == 404
@@ -83,13 +83,13 @@ def test_who_works_at_this_machine_needs_no_token_and_a_stated_name_counts(
         assert here.get("/queue", headers={name: "203.0.113.9"}).status_code == 404
 
 
-def test_no_name_makes_a_network_this_machine(client: "TestClient[Reader]") -> None:
+def test_no_name_makes_a_network_this_machine(client: "TestClient[ReaderApp]") -> None:
     for host in ("127.0.0.1", "localhost", "[::1]:8788"):
         assert client.get("/queue", headers={"host": host}).status_code == 404
 
 
 def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     secret = token(ws, "engineer")
     answer = sent(client, "/login", {"token": secret, "csrf": csrf(client)})
@@ -113,7 +113,7 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(
 
 
 def test_a_session_ends_when_its_token_is_revoked_or_somebody_signs_out(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     secret = token(ws, "engineer")
     form = signed_in(client, secret)
@@ -132,7 +132,7 @@ def test_a_session_ends_when_its_token_is_revoked_or_somebody_signs_out(
 
 
 def test_a_session_that_an_attacker_chose_is_never_the_one_that_begins(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     chosen = "a" * 43
     form = csrf(client)
@@ -141,13 +141,13 @@ def test_a_session_that_an_attacker_chose_is_never_the_one_that_begins(
     assert answer.status_code == 303 and chosen not in answer.headers["set-cookie"]
     with open_world(open_workspace(ws)) as world:
         assert session_of(world, chosen) is None
-    with reader(ws, hang(console=True), AT, address=AT) as other:
+    with reader(ws, html_pages(console=True), AT, address=AT) as other:
         other.cookies.set("__Host-kfm_session", chosen)
         assert other.get("/queue").status_code == 404
 
 
 def test_who_signs_in_again_has_one_session_and_sixteen_at_most_are_kept(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     secret, folder = token(ws, "steward"), ws / "keys" / "readers" / "sessions"
     before = len(list(folder.glob("*"))) if folder.is_dir() else 0
@@ -162,7 +162,7 @@ def test_who_signs_in_again_has_one_session_and_sixteen_at_most_are_kept(
 
 # ---- guessing, and asking too much ---------------------------------------------------------------
 def test_who_guesses_tokens_waits_and_who_has_one_does_not(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     good = held(ws, "engineer")
     assert client.get("/queue", headers=good).status_code == 200
@@ -186,7 +186,7 @@ def test_who_asks_too_much_waits(ws: Path) -> None:
     before = config.read_text()
     config.write_text(f"{before}\nserve: {{requests_per_minute: 60}}\n")
     try:
-        with reader(ws, hang(console=True), AT, address=AT, limited=True) as client:
+        with reader(ws, html_pages(console=True), AT, address=AT, limited=True) as client:
             answers = [client.get("/health") for _ in range(11)]
             good = client.get("/health", headers=held(ws, "reader"))
     finally:
@@ -209,7 +209,7 @@ def test_who_asks_too_much_waits(ws: Path) -> None:
     ],
 )
 def test_a_form_that_another_site_sends_is_refused(
-    client: "TestClient[Reader]", ws: Path, wrong: dict[str, str]
+    client: "TestClient[ReaderApp]", ws: Path, wrong: dict[str, str]
 ) -> None:
     form = signed_in(client, token(ws, "admin"))
     answer = sent(client, "/logout", {"csrf": form}, wrong)
@@ -219,11 +219,11 @@ def test_a_form_that_another_site_sends_is_refused(
 
 
 def test_a_form_is_known_by_the_session_it_was_made_for(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     before = csrf(client)
     form = signed_in(client, token(ws, "admin"))
-    with reader(ws, hang(console=True), AT, address=AT) as other:
+    with reader(ws, html_pages(console=True), AT, address=AT) as other:
         theirs = signed_in(other, token(ws, "admin"))
     for wrong in ("", before, theirs, form[:-1], "é" * 64):
         assert sent(client, "/logout", {"csrf": wrong}).status_code == 403
@@ -233,7 +233,7 @@ def test_a_form_is_known_by_the_session_it_was_made_for(
 
 
 def test_at_this_machine_a_form_is_known_by_the_process(
-    here: "TestClient[Reader]", ws: Path
+    here: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     form = csrf(here)
     assert sent(here, "/logout", {"csrf": form}).status_code == 303
@@ -241,12 +241,12 @@ def test_at_this_machine_a_form_is_known_by_the_process(
     assert (
         sent(here, "/logout", {"csrf": form}, {"origin": "http://127.0.0.1:9"}).status_code == 403
     )
-    with reader(ws, hang(console=True), HERE, here=True) as other:
+    with reader(ws, html_pages(console=True), HERE, here=True) as other:
         assert sent(other, "/logout", {"csrf": form}).status_code == 403
 
 
 @pytest.mark.parametrize("path", ["/login", "/queue", "/nothing", "/static/kfm.css", "/login.json"])
-def test_every_answer_is_bound(client: "TestClient[Reader]", path: str) -> None:
+def test_every_answer_is_bound(client: "TestClient[ReaderApp]", path: str) -> None:
     for answer in (client.get(path, headers=BROWSER), client.post(path, headers=BROWSER)):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
@@ -260,7 +260,7 @@ def test_every_answer_is_bound(client: "TestClient[Reader]", path: str) -> None:
         assert told.items() <= dict(answer.headers).items() and answer.headers["permissions-policy"]
 
 
-def test_a_body_that_is_too_large_or_no_form_is_refused(client: "TestClient[Reader]") -> None:
+def test_a_body_that_is_too_large_or_no_form_is_refused(client: "TestClient[ReaderApp]") -> None:
     form = csrf(client)
     assert sent(client, "/login", {"token": "x" * (2 << 20), "csrf": form}).status_code == 413
     assert sent(client, "/login", {"token": "x" * 9000, "csrf": form}).status_code == 400
@@ -304,7 +304,7 @@ def test_headers_without_an_end_are_refused(ws: Path) -> None:
 
 
 # ---- what others can tell of it ------------------------------------------------------------------
-def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", ws: Path) -> None:
+def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[ReaderApp]", ws: Path) -> None:
     """By another method, by the description of the API, or by the first page."""
     unknown = client.get("/nothing"), client.post("/nothing")
     for path in ("/queue", "/proposals/1", "/runs/x", "/boundary", "/datasets/trees/run", "/slo"):
@@ -327,7 +327,7 @@ def test_nobody_can_tell_that_there_is_a_console(client: "TestClient[Reader]", w
     ["/queue", "/queue/", "/proposals//1", "/proposals/1/word", "/datasets/trees/run", "/runs/x/"],
 )
 def test_what_is_hidden_answers_as_what_is_not_there(
-    client: "TestClient[Reader]", path: str
+    client: "TestClient[ReaderApp]", path: str
 ) -> None:
     """Whatever is asked of it, and whatever is shown."""
     torn = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\r\n--x--\r\n'
@@ -355,7 +355,7 @@ def _told(answer: Response) -> tuple[int, bytes, dict[str, str]]:
     return answer.status_code, answer.content, headers
 
 
-def test_counts_do_not_tell_of_the_console(client: "TestClient[Reader]", ws: Path) -> None:
+def test_counts_do_not_tell_of_the_console(client: "TestClient[ReaderApp]", ws: Path) -> None:
     for headers in ({}, held(ws, "engineer")):
         client.get("/queue", headers=headers)
         client.get("/runs/x", headers=headers)
@@ -365,7 +365,7 @@ def test_counts_do_not_tell_of_the_console(client: "TestClient[Reader]", ws: Pat
 
 
 def test_runs_of_a_dataset_that_is_not_registered_are_not_there(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     headers = held(ws, "engineer")
     assert client.get("/runs?dataset=trees", headers=headers).status_code == 200
@@ -387,7 +387,7 @@ def test_a_head_leaves_the_connection_open(ws: Path) -> None:
         wire.close()
 
 
-def test_a_form_is_kept_by_no_cache(client: "TestClient[Reader]") -> None:
+def test_a_form_is_kept_by_no_cache(client: "TestClient[ReaderApp]") -> None:
     for _ in range(2):  # with and without the cookie that it is known by
         answer = client.get("/login", headers=BROWSER)
         assert answer.headers["cache-control"] == "private, no-store"

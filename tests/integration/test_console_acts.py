@@ -13,8 +13,8 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.console import act
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.reader.log import AuditLine
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -32,8 +32,8 @@ def ws(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang(console=True), AT, address=AT) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages(console=True), AT, address=AT) as found:
         yield found
 
 
@@ -54,7 +54,7 @@ def audit(ws: Path) -> list[dict[str, str]]:
 
 
 def test_what_is_done_is_told_where_its_last_line_cannot_be_written(
-    client: "TestClient[Reader]", ws: Path, monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is told to ask again would do it twice."""
     form, write = signed_in(client, token(ws, "engineer", "E. Dust")), act.log_audit
@@ -72,7 +72,7 @@ def test_what_is_done_is_told_where_its_last_line_cannot_be_written(
 
 # ---- jobs ----------------------------------------------------------------------------------------
 def test_a_run_that_is_asked_for_is_the_job_that_the_command_puts(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said]
+    client: "TestClient[ReaderApp]", ws: Path, kfm: Callable[..., Said]
 ) -> None:
     form = signed_in(client, token(ws, "engineer", "E. Dust"))
     answer = sent(client, "/datasets/wells/run", {"csrf": form})
@@ -91,7 +91,7 @@ def test_a_run_that_is_asked_for_is_the_job_that_the_command_puts(
 
 
 def test_a_program_asks_by_its_token_and_is_told_what_was_done(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     answer = client.post("/datasets/wells/run", headers=held(ws, "engineer"))
     assert answer.status_code == 200 and answer.json()["done"] == "asked"
@@ -104,7 +104,9 @@ def test_a_program_asks_by_its_token_and_is_told_what_was_done(
     assert len(jobs(ws)) == 1
 
 
-def test_a_job_is_cancelled_and_a_dead_one_retried(client: "TestClient[Reader]", ws: Path) -> None:
+def test_a_job_is_cancelled_and_a_dead_one_retried(
+    client: "TestClient[ReaderApp]", ws: Path
+) -> None:
     form = signed_in(client, token(ws, "engineer"))
     sent(client, "/datasets/wells/run", {"csrf": form})
     job_id = jobs(ws)[0].job_id
@@ -136,7 +138,11 @@ Sign = Callable[..., str]
 
 @pytest.fixture
 def sign(
-    client: "TestClient[Reader]", ws: Path, tmp_path: Path, kfm: Callable[..., Said], proposed: int
+    client: "TestClient[ReaderApp]",
+    ws: Path,
+    tmp_path: Path,
+    kfm: Callable[..., Said],
+    proposed: int,
 ) -> Sign:
     """The statement of a proposal, signed where the key lies."""
 
@@ -159,7 +165,7 @@ def state(ws: Path, number: int) -> Any:
 
 
 def test_an_approval_that_was_signed_elsewhere_counts_and_the_promotion_is_put(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
     ws: Path,
     kfm: Callable[..., Said],
     proposed: int,
@@ -182,7 +188,7 @@ def test_an_approval_that_was_signed_elsewhere_counts_and_the_promotion_is_put(
 
 
 def test_a_rejection_is_brought_as_a_file_and_ends_the_proposal(
-    client: "TestClient[Reader]", ws: Path, proposed: int, sign: Sign, kfm: Callable[..., Said]
+    client: "TestClient[ReaderApp]", ws: Path, proposed: int, sign: Sign, kfm: Callable[..., Said]
 ) -> None:
     form = signed_in(client, token(ws, "steward"))
     word = sign("reject", reason=f"the east is missing {ATTACK}")
@@ -201,7 +207,7 @@ def test_a_rejection_is_brought_as_a_file_and_ends_the_proposal(
 
 
 def test_a_word_counts_only_as_the_engine_would_count_it(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], proposed: int, sign: Sign
+    client: "TestClient[ReaderApp]", ws: Path, kfm: Callable[..., Said], proposed: int, sign: Sign
 ) -> None:
     """By an enrolled key, of whom it names, on exactly this, unchanged."""
     form = signed_in(client, token(ws, "admin"))
@@ -234,7 +240,11 @@ def test_a_word_counts_only_as_the_engine_would_count_it(
 
 
 def test_the_statement_is_for_who_reviews_and_only_a_word_is_signed(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], proposed: int, tmp_path: Path
+    client: "TestClient[ReaderApp]",
+    ws: Path,
+    kfm: Callable[..., Said],
+    proposed: int,
+    tmp_path: Path,
 ) -> None:
     at, fine = f"/proposals/{proposed}/word", {"verdict": "approve", "name": "S. Stone"}
     for role, status in (("reader", 404), ("engineer", 404), ("steward", 200), ("admin", 200)):
@@ -274,7 +284,7 @@ def aside(kfm: Callable[..., Said]) -> str:
 
 
 def test_a_row_is_corrected_and_a_replay_asked_for(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], aside: str
+    client: "TestClient[ReaderApp]", ws: Path, kfm: Callable[..., Said], aside: str
 ) -> None:
     form = signed_in(client, token(ws, "steward", "S. Stone"))
     at = f"/quarantine/{aside}"
@@ -302,7 +312,7 @@ def test_a_row_is_corrected_and_a_replay_asked_for(
 
 
 def test_several_columns_of_a_row_are_corrected_in_one_act(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], aside: str
+    client: "TestClient[ReaderApp]", ws: Path, kfm: Callable[..., Said], aside: str
 ) -> None:
     form, at = signed_in(client, token(ws, "steward", "S. Stone")), f"/quarantine/{aside}"
     shown = client.get(at, headers=BROWSER).text
@@ -329,7 +339,7 @@ def test_several_columns_of_a_row_are_corrected_in_one_act(
 
 
 def test_a_row_is_left_out(
-    client: "TestClient[Reader]", ws: Path, kfm: Callable[..., Said], aside: str
+    client: "TestClient[ReaderApp]", ws: Path, kfm: Callable[..., Said], aside: str
 ) -> None:
     form, at = signed_in(client, token(ws, "steward")), f"/quarantine/{aside}"
     answer = sent(client, f"{at}/accept", {"csrf": form, "row": "", "reason": "not ours"})
@@ -342,7 +352,7 @@ def test_a_row_is_left_out(
 
 
 def test_an_engineer_asks_and_does_not_decide(
-    client: "TestClient[Reader]", ws: Path, aside: str
+    client: "TestClient[ReaderApp]", ws: Path, aside: str
 ) -> None:
     form, at = signed_in(client, token(ws, "engineer")), f"/quarantine/{aside}"
     assert "Correct a row" not in client.get(at, headers=BROWSER).text
@@ -353,7 +363,7 @@ def test_an_engineer_asks_and_does_not_decide(
 
 
 def test_what_cannot_be_written_down_is_not_done(
-    client: "TestClient[Reader]", ws: Path, monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(root: object, line: object) -> None:
         raise OSError(28, "No space left on device")

@@ -1,8 +1,10 @@
 """What is published is read over HTTP, as far as each may: decided anew for every request."""
 
 import asyncio
+import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -17,18 +19,19 @@ from litestar.testing import TestClient
 
 from kfm.access import boundary
 from kfm.cli.init import make_workspace
-from kfm.model import JobLine
+from kfm.model import JobLine, UsageError
 from kfm.pages import addresses
+from kfm.pages.routes import html_pages
 from kfm.reader import route
-from kfm.reader.app import Reader
-from kfm.reader.html_pages import Hung, Shown
-from kfm.reader.log import RequestLine
+from kfm.reader.app import ReaderApp
+from kfm.reader.html_pages import HtmlPages, Shown
+from kfm.reader.log import Logs, RequestLine
 from kfm.reader.serve import reading
 from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
 from tests.given.reading import called, entry, reader
-from tests.given.verbs import until
+from tests.given.verbs import caller, until
 
 CSV = b"id,kind,y,x\n" + b"".join(b"t%d,oak,38.%d,-98.1\n" % (n, n) for n in range(9))
 
@@ -47,7 +50,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(trees: Path) -> "Iterator[TestClient[Reader]]":
+def client(trees: Path) -> "Iterator[TestClient[ReaderApp]]":
     with reader(trees) as found:
         yield found
 
@@ -57,7 +60,7 @@ def lines(ws: Path, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_only_what_is_published_is_listed(client: "TestClient[Reader]") -> None:
+def test_only_what_is_published_is_listed(client: "TestClient[ReaderApp]") -> None:
     assert [d["dataset_id"] for d in client.get("/datasets").json()["datasets"]] == ["trees"]
     assert client.get("/datasets/trees").json()["rows"] == 9
     never_run, unknown = client.get("/datasets/shrubs"), client.get("/datasets/bushes")
@@ -65,7 +68,7 @@ def test_only_what_is_published_is_listed(client: "TestClient[Reader]") -> None:
 
 
 def test_a_label_that_was_tightened_acts_on_the_next_read(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     entry_of = trees / "data" / "registry" / "trees.yml"
     before, tag = entry_of.read_text(), client.get("/datasets/trees").headers["etag"]
@@ -82,7 +85,7 @@ def test_a_label_that_was_tightened_acts_on_the_next_read(
 
 
 def test_rules_that_were_changed_act_on_the_next_read(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     mine = trees / "policy" / "mine.rego"
     no = '{"code": "mine.no", "message": "Not for you.", "remedy": "Ask."}'
@@ -109,7 +112,7 @@ def test_rules_that_were_changed_act_on_the_next_read(
 )
 def test_what_was_decided_before_counts_until_anything_of_it_changed(
     trees: Path,
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
     monkeypatch: pytest.MonkeyPatch,
     file: str,
     change: tuple[str, str],
@@ -128,9 +131,10 @@ def test_what_was_decided_before_counts_until_anything_of_it_changed(
     ids = [client.get("/datasets/trees").headers["kfm-decision"] for _ in range(2)]
     assert ids[0] != ids[1] and not decided
     changed = next(trees.glob(file))
-    before = changed.read_bytes()
+    before, times = changed.read_bytes(), changed.stat()
     changed.chmod(0o644)
     changed.write_bytes(before.replace(*(each.encode() for each in change)))
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
     try:
         assert client.get("/datasets/trees").status_code == answer
     finally:
@@ -139,7 +143,7 @@ def test_what_was_decided_before_counts_until_anything_of_it_changed(
 
 
 def test_an_answer_names_its_decision_and_the_log_has_it(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     answer = client.get("/datasets/trees")
     logged = lines(trees, "decisions")[-1]
@@ -149,7 +153,7 @@ def test_an_answer_names_its_decision_and_the_log_has_it(
 
 
 def test_a_request_is_logged_with_the_fields_of_a_job(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     client.get("/datasets/trees", headers={"traceparent": trace})
@@ -165,7 +169,7 @@ def test_a_page_hangs_on_an_address_and_its_twin_stays_json(trees: Path) -> None
         return f"<!doctype html><title>{shown.found.title}</title>"  # type: ignore[attr-defined]
 
     browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-    with reader(trees, Hung(pages={"dataset": page})) as client:
+    with reader(trees, HtmlPages(pages={"dataset": page})) as client:
         shown = client.get("/datasets/trees", headers=browser)
         assert shown.text == "<!doctype html><title>Trees of trees</title>"
         assert "script-src 'self'" in shown.headers["content-security-policy"]
@@ -179,21 +183,21 @@ def test_a_page_hangs_on_an_address_and_its_twin_stays_json(trees: Path) -> None
     ["/datasets/..%2fregistry", "/%2e%2e/kfm.yml", "/datasets/trees%00", "/a\\b", "/" + "a" * 9000],
 )
 def test_an_address_that_leads_elsewhere_is_refused(
-    client: "TestClient[Reader]", path: str
+    client: "TestClient[ReaderApp]", path: str
 ) -> None:
     assert client.get(path).status_code in (400, 404)
 
 
 @pytest.mark.parametrize("token", ["Bearer kfm_nobody", "Basic eDp5", "Bearer", "Bearer \xe9"])
 def test_a_token_that_stands_for_nobody_is_refused(
-    client: "TestClient[Reader]", token: str
+    client: "TestClient[ReaderApp]", token: str
 ) -> None:
     answer = client.get("/datasets", headers={"authorization": token.encode("latin-1")})
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_can_be_written(client: "TestClient[Reader]", method: str) -> None:
+def test_nothing_can_be_written(client: "TestClient[ReaderApp]", method: str) -> None:
     answer = client.request(method, "/datasets/trees")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
     if method != "POST":
@@ -201,14 +205,14 @@ def test_nothing_can_be_written(client: "TestClient[Reader]", method: str) -> No
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
-def test_a_head_has_the_headers_of_a_get_and_no_body(client: "TestClient[Reader]") -> None:
+def test_a_head_has_the_headers_of_a_get_and_no_body(client: "TestClient[ReaderApp]") -> None:
     head, whole = client.head("/datasets/trees"), client.get("/datasets/trees")
     assert head.content == b"" and head.headers["etag"] == whole.headers["etag"]
     assert head.headers["content-length"] == str(len(whole.content))
 
 
 def test_what_is_at_hand_is_told_without_a_thread_and_decided_all_the_same(
-    trees: Path, client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+    trees: Path, client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads, sync_to_thread = list[str](), route.sync_to_thread
 
@@ -247,7 +251,7 @@ def test_what_is_at_hand_is_told_without_a_thread_and_decided_all_the_same(
 
 
 # ---- versions, files, rows -----------------------------------------------------------------------
-def test_a_version_leads_to_everything_that_proves_it(client: "TestClient[Reader]") -> None:
+def test_a_version_leads_to_everything_that_proves_it(client: "TestClient[ReaderApp]") -> None:
     made = client.get("/datasets/trees/versions").json()["generations"]
     assert [(g["generation"], g["kind"], g["official"]) for g in made] == [(1, "promote", True)]
     version = client.get(f"/datasets/trees/versions/{made[0]['version_id']}").json()
@@ -260,7 +264,7 @@ def test_a_version_leads_to_everything_that_proves_it(client: "TestClient[Reader
 
 
 def test_a_part_of_a_file_is_had_after_the_decision(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     path = "/datasets/trees/versions/latest/files/trees.parquet"
     whole = client.get(path)
@@ -292,6 +296,15 @@ def test_a_part_of_a_file_is_had_after_the_decision(
         mine.unlink()
 
 
+@pytest.mark.parametrize("said", ["ftp://a.example", "a.example", "https://a.example/?q=1", "x"])
+def test_what_a_reader_is_known_as_is_the_address_of_a_site(trees: Path, said: str) -> None:
+    with (
+        pytest.raises(UsageError, match="no address of a site"),
+        reading(open_workspace(trees), Address("127.0.0.1", 0), said),
+    ):
+        pass
+
+
 def test_a_file_goes_over_a_socket_byte_for_byte_until_it_is_damaged(trees: Path) -> None:
     """Where the connection sends it from the disk; the log says how much went out."""
     file = next((trees / "data" / "processed" / "trees").glob("*/trees.parquet"))
@@ -318,7 +331,7 @@ def test_a_file_goes_over_a_socket_byte_for_byte_until_it_is_damaged(trees: Path
 
 
 def test_bytes_that_are_damaged_are_not_handed_out(
-    trees: Path, client: "TestClient[Reader]"
+    trees: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     path = "/datasets/trees/versions/latest/files/trees.parquet"
     file = next((trees / "data" / "processed" / "trees").glob("*/trees.parquet"))
@@ -335,7 +348,73 @@ def test_bytes_that_are_damaged_are_not_handed_out(
     assert client.get(path).content == before
 
 
-def test_rows_are_filtered_sorted_and_paged(client: "TestClient[Reader]") -> None:
+def test_a_moment_is_compared_with_moments_alone(tmp_path: Path) -> None:
+    """A bare number is no moment: nobody knows since when and in what it counts."""
+    make_workspace(tmp_path, sample=False, allow_loopback=True)
+    with Upstream() as up:
+        up.files["/seen.csv"] = b"id,at\n1,2025-03-01T00:00:00Z\n2,2025-03-31T00:00:00Z\n"
+        entry(tmp_path, "seen", up.url).write_text(
+            "dataset_id: seen\ntitle: Seen\nlicence: CC0-1.0\nsensitivity: public\n"
+            f"policy_label: public\nsource: {{url: '{up.url}/seen.csv', format: csv}}\n"
+            "business_key: [id]\nschema: [{name: id, type: string}, {name: at, type: timestamp}]\n"
+        )
+        called(tmp_path, "run", "seen")
+    with reader(tmp_path) as client:
+        for said, found in (
+            ("at > TIMESTAMP('2025-03-15T00:00:00Z')", 1),
+            ("at > DATE('2025-03-15')", 1),
+            ("at > 1742000000", None),
+            ("at > 1.5", None),
+            ("at in (1742000000)", None),
+        ):
+            answer = client.get("/datasets/seen/rows", params={"filter": said})
+            if found is None:
+                assert answer.status_code == 400 and "timestamp" in answer.json()["said"], said
+                assert "write DATE('" in answer.json()["said"], said
+            else:
+                assert len(answer.json()["rows"]) == found, said
+        refused = client.get("/datasets/seen/rows", params={"filter": "id = DATE('2025-03-15')"})
+        assert "DATE('2025-03-15') is not." in refused.json()["said"]
+
+
+def test_where_nothing_can_be_written_down_nothing_is_handed_out_and_that_is_said(
+    trees: Path,
+    client: "TestClient[ReaderApp]",
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert client.get("/health").status_code == 200
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    whole = Logs._append
+
+    def broken(*which: str) -> Callable[..., None]:
+        def append(logs: Logs, name: str, path: str, line: bytes) -> None:
+            (full if name in which else whole)(logs, name, path, line)
+
+        return append
+
+    for which in (("decisions", "reader", "audit"), ("decisions",)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Logs, "_append", broken(*which))
+            for _ in range(2):
+                answer = client.get("/datasets/trees/rows")
+                assert (answer.status_code, answer.json()["error"]) == (503, "log")
+                assert client.get("/health").status_code == 503, "whatever else can be written"
+        said = capsys.readouterr().err
+        assert said.count("The log of decisions cannot be written: No space left") == 1, "once"
+        assert client.get("/datasets/trees/rows").status_code == 200
+        assert client.get("/health").status_code == 200
+    with monkeypatch.context() as patched:
+        patched.setattr(Logs, "_append", broken("reader"))
+        assert client.get("/datasets/trees/rows").status_code == 200
+        assert client.get("/health").status_code == 200
+    assert "Requests are answered" in capsys.readouterr().err
+
+
+def test_rows_are_filtered_sorted_and_paged(client: "TestClient[ReaderApp]") -> None:
     asked = {"filter": "y >= 38.3 and not id = 't4'", "sort": "-y", "columns": "id,y", "limit": "2"}
     found, page = [], client.get("/datasets/trees/rows", params=asked).json()
     while True:
@@ -362,6 +441,13 @@ def test_rows_are_filtered_sorted_and_paged(client: "TestClient[Reader]") -> Non
         {"filter": "not " * 500 + "id = 'a'"},
         {"filter": "id in ()"},
         {"filter": "s_intersects(geometry, bbox(1,2,3,4))"},
+        {"filter": "y > 1e400"},
+        {"filter": "y > ٣"},
+        {"fliter": "y > 38.3"},
+        {"filter": ["y > 38.3", "y > 38.5"]},
+        {"which": "1"},
+        {"dataset_id": "hedges"},
+        {"asking": "x"},
         {"sort": "nothing"},
         {"columns": "id,../../etc"},
         {"limit": "0"},
@@ -374,7 +460,7 @@ def test_rows_are_filtered_sorted_and_paged(client: "TestClient[Reader]") -> Non
     ],
 )
 def test_a_hostile_question_is_refused_and_not_a_fault(
-    client: "TestClient[Reader]", asked: dict[str, str]
+    client: "TestClient[ReaderApp]", asked: dict[str, str]
 ) -> None:
     assert client.get("/datasets/trees/rows", params=asked).status_code == 400
 
@@ -389,12 +475,12 @@ def test_a_hostile_question_is_refused_and_not_a_fault(
     ],
 )
 def test_a_header_that_two_could_read_two_ways_is_refused(
-    client: "TestClient[Reader]", headers: list[tuple[str, str]]
+    client: "TestClient[ReaderApp]", headers: list[tuple[str, str]]
 ) -> None:
     assert answered(client.app, headers) == 400
 
 
-def test_who_leaves_midway_is_no_fault_of_ours(client: "TestClient[Reader]") -> None:
+def test_who_leaves_midway_is_no_fault_of_ours(client: "TestClient[ReaderApp]") -> None:
     came = iter(({"type": "http.request", "body": b"{", "more_body": True},))
     headers = [("host", "testserver.local"), ("content-type", "application/json")]
     headers.append(("content-length", "500"))
@@ -407,7 +493,7 @@ _WHOLE = {"type": "http.request", "body": b"", "more_body": False}
 
 
 def answered(
-    app: Reader,
+    app: ReaderApp,
     headers: list[tuple[str, str]],
     method: str = "GET",
     path: str = "/datasets",
@@ -431,13 +517,13 @@ def answered(
     return int(sent[0]["status"])
 
 
-def test_links_do_not_believe_what_a_proxy_would_say(client: "TestClient[Reader]") -> None:
+def test_links_do_not_believe_what_a_proxy_would_say(client: "TestClient[ReaderApp]") -> None:
     forged = {"x-forwarded-host": "evil.example", "x-forwarded-proto": "https"}
     text = client.get("/datasets/trees", headers=forged).text
     assert "evil.example" not in text and "http://testserver.local/datasets/trees" in text
 
 
-def test_a_question_that_is_too_large_is_refused(client: "TestClient[Reader]") -> None:
+def test_a_question_that_is_too_large_is_refused(client: "TestClient[ReaderApp]") -> None:
     huge = b'{"ids": ["' + b"a" * (2 << 20) + b'"]}'
     answer = client.post("/stac/search", content=huge, headers={"content-type": "application/json"})
     assert answer.status_code == 413
@@ -453,19 +539,21 @@ def test_a_question_that_is_too_large_is_refused(client: "TestClient[Reader]") -
         assert answer.status_code == 400, body
 
 
-def test_every_address_is_described(client: "TestClient[Reader]") -> None:
+def test_every_address_is_described(client: "TestClient[ReaderApp]") -> None:
     told = client.get("/openapi.json").json()
     assert told["openapi"].startswith("3.1")
     assert {"/datasets", "/datasets/{dataset_id}/rows", "/stac/search"} <= told["paths"].keys()
 
 
-def test_what_was_asked_is_counted_without_names(client: "TestClient[Reader]") -> None:
+def test_what_was_asked_is_counted_without_names(client: "TestClient[ReaderApp]") -> None:
     client.get("/datasets/trees")
     text = client.get("/metrics").text
     assert 'route="GET /datasets/{dataset_id}",answer="200"} ' in text and "trees" not in text
 
 
-def test_a_citation_is_had_in_the_forms_of_reference_managers(client: "TestClient[Reader]") -> None:
+def test_a_citation_is_had_in_the_forms_of_reference_managers(
+    client: "TestClient[ReaderApp]",
+) -> None:
     path = "/datasets/trees/versions/latest/cite"
     whole = client.get(path).json()
     assert client.get(path, params={"form": "bibtex"}).text.startswith("@misc{trees_v")
@@ -475,7 +563,7 @@ def test_a_citation_is_had_in_the_forms_of_reference_managers(client: "TestClien
     assert version in whole["text"] and client.get(whole["evidence"]).status_code == 200
 
 
-def test_a_value_of_a_key_may_hold_a_comma(client: "TestClient[Reader]") -> None:
+def test_a_value_of_a_key_may_hold_a_comma(client: "TestClient[ReaderApp]") -> None:
     at = "/datasets/trees/versions/latest/blame"
     both = client.get(at, params={"key": "id=t1,kind=oak"}).json()
     assert (both["key"], both["there"]) == ({"id": "t1", "kind": "oak"}, True)
@@ -500,3 +588,82 @@ def test_who_listens_is_heard_from_outside(trees: Path) -> None:
         finally:
             server.terminate()
         assert server.wait(60) in (0, 143)
+
+
+def test_looser_labels_open_nothing_until_people_agreed_to_a_version_under_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ws = tmp_path / "ws"
+    make_workspace(ws, sample=False, allow_loopback=True)
+    kfm = caller(ws, capsys)
+    strict, shown = "care_label: Restricted / By Request\n", "release: {show: [id, kind]}\n"
+    with Upstream() as up, reader(ws) as client:
+        up.files["/byreq.csv"] = CSV
+        at = entry(ws, "byreq", up.url, f"custodian: The Office\n{shown}{strict}")
+        called(ws, "keys", "new", "--role", "steward", "--name", "Stew", "--for", "The Office")
+        called(ws, "grant", "give", "byreq", "--to", "County", "--purpose", "publish",
+               "--expires", "2099-01-01", "--key", "Stew")  # fmt: skip
+        called(ws, "run", "byreq")
+        assert client.get("/datasets/byreq").status_code == 404
+        at.write_text(at.read_text().replace(strict, ""))
+        for path in ("", "/rows", "/versions/1/files/byreq.csv", "/versions/1/proofs/prov"):
+            assert client.get(f"/datasets/byreq{path}").status_code == 404, path
+        assert client.get("/datasets").json() == {"datasets": []}
+        refused = kfm("get", "byreq", "-o", str(tmp_path / "no"))
+        assert refused.code == 3 and "nobody has agreed to that yet" in refused.err
+        assert kfm("run", "byreq", "--force", "--reason", "open now").code == 7
+        called(ws, "approve", "2", "--key", "Stew")
+        called(ws, "promote", "2")
+        answer = client.get("/datasets/byreq/rows")
+        assert answer.status_code == 200 and answer.headers["cache-control"] == "no-cache"
+        assert client.get("/datasets/byreq/versions/1/rows").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/datasets/trees/versions/1/blame?key=", 400),
+        ("/datasets/trees/versions/1/blame?key=,,", 400),
+        ("/datasets/trees@1", 404),
+        ("/datasets/trees@1/rows", 404),
+        ("/datasets/trees@/feed", 404),
+        ("/stac/collections/trees@", 404),
+        (f"/stac/search?collections={'a' * 256}", 200),
+        ("/stac/search?collections=trees@1", 200),
+        ("/datasets/trees/versions/1/diff", 200),
+    ],
+)
+def test_a_name_that_is_none_is_no_fault(trees: Path, path: str, answer: int) -> None:
+    """As JSON and as a page."""
+    with reader(trees, html_pages()) as client:
+        for headers in ({}, {"accept": "text/html"}):
+            said = client.get(path, headers=headers)
+            assert said.status_code == answer, (path, headers, said.text[:300])
+            if "collections=" in path:
+                assert said.json()["features"] == []
+
+
+def test_a_search_without_a_body_is_told_so(client: "TestClient[ReaderApp]") -> None:
+    said = client.post("/stac/search")
+    assert (said.status_code, said.json()["said"]) == (400, "Nothing was sent with the question.")
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a pipe"])
+def test_a_file_that_is_gone_is_damage(trees: Path, instead: str) -> None:
+    table = next((trees / "data" / "processed" / "trees").glob("v*/trees.parquet"))
+    aside = table.parent.parent / "aside.parquet"
+    table.rename(aside)
+    try:
+        if instead == "a folder":
+            table.mkdir()
+        elif instead == "a pipe":
+            os.mkfifo(table)
+        with reader(trees, html_pages()) as client:
+            for path in ("rows", "versions/1/files/trees.parquet", "versions/1/diff", "card.svg"):
+                said = client.get(f"/datasets/trees/{path}")
+                assert said.status_code == 503 and '"damaged"' in said.text, path
+    finally:
+        if instead == "a folder":
+            table.rmdir()
+        table.unlink(missing_ok=True)
+        aside.rename(table)

@@ -14,12 +14,14 @@ from litestar.testing import TestClient
 from kfm.access.boundary import Allowed, Asked, data_of, decide
 from kfm.access.boundary import Reader as Boundary
 from kfm.cli.init import make_workspace
+from kfm.evidence.version_records import read_facts
 from kfm.grants.token import Token, new_token
 from kfm.judge.candidate import official_candidate
 from kfm.model import Denied, ids
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader, make_app
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp, make_app
 from kfm.reader.serve import reading
+from kfm.reader.visit import BEAT_NS, until_beat
 from kfm.testing import Upstream
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
@@ -78,12 +80,12 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
     with reader(ws) as found:
         yield found
 
 
-def addresses(app: Reader) -> set[tuple[str, str]]:
+def addresses(app: ReaderApp) -> set[tuple[str, str]]:
     """(method, address) of everything that answers."""
     return {
         (method, route.path_format)
@@ -103,7 +105,7 @@ def test_every_address_is_in_the_matrix(ws: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(ONE))
 def test_one_dataset_is_shown_to_whom_it_may_be(
-    client: "TestClient[Reader]", ws: Path, path: str
+    client: "TestClient[ReaderApp]", ws: Path, path: str
 ) -> None:
     for role, headers in ROLES(ws).items():
         for name in STATES:
@@ -123,7 +125,7 @@ def test_one_dataset_is_shown_to_whom_it_may_be(
 
 @pytest.mark.parametrize("path", sorted(LISTS))
 def test_a_list_holds_what_may_be_seen_and_nothing_else(
-    client: "TestClient[Reader]", ws: Path, path: str
+    client: "TestClient[ReaderApp]", ws: Path, path: str
 ) -> None:
     for role, headers in ROLES(ws).items():
         answer = client.get(path, headers=headers)
@@ -135,7 +137,9 @@ def test_a_list_holds_what_may_be_seen_and_nothing_else(
     assert mark("closed") in seen or path == "/search"
 
 
-def test_a_search_by_body_counts_what_may_be_seen(client: "TestClient[Reader]", ws: Path) -> None:
+def test_a_search_by_body_counts_what_may_be_seen(
+    client: "TestClient[ReaderApp]", ws: Path
+) -> None:
     counts = {
         role: client.post("/stac/search", json={}, headers=headers).json()["numberMatched"]
         for role, headers in ROLES(ws).items()
@@ -144,14 +148,14 @@ def test_a_search_by_body_counts_what_may_be_seen(client: "TestClient[Reader]", 
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
-def test_what_shows_no_version_names_no_dataset(client: "TestClient[Reader]", path: str) -> None:
+def test_what_shows_no_version_names_no_dataset(client: "TestClient[ReaderApp]", path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 200
     assert not [name for name in STATES if mark(name) in answer.text]
 
 
 def test_what_is_hidden_looks_like_what_is_not_there(
-    client: "TestClient[Reader]", ws: Path
+    client: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     """Not a byte differs, and no header but the name of the request."""
     stranger = ROLES(ws)["stranger"]
@@ -160,6 +164,33 @@ def test_what_is_hidden_looks_like_what_is_not_there(
         absent = client.get(_filled(path, "nowhere", ws) + ONE[path], headers=stranger)
         assert (hidden.status_code, hidden.content) == (404, absent.content), path
         assert _stable(hidden.headers) == _stable(absent.headers), path
+
+
+def test_that_something_is_damaged_is_told_to_who_may_know_that_it_is_there(
+    client: "TestClient[ReaderApp]", ws: Path
+) -> None:
+    """To everybody else it is not there, whole or not; the log knows."""
+    log = ws / "ledger" / "logs"
+    for name in ("open", "cells", "closed"):
+        listed = next((ws / "data" / "processed" / name).glob("v*/checksums.sha256"))
+        kept = listed.read_bytes()
+        listed.chmod(0o644)
+        listed.write_bytes(kept + b" \n")
+        try:
+            for role, headers in ROLES(ws).items():
+                for path in ONE:
+                    answer = client.get(_filled(path, name, ws) + ONE[path], headers=headers)
+                    told = 503 if answers(name, role) == 200 else 404
+                    assert answer.status_code == told, (name, role, path, answer.text)
+                    if told == 404:
+                        absent = client.get(
+                            _filled(path, "nowhere", ws) + ONE[path], headers=headers
+                        )
+                        assert answer.content == absent.content, (role, path)
+        finally:
+            listed.write_bytes(kept)
+        lines = b"".join(file.read_bytes() for file in log.glob("decisions-*.jsonl"))
+        assert b'"dataset_ids":["%s"]' % name.encode() in lines and b'"damaged"' in lines
 
 
 # ---- the pages, and what can be done on them -----------------------------------------------------
@@ -194,14 +225,14 @@ OPERATES = RANKS.index("engineer")
 
 
 @pytest.fixture(scope="module")
-def console(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang(console=True), AT, address=AT) as found:
+def console(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages(console=True), AT, address=AT) as found:
         yield found
 
 
 def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
-    plain, shown = make_app(open_workspace(ws)), make_app(open_workspace(ws), hang())
-    full = make_app(open_workspace(ws), hang(console=True))
+    plain, shown = make_app(open_workspace(ws)), make_app(open_workspace(ws), html_pages())
+    full = make_app(open_workspace(ws), html_pages(console=True))
     signing = {("POST", "/login"), ("POST", "/logout")}
     everybody = {("GET", path) for path in PAGES} | signing
     assert addresses(shown) - addresses(plain) == everybody, "say here who gets what from it"
@@ -215,7 +246,7 @@ def test_every_page_and_every_act_is_in_the_matrix(ws: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(CONSOLE))
 def test_how_things_are_run_is_shown_to_roles_alone(
-    console: "TestClient[Reader]", ws: Path, path: str
+    console: "TestClient[ReaderApp]", ws: Path, path: str
 ) -> None:
     """Of every dataset, whatever its label; who may not see it cannot tell it from nothing."""
     with open_world(open_workspace(ws)) as world:
@@ -236,7 +267,7 @@ def test_how_things_are_run_is_shown_to_roles_alone(
 
 
 def test_the_boundary_answers_over_http_as_it_does_in_process(
-    console: "TestClient[Reader]", ws: Path
+    console: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     """For every label and reader, and only to who operates; the log has the decision."""
     people = {"anybody": "", "stranger": "B. Other", "granted": "A. Reader"}
@@ -274,7 +305,7 @@ def test_the_boundary_answers_over_http_as_it_does_in_process(
 
 
 def test_what_would_be_signed_is_told_to_who_reviews(
-    console: "TestClient[Reader]", ws: Path
+    console: "TestClient[ReaderApp]", ws: Path
 ) -> None:
     for who, headers in ROLES(ws).items():
         asked = WORD.format(number=99)
@@ -285,7 +316,7 @@ def test_what_would_be_signed_is_told_to_who_reviews(
 
 @pytest.mark.parametrize("path", sorted(PAGES | {p for p in ONE if "/files/" not in p}))
 def test_a_page_shows_no_more_than_its_address(
-    console: "TestClient[Reader]", ws: Path, path: str
+    console: "TestClient[ReaderApp]", ws: Path, path: str
 ) -> None:
     """As HTML, to every role."""
     for who, headers in ROLES(ws).items():
@@ -301,7 +332,7 @@ def test_a_page_shows_no_more_than_its_address(
 
 @pytest.mark.parametrize("path", sorted(ACTS))
 def test_an_act_is_let_to_its_role_and_only_by_a_form_of_ours(
-    console: "TestClient[Reader]", ws: Path, path: str
+    console: "TestClient[ReaderApp]", ws: Path, path: str
 ) -> None:
     """Nothing is filled in, so nothing is done: what is told is who was let so far."""
     role = ACTS[path]
@@ -350,7 +381,7 @@ def _fine(path: str, name: str, form: dict[str, str]) -> set[int]:
 # ---- what a question about a dataset brings with it ----------------------------------------------
 @pytest.mark.parametrize("name", ["open", "cells", "groups", "closed"])
 def test_a_question_brings_its_evidence_and_keeps_what_is_withheld(
-    client: "TestClient[Reader]", ws: Path, name: str
+    client: "TestClient[ReaderApp]", ws: Path, name: str
 ) -> None:
     """Rows of what was released, and behind them catalog, receipt and digests that resolve."""
     granted = ROLES(ws)["granted"]
@@ -375,7 +406,27 @@ def test_a_question_brings_its_evidence_and_keeps_what_is_withheld(
     assert hidden.status_code == (404 if name == "closed" else 200)
 
 
-def test_nothing_of_raw_or_work_is_served(client: "TestClient[Reader]", ws: Path) -> None:
+def test_what_is_hidden_is_told_at_the_same_beat_as_what_is_not_there(
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find that something is hidden takes longer, and nobody is to see by how much."""
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr("kfm.reader.visit.asyncio.sleep", rest)
+    for name in ("closed", "never_there"):
+        for path in ("", "/rows", "/versions/1", "/versions/1/files/x", "/feed"):
+            rests.clear()
+            assert client.get(f"/datasets/{name}{path}").status_code == 404
+            assert len(rests) == 1 and 0 <= rests[0] <= BEAT_NS / 1e9, (name, path)
+    assert {took + until_beat(took) for took in (1, 3_000_000, BEAT_NS - 1)} == {BEAT_NS}
+    rests.clear()
+    assert client.get("/datasets/open").status_code == 200 and not rests
+
+
+def test_nothing_of_raw_or_work_is_served(client: "TestClient[ReaderApp]", ws: Path) -> None:
     """Whatever an address calls it, and whoever asks; the rules themselves refuse the zone."""
     granted = ROLES(ws)["granted"]
     paths = [p for zone in ("raw", "work") for p in (ws / "data" / zone).rglob("*") if p.is_file()]
@@ -394,14 +445,15 @@ def test_nothing_of_raw_or_work_is_served(client: "TestClient[Reader]", ws: Path
     with open_world(open_workspace(ws)) as world:
         opened = data_of(world, "open")
         rows = world.store.read(lambda tx: tx.index.generations("open"))
-        candidate = official_candidate(world, "open", rows[-1])
+        facts = read_facts(world.data, "open", opened.version_id)
+        candidate = official_candidate("open", rows[-1], facts)
         for zone, fine in (("raw", False), ("work", False), ("processed", True)):
             asked_for = Asked("open", opened.version_id, candidate, zone, ["open/x"], False)  # type: ignore[arg-type]
             assert isinstance(decide(world, asked_for), Allowed) == fine, zone
 
 
 def test_a_token_that_was_revoked_or_has_expired_stands_for_nobody(
-    client: "TestClient[Reader]", ws: Path, capsys: pytest.CaptureFixture[str]
+    client: "TestClient[ReaderApp]", ws: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kfm = caller(ws, capsys)
     made = kfm("grant", "token", "A. Reader", "--expires", "2099-01-01", "--json").json
@@ -473,12 +525,13 @@ def test_pystac_client_walks_searches_and_validates_what_is_served(ws: Path) -> 
         ("filter=version in ('v1', 'v2')", False),
         ("filter=s_intersects(geometry, bbox(-103,36,-94,41))", True),
         ("filter=this is no question", None),
+        ("filter=title is null&filter-lang=zz", None),
         ("limit=-1", None),
         ("token=x", None),
     ],
 )
 def test_items_are_found_by_what_is_asked_and_a_wrong_question_is_refused(
-    client: "TestClient[Reader]", asked: str, fits: bool | None
+    client: "TestClient[ReaderApp]", asked: str, fits: bool | None
 ) -> None:
     name, _, value = asked.partition("=")
     answer = client.get("/stac/search", params={name: value})

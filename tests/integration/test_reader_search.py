@@ -11,7 +11,7 @@ from kfm.access.references import Ref
 from kfm.cli.init import make_workspace
 from kfm.model.paths import items_path
 from kfm.reader import stac_index, stac_search
-from kfm.reader.app import Reader
+from kfm.reader.app import ReaderApp
 from kfm.reader.door import Asking, NoLonger
 from kfm.testing import Upstream
 from tests.given.reading import called, reader
@@ -52,12 +52,12 @@ def wells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Upst
 
 
 @pytest.fixture
-def client(wells: tuple[Path, Upstream]) -> "Iterator[TestClient[Reader]]":
+def client(wells: tuple[Path, Upstream]) -> "Iterator[TestClient[ReaderApp]]":
     with reader(wells[0]) as found:
         yield found
 
 
-def walked(client: "TestClient[Reader]", asked: dict[str, Any], by_post: bool) -> list[str]:
+def walked(client: "TestClient[ReaderApp]", asked: dict[str, Any], by_post: bool) -> list[str]:
     """The ids of all pages, one item each."""
     found: list[str] = []
     asked = asked | {"limit": 1}
@@ -76,14 +76,14 @@ def walked(client: "TestClient[Reader]", asked: dict[str, Any], by_post: bool) -
         )
 
 
-def _get(client: "TestClient[Reader]", asked: dict[str, Any]) -> Any:
+def _get(client: "TestClient[ReaderApp]", asked: dict[str, Any]) -> Any:
     return client.get("/stac/search", params=asked)
 
 
 @pytest.mark.parametrize("by_post", [False, True])
 @pytest.mark.parametrize("order", ["", "+datetime", "-id", "-created", "+title"])
 def test_pages_hold_every_item_once_in_the_order_that_was_asked_for(
-    client: "TestClient[Reader]", by_post: bool, order: str
+    client: "TestClient[ReaderApp]", by_post: bool, order: str
 ) -> None:
     asked: dict[str, Any] = {}
     if order and by_post:
@@ -102,7 +102,7 @@ def test_pages_hold_every_item_once_in_the_order_that_was_asked_for(
 
 @pytest.mark.parametrize("order", ["", "+datetime", "-id"])
 def test_a_page_that_takes_too_long_ends_sooner_and_the_rest_follows(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch, order: str
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     asked = {"limit": "9"} | ({"sortby": order} if order else {})
     whole = _get(client, asked).json()
@@ -121,7 +121,7 @@ def test_a_page_that_takes_too_long_ends_sooner_and_the_rest_follows(
 
 
 def test_a_version_that_is_new_is_found_by_the_next_search(
-    wells: tuple[Path, Upstream], client: "TestClient[Reader]"
+    wells: tuple[Path, Upstream], client: "TestClient[ReaderApp]"
 ) -> None:
     ws, up = wells
     before = client.get("/stac/search?collections=flat").json()
@@ -134,7 +134,7 @@ def test_a_version_that_is_new_is_found_by_the_next_search(
 
 
 def test_a_label_that_was_tightened_acts_on_the_next_search(
-    wells: tuple[Path, Upstream], client: "TestClient[Reader]"
+    wells: tuple[Path, Upstream], client: "TestClient[ReaderApp]"
 ) -> None:
     entry = wells[0] / "data" / "registry" / "deep.yml"
     before = entry.read_text()
@@ -150,7 +150,7 @@ def test_a_label_that_was_tightened_acts_on_the_next_search(
 
 
 def test_what_is_counted_was_decided_and_what_is_too_much_is_not_counted(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stac_search, "_COUNTED", 2)
     decided, known = list[str](), Asking.known
@@ -168,7 +168,9 @@ def test_what_is_counted_was_decided_and_what_is_too_much_is_not_counted(
 
 
 @pytest.mark.parametrize("token", ["x", "1~2", "1~v1~../..", "1.5", "9" * 20, "~~"])
-def test_a_token_that_nobody_gave_out_is_refused(client: "TestClient[Reader]", token: str) -> None:
+def test_a_token_that_nobody_gave_out_is_refused(
+    client: "TestClient[ReaderApp]", token: str
+) -> None:
     assert client.get("/stac/search", params={"token": token}).status_code == 400
 
 
@@ -229,7 +231,7 @@ def test_what_a_file_tells_a_reader_lets_nobody_see_anything(
 
 @pytest.mark.parametrize("order", ["", "+title"])
 def test_what_is_tightened_while_a_search_is_answered_is_left_out_of_it(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch, order: str
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     item_of = stac_search.item_of
 

@@ -1,5 +1,7 @@
 """Lines of the reader's logs are in the file that lies under the name of the day."""
 
+import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +66,29 @@ def test_what_could_only_be_written_in_part_is_written_to_its_end(
     monkeypatch.setattr(os, "write", some)
     logs.append("decisions", DAY, b"a long line\n")
     assert lines(tmp_path) == "1\na long line\n"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_half_a_line_is_no_part_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """What a full disk took of one, by who goes on or by who comes after a kill."""
+    with contextlib.ExitStack() as stack:
+        zone = stack.enter_context(contextlib.closing(LocalZone(tmp_path)))
+        logs = stack.enter_context(contextlib.closing(Logs(zone)))
+        logs.append("decisions", DAY, b"1\n")
+        write = os.write
+
+        def full(path: str, line: bytes) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+        with monkeypatch.context() as on:
+            on.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:3]))
+            on.setattr(zone, "append", full)
+            with pytest.raises(OSError):
+                logs.append("decisions", DAY, b"a long line\n")
+        if again:
+            logs = stack.enter_context(contextlib.closing(Logs(zone)))
+        for line in (b"2\n", b"3\n"):
+            logs.append("decisions", DAY, line)
+    assert lines(tmp_path) == "1\na l\n2\n3\n"

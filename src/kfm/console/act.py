@@ -33,7 +33,15 @@ from kfm.model import (
 from kfm.reader.door import Asking, BadQuestion, Hidden, Stranger
 from kfm.reader.kinds import OPTIONS, Answers
 from kfm.reader.log import Audited, AuditLine, log_audit
-from kfm.reader.route import PROBLEMS, SENT_PROBLEMS, Problem, noted, problem, refusal, why
+from kfm.reader.route import (
+    PROBLEMS,
+    SENT_PROBLEMS,
+    Problem,
+    count_guess,
+    problem,
+    refusal,
+    why,
+)
 from kfm.reader.visit import Visit
 
 __all__ = ["DONE", "OPERATES", "Doing", "Done", "Form", "TooMany", "acts"]
@@ -41,6 +49,11 @@ __all__ = ["DONE", "OPERATES", "Doing", "Done", "Form", "TooMany", "acts"]
 OPERATES = "engineer"  # who sees how things are run
 _LONGEST = 64 * 1024  # characters of one field
 _MOST_FIELDS = 100
+_UNWRITTEN = Problem(
+    status=503,
+    error="log",
+    said="That cannot be written down, so nothing was done. Whoever runs this is told why.",
+)
 _OTHER_PROBLEMS = {
     status: ResponseSpec(Problem, description=said, generate_examples=False)
     for status, said in (
@@ -208,7 +221,7 @@ def _answered(doing: Doing, named: str, role: str, act: Callable[[Doing], Done])
             answer = _told(visit, done)
     except Exception as error:
         answer = _refused(doing, named, error)
-    noted(visit, answer)
+    count_guess(visit, answer)
     return answer
 
 
@@ -229,8 +242,7 @@ def _refused(doing: Doing, named: str, error: Exception) -> Response[Any]:
         _account(doing, named, "failed" if said.status >= 500 else "refused", said.said)
     except (KfmError, OSError) as trouble:
         doing.visit.problem = type(trouble).__name__
-        busy = Problem(status=503, error="later", said="It cannot be answered now. Ask again.")
-        return problem(doing.visit, busy)
+        return problem(doing.visit, _UNWRITTEN)
     return problem(doing.visit, said)
 
 

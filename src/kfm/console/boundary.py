@@ -9,13 +9,13 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import RawBody
 
-from kfm.access.boundary import OFFICIAL, Reader, data_of, grants_for, located
+from kfm.access.boundary import Reader, data_of, grants_for, located, owed
 from kfm.console.act import OPERATES
 from kfm.grants.grant import granted
 from kfm.judge.candidate import asked_dataset
 from kfm.model import Books, Denied, Evidence, Json, UsageError, labels
 from kfm.policy.base import Ruled
-from kfm.reader.door import Asking, BadQuestion, Hidden
+from kfm.reader.door import Asking, BadQuestion, Hidden, is_dataset
 from kfm.reader.route import reads
 from kfm.world.world import World
 
@@ -51,8 +51,7 @@ def boundary(asking: Asking, ref: str = "", reader: str = "") -> Answered:
         ask = located if ref.startswith("proposal/") else data_of
         found = ask(asking.world, ref, who)
     except Denied as no:
-        asking.refused.append(no.code or "denied")
-        asking.decision_ids += [no.decision_id] if no.decision_id else []
+        asking.refuse(no)
         return Answered(
             ref=ref,
             reader=who.name,
@@ -63,9 +62,6 @@ def boundary(asking: Asking, ref: str = "", reader: str = "") -> Answered:
         )
     except (UsageError, FileNotFoundError) as nothing:
         raise Hidden from nothing
-    asking.decision_ids += found.allowed.decision_ids
-    asking.policy_digest, asking.zone = found.allowed.policy_digest, OFFICIAL
-    asking.dataset_ids[found.dataset_id] = None
     return Answered(
         ref=ref,
         reader=who.name,
@@ -112,6 +108,8 @@ def ruled(asking: Asking, body: RawBody) -> Ruled:
     dataset_id = about.dataset.get("id")
     if not isinstance(dataset_id, str) or (about.reader is None) != (asked.package != "kfm.serve"):
         raise BadQuestion("A question names its dataset, and one to kfm.serve its reader.")
+    if not is_dataset(dataset_id):
+        raise BadQuestion("No dataset may be called that.", "document")
     if wrong := _otherwise(asking.world, dataset_id, about):
         raise BadQuestion(
             f"{wrong} of {dataset_id} are not registered here as the worker has them.", "document"
@@ -130,14 +128,15 @@ def _otherwise(world: World, dataset_id: str, about: _Document) -> str:
     """What a question states that is not so here; nothing: all of it is. What was done to the
     bytes only their holder can say.
     """
-    entry = world.registry(dataset_id)
+    entry, family = world.registry(dataset_id), world.family(dataset_id)
+    reading = owed(world, dataset_id)
     now = Evidence(
         entry=entry,
         expected={},
         found={},
         schema=(),
         books=Books(),
-        obligations=labels.obligations(world.family(dataset_id)),
+        obligations=reading if about.reader is not None else labels.obligations(family),
     )
     said, here = dict(about.dataset), asked_dataset(dataset_id, now)
     done = said.pop("discharged", None)

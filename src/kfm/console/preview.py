@@ -17,11 +17,11 @@ from kfm.access.boundary import Opened
 from kfm.console.act import OPERATES
 from kfm.diff.base import Diff
 from kfm.model import Generation, VersionFacts
-from kfm.pages.gather.difference import diff_of
+from kfm.reader.changes import diff_of, nothing_before
 from kfm.reader.door import Asking, Hidden, whole_number
 from kfm.reader.files import handed_out
 from kfm.reader.route import reads
-from kfm.reader.rows import Question, Rows, page_of
+from kfm.reader.rows import Question, Rows, rows_page
 
 __all__ = ["ROUTES", "base_of", "preview_at", "previewed"]
 
@@ -54,7 +54,7 @@ def base_of(asking: Asking, dataset_id: str) -> Opened | None:
     return None if head.version_id is None else asking.data(dataset_id)
 
 
-@reads(f"{_AT}/rows")
+@reads(f"{_AT}/rows", strict=True)
 def rows(
     asking: Asking,
     number: FromPath[str],
@@ -68,7 +68,7 @@ def rows(
     """Rows of a proposal, asked for as those of a version are."""
     said = Question(form, columns, filter, sort, limit, token)
     with previewed(asking, number) as (opened, _):
-        return page_of(asking, opened, preview_at(number), f"/proposals/{number}", said)
+        return rows_page(asking, opened, preview_at(number), f"/proposals/{number}", said)
 
 
 @reads(f"{_AT}/files/{{name:path}}")
@@ -117,9 +117,7 @@ def diff(asking: Asking, number: FromPath[str]) -> Diff:
     """What it would change of what is official."""
     with previewed(asking, number) as (opened, _):
         old = base_of(asking, opened.dataset_id)
-        if old is None:
-            raise Hidden  # nothing is official yet
-        return diff_of(old, opened)
+        return diff_of(old if old is not None else nothing_before(opened), opened)
 
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (rows, file, diff)

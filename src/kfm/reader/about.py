@@ -18,10 +18,18 @@ from kfm.diff.base import Diff
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.lineage import known_lineage
 from kfm.evidence.version_records import describe
-from kfm.lineage.ask import Line, Point, walk
-from kfm.model import DatasetEntry, Json, VersionFacts, canonical
-from kfm.reader.door import Asking, BadQuestion, Hidden
-from kfm.reader.files import check_bytes
+from kfm.lineage.ask import Around, Walk, walk
+from kfm.model import (
+    DatasetEntry,
+    Denied,
+    IntegrityError,
+    Json,
+    UsageError,
+    VersionFacts,
+    canonical,
+)
+from kfm.reader.changes import diff_of
+from kfm.reader.door import Asking, BadQuestion, Hidden, is_dataset
 from kfm.reader.kinds import CSL, DCAT, JSON, LD, OPENLINEAGE, PROV, TEXT, WHICH, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
@@ -30,7 +38,7 @@ from kfm.story.node import Story
 from kfm.story.write import story_of
 from kfm.upkeep.citation import quoted
 
-__all__ = ["ROUTES", "Cited", "Lineage"]
+__all__ = ["ROUTES", "Cited", "Lineage", "around"]
 
 _VERSION = "/datasets/{dataset_id:str}/versions/{which:str}"
 _BIBTEX, _RIS = "application/x-bibtex", "application/x-research-info-systems"
@@ -49,12 +57,8 @@ class Cited(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+class Lineage(Around, frozen=True, kw_only=True):
     """What a version comes from and what comes from it, as far as this viewer may know."""
-
-    start: str
-    points: tuple[Point, ...]
-    lines: tuple[Line, ...]
 
 
 @reads(
@@ -156,7 +160,7 @@ def one_openlineage(asking: Asking, dataset_id: str, which: str) -> Response[byt
         updater_version=record.updater_version,
         inputs=record.inputs,
         spec=None,
-        closed=asking.world.is_private(dataset_id),
+        closed=asking.world.is_withheld(dataset_id),
     )
     output = Output(
         schema=facts.schema,
@@ -180,9 +184,27 @@ def lineage(
     if not (0 <= up <= 100 and 0 <= down <= 100):
         raise BadQuestion("up and down are 0 to 100.", "up")
     ref = asking.known(which_of(dataset_id, which))
-    text = f"{ref.dataset_id}@{ref.version_id}"
-    with asking.let_through(text):
-        found = walk(asking.world, text, up=up, down=down, reader=asking.viewer.reader)
+    return around(asking, f"{ref.dataset_id}@{ref.version_id}", up, down)
+
+
+def around(asking: Asking, what: str, up: int, down: int) -> Lineage:
+    """The same of a version, a run, or the address of a source. That something of it is hidden is told
+    to nobody.
+    """
+
+    def walked() -> Walk:
+        viewer, on = asking.viewer.reader, asking.check_time
+        return walk(asking.world, what, up=up, down=down, reader=viewer, on=on)
+
+    asking.limit_time()
+    if is_dataset(what.partition("@")[0]):
+        with asking.let_through(what):
+            found = walked()
+    else:  # whose it is, nobody knows before it is found
+        try:
+            found = walked()
+        except (UsageError, Denied, IntegrityError) as nothing:
+            raise Hidden from nothing
     return Lineage(start=found.start, points=found.points, lines=found.lines)
 
 
@@ -200,14 +222,7 @@ def diff(
         raise BadQuestion("limit is 0 to 1000.", "limit")
     new = asking.data(which_of(dataset_id, which))
     old = asking.data(which_of(dataset_id, since or _before(asking, new)))
-    for side in (old, new):
-        for name, path in side.files.items():
-            check_bytes(path, side.digests[name])
-    library("pyarrow", "reads Parquet")
-    from kfm.diff.tables import diff_files
-
-    labels, key = (old.label, new.label), new.business_key or old.business_key
-    return diff_files(old.files, new.files, key, limit=limit, dataset_id=dataset_id, labels=labels)
+    return diff_of(old, new, limit)
 
 
 def _before(asking: Asking, new: Opened) -> str:
@@ -237,6 +252,7 @@ def blamed(
     library("pyarrow", "reads Parquet")
     ref = asking.known(which_of(dataset_id, which))
     text = f"{ref.dataset_id}@{ref.generation}"
+    asking.limit_time()
     with asking.let_through(text, known=True):
         found = blame(asking.world, text, _parts_of(key), column, asking.viewer.reader, None)
     # which generations somebody else may look at is nobody's business

@@ -1,6 +1,6 @@
 """The application: every address of the reader, and what each request passes on its way in and out.
 
-Pages plug in by name: `hung.py` says how.
+Pages plug in by name: `html_pages.py` says how.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from kfm.reader import (
     stac,
     versions,
 )
-from kfm.reader.html_pages import NOTHING_HUNG, Hung
+from kfm.reader.html_pages import NO_PAGES, HtmlPages
 from kfm.reader.limits import Limits
 from kfm.reader.log import Logs
 from kfm.reader.measure import Measures
@@ -43,7 +43,7 @@ from kfm.reader.visit import Standing, Visit
 from kfm.workspace.folder import Workspace
 from kfm.zones.base import Zone
 
-__all__ = ["ROUTES", "Reader", "make_app"]
+__all__ = ["ROUTES", "ReaderApp", "make_app"]
 
 MOST_BYTES = 1 << 20  # of a question
 MOST_SECONDS = 10.0  # that a question may take to come: told before the connection is let go
@@ -57,7 +57,7 @@ _MISSING = re.compile(r"Missing required query parameter '([\w-]+)'")
 _ASKED_AS = {"HEAD": "GET", "OPTIONS": "TRACE"}
 
 
-class Reader(Litestar):
+class ReaderApp(Litestar):
     """The routes, and around all of them the visit: what is refused at the gate, what every answer
     carries, the line of the log.
     """
@@ -97,19 +97,19 @@ class Reader(Litestar):
 
 def make_app(
     workspace: Workspace,
-    hung: Hung = NOTHING_HUNG,
+    html: HtmlPages = NO_PAGES,
     *,
     address: str = "",
     here: bool = False,
     limited: bool = False,
-) -> Reader:
+) -> ReaderApp:
     """The reader of a workspace. `address` is how others know it, where it differs from how they
     call it. `here`: nobody on another machine gets there, and who asks runs it. `limited`: strangers
     may ask only so often.
     """
     settings = settings_of(workspace)
-    app = Reader(
-        route_handlers=[*ROUTES, *hung.routes],
+    app = ReaderApp(
+        route_handlers=[*ROUTES, *html.routes],
         exception_handlers={HTTPException: _refused, Exception: _fault},
         openapi_config=OpenAPIConfig(
             title="kfm reader", version="1", path="/openapi", render_plugins=[JsonRenderPlugin()]
@@ -122,7 +122,7 @@ def make_app(
     data.close()
     app.standing = Standing(
         Kept(workspace.path),
-        hung,
+        html,
         Logs(app.root),
         SystemClock(),
         Measures(),
@@ -162,7 +162,7 @@ def _in_time(receive: Receive) -> Receive:
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """What no route answers."""
     status, visit = error.status_code, Visit.now()
-    if status == 404 or visit.hung.hides(visit.path):
+    if status == 404 or visit.html.hides(visit.path):
         return _Nothing(b"", status_code=status)
     if status != 405:
         return problem(visit, refusal(status, _which(error)))
@@ -178,6 +178,8 @@ def _which(error: HTTPException) -> str:
     if missing := _MISSING.match(error.detail):
         return f"{missing[1]} is missing."
     wrong = error.extra if isinstance(error.extra, list) else ()
+    if any(each.get("message") == "'data'" for each in wrong):
+        return "Nothing was sent with the question."
     return " ".join(f"{each['key']}: {each['message']}." for each in wrong if "key" in each)
 
 

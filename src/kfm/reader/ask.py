@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from kfm.access.references import Ref
 from kfm.data.libraries import library
 from kfm.model import UsageError, ids
-from kfm.reader.door import Asking, BadQuestion, Hidden, NoLonger
+from kfm.reader.door import LEFT_OUT, Asking, BadQuestion
 from kfm.reader.kinds import named
 from kfm.reader.route import reads
 from kfm.reader.versions import which_of
@@ -92,6 +92,7 @@ def focus_of(asking: Asking, dataset_id: str, which: str, q: str, *, now: bool =
     library("pyarrow", "reads Parquet")
     put = [x for x in QUESTIONS if x.id not in _OF_A_ROW and (now or x.id not in _OF_NOW)]
     words = [q] if q.strip() else [one.text for one in put]
+    asking.limit_time()
     try:
         with asking.let_through(text, known=True):
             found = [answer(asking.world, text, each, asking.viewer.reader, None) for each in words]
@@ -150,7 +151,7 @@ def citations(asking: Asking, ref: Ref, proofs: Iterable[Proof]) -> dict[str, st
         other = _GENERATION.fullmatch(proof.path)
         if other and proof.digest not in opens:
             number = int(other[1])
-            with suppress(Hidden, NoLonger):
+            with suppress(*LEFT_OUT):
                 asking.known(f"{ref.dataset_id}@{number}")
                 opens[proof.digest] = f"{base}/{number}/proofs/generation"
     return opens

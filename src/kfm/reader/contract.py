@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kfm.model import Json, KfmError
-from kfm.reader.app import Reader, make_app
+from kfm.reader.app import ReaderApp, make_app
 from kfm.workspace.config import parse
 from kfm.workspace.folder import Workspace
 
-__all__ = ["Contract", "Kept", "contract_file", "keeps"]
+__all__ = ["Contract", "Promise", "contract_file", "keeps"]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     questions: tuple[Question, ...]
 
 
-class Kept(NamedTuple):
+class Promise(NamedTuple):
     """Whether a contract is kept, and what shows it."""
 
     kept: bool
@@ -44,7 +44,7 @@ def contract_file(dataset_id: str) -> str:
     return f"tests/api/{dataset_id}.yml"
 
 
-def keeps(workspace: Workspace, dataset_id: str) -> Kept:
+def keeps(workspace: Workspace, dataset_id: str) -> Promise:
     """Ask every question of the reader, as anybody would. What is missing or asks nothing is not
     kept.
     """
@@ -52,17 +52,17 @@ def keeps(workspace: Workspace, dataset_id: str) -> Kept:
     try:
         said = msgspec.convert(_read(workspace.path / name), Contract)
     except FileNotFoundError:
-        return Kept(False, f"write {name}, what the API promises of it: docs/reader.md")
+        return Promise(False, f"write {name}, what the API promises of it: docs/reader.md")
     except (KfmError, msgspec.ValidationError, OSError) as error:
-        return Kept(False, f"{name} cannot be read: {error}")
+        return Promise(False, f"{name} cannot be read: {error}")
     if not said.questions:
-        return Kept(False, f"{name} asks nothing")
+        return Promise(False, f"{name} asks nothing")
     app = make_app(workspace)
     try:
         wrong = [w for w in (_wrong(app, dataset_id, q) for q in said.questions) if w]
     finally:
         app.close()
-    return Kept(False, f"{name}: {wrong[0]}") if wrong else Kept(True, _told(name, said))
+    return Promise(False, f"{name}: {wrong[0]}") if wrong else Promise(True, _told(name, said))
 
 
 def _told(name: str, said: Contract) -> str:
@@ -74,7 +74,7 @@ def _read(path: Path) -> object:
     return parse(path.read_bytes(), path.name)
 
 
-def _wrong(app: Reader, dataset_id: str, question: Question) -> str:
+def _wrong(app: ReaderApp, dataset_id: str, question: Question) -> str:
     """What is not as it was promised; empty: nothing."""
     at = urlsplit(question.get)
     if not at.path.startswith(f"/datasets/{dataset_id}/") or not at.path.endswith("/rows"):
@@ -92,7 +92,7 @@ def _wrong(app: Reader, dataset_id: str, question: Question) -> str:
     return _unproved(app, page)
 
 
-def _unproved(app: Reader, page: Json) -> str:
+def _unproved(app: ReaderApp, page: Json) -> str:
     """What is missing of the evidence behind an answer."""
     status, told = _asked(app, urlsplit(page["evidence"]).path)
     if status != 200 or told["version_id"] != page["version_id"]:
@@ -104,7 +104,7 @@ def _unproved(app: Reader, page: Json) -> str:
     return "" if catalog == 200 else "its catalog record does not resolve"
 
 
-def _asked(app: Reader, address: str) -> tuple[int, Json]:
+def _asked(app: ReaderApp, address: str) -> tuple[int, Json]:
     """Ask the reader in this process, as nobody in particular."""
     at = urlsplit(address)
     scope = {

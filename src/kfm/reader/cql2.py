@@ -4,20 +4,22 @@ in words.
 """
 
 import datetime as dt
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from kfm.model import Json
 from kfm.reader.door import BadQuestion
 
-__all__ = ["Both", "Compared", "Intersects", "Nothing", "Question", "parsed", "read_json"]
+__all__ = ["Both", "Compared", "Intersects", "Nothing", "Question", "like", "parsed", "read_json"]
 
 Value = str | float | int | bool | dt.datetime | dt.date
 COMPARE = ("=", "<>", "<", ">", "<=", ">=", "like", "between", "in")
 _LONGEST, _DEEPEST, _MOST = 4096, 16, 128
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|'(?P<text>(?:[^']|'')*)'"
+    r"\s*(?:(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|'(?P<text>(?:[^']|'')*)'"
     r"|\"(?P<quoted>[^\"]+)\"|(?P<word>[A-Za-z_][\w:.\-]*)|(?P<sign><>|<=|>=|[=<>(),]))"
 )
 _WORDS = {"and", "or", "not", "like", "between", "in", "is", "null", "true", "false"}
@@ -52,6 +54,20 @@ class Both(NamedTuple):
 
 
 Question = Compared | Nothing | Intersects | Both
+
+
+@lru_cache(maxsize=64)
+def like(pattern: str) -> Callable[[str], bool]:
+    """Whether a text is like a pattern: `%` is any letters, `_` is one. The first place where a part
+    between two `%` stands is taken for good, so that no pattern takes longer than its length times
+    that of the text.
+    """
+    first, *rest = (re.escape(part).replace("_", ".") for part in pattern.split("%"))
+    if rest:
+        *between, last = rest
+        first += "".join(f"(?>.*?{part})" for part in between if part) + f".*{last}"
+    found = re.compile(first, re.DOTALL)
+    return lambda text: found.fullmatch(text) is not None
 
 
 def parsed(text: str) -> Question:
@@ -105,6 +121,8 @@ def _value(said: object) -> Value:
         kind, text = next(iter(said.items()))
         if kind in ("timestamp", "date") and isinstance(text, str):
             return _moment(text) if kind == "timestamp" else _moment(text).date()
+    if isinstance(said, float) and not math.isfinite(said):
+        raise _wrong("a number is too large")
     if isinstance(said, str | bool | int | float):
         return said
     raise _wrong("the right side is no value")

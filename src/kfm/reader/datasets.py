@@ -1,11 +1,15 @@
 """Datasets: which there are for this viewer, and what is official of each."""
 
+from typing import Annotated
+
 import msgspec
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.access.references import Ref
+from kfm.access.status import DatasetStatus, Statuses
 from kfm.model import Column, DatasetEntry, VersionFacts
-from kfm.reader.door import Asking
+from kfm.reader.door import Asking, BadQuestion
+from kfm.reader.kinds import named
 from kfm.reader.route import reads
 
 __all__ = ["ROUTES", "Dataset", "Datasets", "File", "Home", "Listed", "files_of"]
@@ -75,10 +79,37 @@ def home(asking: Asking) -> Home:
     return Home(title="What is published here", links={n: f"{asking.address}/{n}" for n in names})
 
 
+_Freshness = Annotated[str, named(pattern="^(|fresh|late|other)$")]
+
+
 @reads("/datasets", page="datasets")
-def datasets(asking: Asking) -> Datasets:
-    """Every dataset that may be shown to whoever asks."""
-    return Datasets(datasets=[_listed(asking, *found) for found in asking.datasets()])
+def datasets(
+    asking: Asking, q: str = "", label: str = "", licence: str = "", freshness: _Freshness = ""
+) -> Datasets:
+    """Every dataset that may be shown to whoever asks: with all words of `q`, of a label, of a
+    licence, looked at in time (`fresh`) or not (`late`).
+    """
+    if freshness not in ("", "fresh", "late", "other"):
+        raise BadQuestion("freshness is fresh, late or other.", "freshness")
+    words, statuses = q.lower().split(), Statuses(asking.world) if freshness else None
+    found = []
+    for entry, ref, facts in asking.datasets():
+        text = f"{entry.dataset_id} {entry.title} {entry.description}".lower()
+        if (
+            all(word in text for word in words)
+            and label in ("", entry.policy_label or entry.sensitivity)
+            and licence in ("", entry.licence)
+            and (statuses is None or _freshness(statuses.of(entry.dataset_id)) == freshness)
+        ):
+            found.append(_listed(asking, entry, ref, facts))
+    return Datasets(datasets=found)
+
+
+def _freshness(status: DatasetStatus) -> str:
+    """As everybody is told it: how things are run is told to those who run them."""
+    if status.state in ("retired", "withdrawn"):
+        return "other"
+    return "fresh" if status.fresh else "late"
 
 
 @reads("/datasets/{dataset_id:str}", page="dataset")

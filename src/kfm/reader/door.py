@@ -1,7 +1,9 @@
 """The one place every read passes: a request asks here, and here the boundary is asked."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NoReturn
 
 import msgspec
 
@@ -10,28 +12,49 @@ from kfm.access.boundary import (
     Allowed,
     Opened,
     data_of,
-    facts_proposed,
     folder_of,
     known_of,
-    located,
+    may_hear,
+    owed,
+    proposed,
+    telling,
     told_of,
 )
 from kfm.access.history import generations_of
 from kfm.access.memory import looking, not_at_hand
-from kfm.access.proofs import ProofFile, Proofs, proof_files
+from kfm.access.proofs import EvidenceMissing, Proofs, proof_files
 from kfm.access.references import Ref, dataset_of
 from kfm.access.shown_before import was_public
 from kfm.evidence.proposal import run_of
-from kfm.evidence.receipts import find_receipt
-from kfm.model import DatasetEntry, Denied, Generation, UsageError, VersionFacts
-from kfm.model.labels import obligations
+from kfm.model import (
+    DatasetEntry,
+    Denied,
+    Generation,
+    IntegrityError,
+    KfmError,
+    UsageError,
+    VersionFacts,
+    check_dataset_id,
+)
 from kfm.reader.oidc import Issuers
 from kfm.reader.open_workspace import Kept
 from kfm.reader.viewer import ANYBODY, UNCLAIMED, Claim, Viewer, viewer_of
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
 
-__all__ = ["Asking", "BadQuestion", "Hidden", "NoLonger", "Stranger", "whole_number"]
+__all__ = [
+    "LEFT_OUT",
+    "Asking",
+    "BadQuestion",
+    "Hidden",
+    "NoLonger",
+    "Stranger",
+    "is_dataset",
+    "whole_number",
+]
+
+
+_SECONDS = 10.0  # of a question that may go through much
 
 
 class Hidden(Exception):
@@ -46,6 +69,10 @@ class NoLonger(Exception):
         self.code = code
 
 
+# of a list: what is damaged is shown nowhere, and hides nothing else; by its own name it is told so
+LEFT_OUT = (Hidden, NoLonger, IntegrityError, EvidenceMissing)
+
+
 class Stranger(Exception):
     """A token that stands for nobody."""
 
@@ -56,6 +83,14 @@ class BadQuestion(Exception):
     def __init__(self, said: str, field: str = "") -> None:
         super().__init__(said)
         self.said, self.field = said, field
+
+
+def is_dataset(text: str) -> bool:
+    """Whether a dataset may be called that."""
+    with suppress(UsageError):
+        check_dataset_id(text)
+        return True
+    return False
 
 
 def whole_number(text: str) -> int | None:
@@ -87,6 +122,8 @@ class Asking:
         self._noted: set[str] = set()  # datasets whose labels are in `owed`
         self.zone, self.label = "", ""  # where it was read, and under which label
         self.is_unpublished = False  # nobody keeps the answer
+        self.is_at_beat = False  # told when one comes: nobody learns how long it took
+        self._until: float | None = None  # when it has taken too long
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -96,21 +133,19 @@ class Asking:
             if found is None:
                 raise Stranger
             self.viewer = found
-            yield
+            with telling(self._note):
+                yield
 
     # ---- what may be known and had ---------------------------------------------------------------
     def known(self, text: str) -> Ref:
         """The version a reference means. Raises `Hidden`, or `NoLonger`."""
         with self.let_through(text):
-            found = known_of(self.world, text, self.viewer.reader)
-            self._note(found.ref.dataset_id, found.allowed)
-            return found.ref
+            return known_of(self.world, text, self.viewer.reader).ref
 
     def facts(self, text: str) -> tuple[Ref, VersionFacts]:
         """The same, and what the version says of itself."""
         with self.let_through(text):
             found, facts = told_of(self.world, text, self.viewer.reader)
-            self._note(found.ref.dataset_id, found.allowed)
             return found.ref, facts
 
     def folder(self, text: str) -> Opened:
@@ -124,41 +159,39 @@ class Asking:
     def proofs(self, text: str) -> Proofs:
         """What proves a version: its records, signed generation, lineage, approvals, receipt."""
         with self.let_through(text):
-            found = proof_files(self.world, text, self.viewer.reader)
-            self._note(found.opened.dataset_id, found.opened.allowed)
-            at = find_receipt(self.world.root, found.made.run_id) if found.made.run_id else None
-            if at is not None:
-                found.files["receipt"] = ProofFile(at, self.world.root.read(at))
-            return found
+            return proof_files(self.world, text, self.viewer.reader)
 
     @contextmanager
     def proposed(self, number: int) -> Iterator[tuple[Opened, VersionFacts]]:
         """The data of a proposal that waits, and what they would say of themselves, decided as what
-        they would be once published; what is sealed is open only meanwhile. Whoever asks is let to proposals already. Raises `Hidden`.
+        they would be once published. Whoever asks is let to proposals already. Raises `Hidden`.
         """
-        with ExitStack() as stack:
-            world = msgspec.structs.replace(self.world, opened=stack)
+        with self.unpublished() as world:
             try:
                 if run_of(world, number).state != "PROPOSED":
                     raise Hidden  # it is a version now, or never became one
-                found = located(world, f"proposal/{number}", self.viewer.reader)
-                facts = facts_proposed(world, number, self.viewer.reader)
+                found = proposed(world, number, self.viewer.reader)
             except Denied as no:
-                self.refused.append(no.code or "denied")
-                self.decision_ids += [no.decision_id] if no.decision_id else []
+                self.refuse(no)
                 raise Hidden from no
             except (UsageError, FileNotFoundError) as nothing:
                 raise Hidden from nothing
-            self.dataset_ids[found.dataset_id] = None
-            self._note(found.dataset_id, found.allowed)
-            self.zone, self.is_unpublished = "work", True
-            yield found, facts
+            yield found
+
+    @contextmanager
+    def unpublished(self) -> Iterator[World]:
+        """A world for what is no version: what is sealed is open only meanwhile, and nobody keeps the
+        answer.
+        """
+        self.is_unpublished = True
+        with ExitStack() as stack:
+            yield msgspec.structs.replace(self.world, opened=stack)
 
     def versions(self, dataset_id: str) -> Iterator[tuple[Generation, VersionFacts]]:
         """Every generation of a dataset whose version this viewer may know of, newest first."""
         for made in reversed(generations_of(self.world, dataset_id)):
             if made.version_id is not None:
-                with suppress(Hidden, NoLonger):
+                with suppress(*LEFT_OUT):
                     yield made, self.facts(f"{dataset_id}@{made.generation}")[1]
 
     def datasets(self) -> Iterator[tuple[DatasetEntry, Ref, VersionFacts]]:
@@ -166,8 +199,18 @@ class Asking:
         for name in self.workspace.registered():
             entry = self.workspace.readable(name)
             if entry is not None:
-                with suppress(Hidden, NoLonger):
+                with suppress(*LEFT_OUT):
                     yield (entry, *self.facts(name))
+
+    # ---- how long it may take ----------------------------------------------------------------------
+    def limit_time(self) -> None:
+        """What is asked may go through much: from now on each decision looks at the clock."""
+        self._until = time.monotonic() + _SECONDS
+
+    def check_time(self) -> None:
+        """Raises `BadQuestion` when it has taken too long."""
+        if self._until is not None and time.monotonic() > self._until:
+            raise BadQuestion("That takes too long. Ask for less: a place, a time, a dataset.")
 
     # ---- what the answer says of that ------------------------------------------------------------
     @property
@@ -183,37 +226,54 @@ class Asking:
 
     def _files(self, text: str, how: Callable[..., Opened]) -> Opened:
         with self.let_through(text):
-            found = how(self.world, text, self.viewer.reader)
-            self._note(found.dataset_id, found.allowed)
-            return found
+            return how(self.world, text, self.viewer.reader)
 
     def _note(self, dataset_id: str, allowed: Allowed) -> None:
+        """Of everything that is let out, whoever asked for it."""
+        self.check_time()
         self.decision_ids += allowed.decision_ids
-        self.policy_digest, self.zone = allowed.policy_digest, OFFICIAL
+        self.policy_digest = allowed.policy_digest
+        self.zone = "work" if self.is_unpublished else OFFICIAL
         if dataset_id in self._noted:
             return
         self._noted.add(dataset_id)
-        self.owed |= set(obligations(self.world.family(dataset_id)))
+        self.dataset_ids[dataset_id] = None
+        self.owed |= {*owed(self.world, dataset_id)}
         entry = self.world.registry(dataset_id)
         self.label = (entry.policy_label if entry is not None else None) or self.label
 
     @contextmanager
     def let_through(self, text: str, known: bool = False) -> Iterator[None]:
         """Around what asks the boundary for a reference. Raises `Hidden`, or `NoLonger`; what was
-        let through already (`known`) is asked the wrong thing, and says so.
+        let through already (`known`) is asked the wrong thing, and says so. That something is
+        damaged is told to who may know that it is there.
         """
         try:
             self.dataset_ids[dataset_of(text)] = None
             yield
+        except EvidenceMissing as damage:
+            self._tell_damage(text, damage)
         except Denied as no:
-            self.refused.append(no.code or "denied")
-            if no.decision_id:
-                self.decision_ids.append(no.decision_id)
+            self.refuse(no)
             not_at_hand()
             if was_public(self.world, text):
                 raise NoLonger(no.code or "denied") from no
             raise Hidden from no
+        except IntegrityError as damage:
+            self._tell_damage(text, damage)
         except (UsageError, FileNotFoundError) as nothing:
             if known and isinstance(nothing, UsageError):
                 raise BadQuestion(f"{nothing.happened} Expected {nothing.expected}.") from nothing
             raise Hidden from nothing
+
+    def refuse(self, no: Denied) -> None:
+        """Count what was not let out."""
+        self.refused.append(no.code or "denied")
+        self.decision_ids += [no.decision_id] if no.decision_id else []
+
+    def _tell_damage(self, text: str, damage: KfmError) -> NoReturn:
+        self.refused.append("damaged")
+        not_at_hand()
+        if may_hear(self.world, dataset_of(text), self.viewer.reader):
+            raise damage
+        raise Hidden from damage

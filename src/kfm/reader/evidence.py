@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from kfm.model import LedgerRow, ids
 from kfm.reader.datasets import File, files_of
-from kfm.reader.door import Asking, Hidden, NoLonger
+from kfm.reader.door import LEFT_OUT, Asking, Hidden
 from kfm.reader.route import reads
 from kfm.reader.versions import Proof, proofs_told
 
@@ -76,10 +76,11 @@ def _versions(asking: Asking) -> Iterator[tuple[str, str, str]]:
 
 
 def _by_digest(asking: Asking, asked: str, digest: str) -> Evidence:
+    asking.limit_time()
     for ref, _, version_digest in _versions(asking):
         if f"sha256:{version_digest.removeprefix('sha256:')}" == digest:
             return _of(asking, asked, "version", "", ref)
-        with suppress(Hidden, NoLonger):
+        with suppress(*LEFT_OUT):
             proofs = asking.proofs(ref)
             for name, listed in proofs.opened.digests.items():
                 if listed == digest:

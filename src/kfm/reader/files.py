@@ -4,11 +4,8 @@ whole in memory.
 
 import os
 import re
-import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 from litestar import Response
@@ -17,17 +14,17 @@ from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
-from kfm.access.memory import Mark, is_settled, mark_of, not_at_hand
-from kfm.model import IntegrityError
+from kfm.access.boundary import Opened
+from kfm.access.checked_files import check_bytes
+from kfm.access.memory import Mark, mark_of
 from kfm.reader.door import Asking, Hidden
 from kfm.reader.kinds import CSV, FILES, GEOJSON, JSON, RECORD, TEXT, Answers
 from kfm.reader.route import reads
 from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit, has
-from kfm.zones.base import hash_file
 
-__all__ = ["ROUTES", "Part", "check_bytes", "handed_out", "part_of"]
+__all__ = ["ROUTES", "Part", "handed_out", "part_of", "tables_of"]
 
 _PIECE = 1 << 20
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
@@ -42,43 +39,14 @@ class Part(NamedTuple):
     end: int
 
 
-class _Checked:
-    """Files whose bytes were seen to be those of their digest, by what changes when they do."""
-
-    def __init__(self, most: int = 4096) -> None:
-        self._seen: OrderedDict[tuple[object, ...], None] = OrderedDict()
-        self._lock, self._most = Lock(), most
-
-    def check(self, path: Path, digest: str) -> Mark:
-        """What the file is known by. Raises `IntegrityError`; it is read for that once."""
-        began, at = time.time_ns(), mark_of(path)
-        mark = (str(path), digest, at)
-        with self._lock:
-            if mark in self._seen:
-                self._seen.move_to_end(mark)
-                return at
-        if at is None:
-            raise FileNotFoundError(path)
-        not_at_hand()
-        if hash_file(path).digest != digest:
-            raise IntegrityError(
-                f"{path.name} is damaged.", expected=digest, remedy="Run `kfm verify`."
-            )
-        if not is_settled(at, began):
-            return at  # a change within this tick of the clock could not be told
-        with self._lock:
-            self._seen[mark] = None
-            while len(self._seen) > self._most:
-                self._seen.popitem(last=False)
-        return at
-
-
-_CHECKED = _Checked()
-
-
-def check_bytes(path: Path, digest: str) -> Mark:
-    """What a file is known by whose bytes are those of its digest. Raises `IntegrityError`."""
-    return _CHECKED.check(path, digest)
+def tables_of(opened: Opened) -> dict[str, Path]:
+    """The tables of what was let out, once their bytes are those of their digests. Raises
+    `IntegrityError`.
+    """
+    tables = {n: path for n, path in sorted(opened.files.items()) if n.endswith(".parquet")}
+    for name, path in tables.items():
+        check_bytes(path, opened.digests[name])
+    return tables
 
 
 @reads(
@@ -112,7 +80,7 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
     mark = check_bytes(path, digest)
     size = mark[1] if mark is not None else 0
     whole = Part(0, size)
-    part = part_of(stated, whole, tag)
+    part = whole if Visit.now().is_head else part_of(stated, whole, tag)
     if part is None:
         return Response(
             b"", status_code=416, headers=headers | {"content-range": f"bytes */{size}"}

@@ -7,7 +7,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.access.derived import tiles_of
-from kfm.model import KfmError, MissingExtra
+from kfm.model import MissingExtra
 from kfm.reader.door import Asking, BadQuestion, Hidden
 from kfm.reader.files import handed_out
 from kfm.reader.kinds import PMTILES, Answers, named
@@ -89,10 +89,7 @@ def _told(asking: Asking, found: Found) -> Passages:
 def tiles(asking: Asking, dataset_id: str, which: str) -> Response[Any]:
     """The vector tiles of a version as one PMTiles file, by Range."""
     found = asking.data(which_of(dataset_id, which))
-    try:
-        made = tiles_of(asking.world, found)
-    except KfmError as error:
-        raise Hidden from error
+    made = tiles_of(asking.world, found)
     if made is None:
         raise Hidden
     return handed_out(made.path, made.digest, f"{dataset_id}.pmtiles")

@@ -9,6 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from kfm.model import Json
 from kfm.reader.door import Asking
+from kfm.reader.log import NotWritten
 from kfm.reader.openapi import as_page, described
 from kfm.reader.route import reads
 from kfm.reader.visit import Visit
@@ -28,8 +29,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 @reads("/health")
 def health(asking: Asking) -> Health:
-    """Whether the reader and its store answer."""
+    """Whether the reader and its store answer, and what is handed out can be written down."""
     asking.world.store.read(lambda tx: tx.index.meta("epoch"))
+    if not Visit.now().logs.hands_out:
+        raise NotWritten
     return Health(status="ok", store="ok")
 
 
@@ -37,7 +40,7 @@ def health(asking: Asking) -> Health:
 def metrics(asking: Asking) -> Response[str]:
     """Counts of requests as Prometheus text."""
     visit = Visit.now()
-    told = visit.measures.text(visit.hung.hides)
+    told = visit.measures.text(visit.html.hides)
     return Response(told, media_type="text/plain; version=0.0.4")
 
 
@@ -59,7 +62,7 @@ def _told(app: Litestar, form: str, written: Callable[[Json], bytes]) -> bytes:
     """What an application answers is settled when it is made, and written down once."""
     name = f"openapi.{form}"
     if name not in app.state:
-        app.state[name] = written(described(app, Visit.now().hung))
+        app.state[name] = written(described(app, Visit.now().html))
     found: bytes = app.state[name]
     return found
 

@@ -1,12 +1,12 @@
-"""How another room hangs HTML on an address.
+"""The pages that another room adds to the addresses of the reader.
 
     from kfm.reader.app import make_app
-    from kfm.reader.html_pages import Hung, Shown
+    from kfm.reader.html_pages import HtmlPages, Shown
 
     def dataset(shown: Shown) -> str:
         return template.render(shown.found)      # what the JSON twin holds, the very struct
 
-    app = make_app(workspace, Hung(pages={"dataset": dataset}, routes=[styles]))
+    app = make_app(workspace, HtmlPages(pages={"dataset": dataset}, routes=[styles]))
 
 A page is chosen by name, the `page=` of its route in this room, where the caller prefers text/html
 to JSON and did not ask for the `.json` twin; an address without a page answers JSON. It is called in the
@@ -26,7 +26,7 @@ from litestar.types import ControllerRouterHandler
 
 from kfm.reader.door import Asking
 
-__all__ = ["NOTHING_HUNG", "Hung", "Page", "Shown"]
+__all__ = ["NO_PAGES", "HtmlPages", "Page", "Shown"]
 
 
 class Shown(NamedTuple):
@@ -40,7 +40,7 @@ class Shown(NamedTuple):
 Page = Callable[[Shown], str]  # the whole HTML document
 
 
-class Hung(NamedTuple):
+class HtmlPages(NamedTuple):
     """What another room adds: pages by the name of their address, and routes of its own."""
 
     pages: Mapping[str, Page] = {}
@@ -56,4 +56,4 @@ class Hung(NamedTuple):
         return any(pattern.fullmatch(plain) for pattern in self.hidden)
 
 
-NOTHING_HUNG = Hung()
+NO_PAGES = HtmlPages()

@@ -47,7 +47,7 @@ class Answers(NamedTuple):
 
     kinds: Mapping[str, Json | None] = {}  # media type -> schema; None: bytes
     alone: bool = False  # nothing but these
-    page: str = ""  # the HTML that is had, too, where it hangs
+    page: str = ""  # the HTML that is had, too, where pages are
     parts: bool = False  # a Range is heeded
     body: Json | None = None  # what is sent
     form: Json | None = None  # the same, as the fields of a form

@@ -6,6 +6,7 @@ every login, before it is done and when it was, in `ledger/logs/audit-<day>.json
 
 import contextlib
 import os
+import sys
 import threading
 from typing import Literal, NamedTuple
 
@@ -20,11 +21,21 @@ __all__ = [
     "Audited",
     "DecisionLine",
     "Logs",
+    "NotWritten",
     "RequestLine",
     "log_audit",
     "log_decision",
     "log_request",
 ]
+
+
+_DECISIONS, _AUDIT, _REQUESTS = "decisions", "audit", "reader"
+# what is not done as long as a log cannot be written
+_WITHOUT = {
+    _DECISIONS: "Nothing is handed out.",
+    _AUDIT: "Nobody is let in, and nothing is done through the console.",
+    _REQUESTS: "Requests are answered, and not counted there.",
+}
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +94,10 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     said: str = ""  # what became of it, or why not
 
 
+class NotWritten(Exception):
+    """What is handed out could not be written down the last time."""
+
+
 class _Open(NamedTuple):
     """A file of lines, held open."""
 
@@ -101,19 +116,53 @@ class Logs:
     def __init__(self, root: Zone) -> None:
         self._root, self._lock = root, threading.Lock()
         self._open: dict[str, _Open] = {}
+        self._trouble: dict[str, str] = {}  # why the last line of a log could not be written
+        self._torn: set[str] = set()  # files whose last line may be half a one
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether what is handed out could be written down the last time."""
+        return _DECISIONS not in self._trouble
 
     def append(self, name: str, day: str, line: bytes) -> None:
-        """A line more, whole. Raises what the zone raises."""
-        path = log_path(f"{name}-{day}.jsonl")
+        """A line more, whole. Raises what the zone raises; whoever started it is told once."""
         with self._lock:
-            held = self._open.get(name)
-            if held is not None and held.path == path and _which(held.at) == held.which:
-                # what a full disk took of a line is behind by then: the rest has its own way
-                line = line[os.write(held.descriptor, line) :]
-                if not line:
-                    return
-            self._root.append(path, line)
+            try:
+                self._append(name, log_path(f"{name}-{day}.jsonl"), line)
+            except (KfmError, OSError) as error:
+                why = getattr(error, "strerror", None) or getattr(error, "happened", None)
+                if name not in self._trouble:
+                    said = f"The log of {name} cannot be written: {why or error}."
+                    sys.stderr.write(f"{said} {_WITHOUT[name]}\n")
+                self._trouble[name] = str(why or error)
+                raise
+            self._trouble.pop(name, None)
+
+    def _append(self, name: str, path: str, line: bytes) -> None:
+        held = self._open.get(name)
+        is_held = held is not None and held.path == path and _which(held.at) == held.which
+        # what a full disk, or who was killed here before, left of a line is no part of this one
+        if path in self._torn or not (is_held or self._ends_whole(path)):
+            line = b"\n" + line
+        self._torn.add(path)
+        rest = line[os.write(held.descriptor, line) :] if held is not None and is_held else line
+        if rest:
+            self._root.append(path, rest)
             self._hold(name, path)
+        self._torn.discard(path)
+
+    def _ends_whole(self, path: str) -> bool:
+        """Whether a log that others wrote ends with a whole line; one that is not there does."""
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._root.local(path), flags)
+        except (KfmError, OSError):
+            return True
+        try:
+            size = os.fstat(descriptor).st_size
+            return not size or os.pread(descriptor, 1, size - 1) == b"\n"
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         with self._lock:
@@ -144,18 +193,18 @@ def _which(at: str) -> tuple[int, int] | None:
 
 def log_audit(logs: Logs, line: AuditLine) -> None:
     """Raises when it cannot be written: what nobody could account for is not done."""
-    _append(logs, "audit", line.timestamp, line)
+    _append(logs, _AUDIT, line.timestamp, line)
 
 
 def log_request(logs: Logs, line: RequestLine) -> None:
     """Telemetry may be lost."""
     with contextlib.suppress(KfmError, OSError):
-        _append(logs, "reader", line.timestamp, line)
+        _append(logs, _REQUESTS, line.timestamp, line)
 
 
 def log_decision(logs: Logs, line: DecisionLine) -> None:
     """Raises when it cannot be written: what nobody could account for does not leave."""
-    _append(logs, "decisions", line.timestamp, line)
+    _append(logs, _DECISIONS, line.timestamp, line)
 
 
 def _append(logs: Logs, name: str, at: str, line: msgspec.Struct) -> None:

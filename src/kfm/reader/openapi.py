@@ -8,7 +8,7 @@ from litestar import Litestar
 from litestar.routes import HTTPRoute
 
 from kfm.model import Json
-from kfm.reader.html_pages import Hung
+from kfm.reader.html_pages import HtmlPages
 from kfm.reader.kinds import OPTIONS, TEXT, Answers
 
 __all__ = ["as_page", "described"]
@@ -18,7 +18,7 @@ _FORMS = {"application/x-www-form-urlencoded", "multipart/form-data"}
 _PARTIAL = {412: "It is another by now.", 416: "There is no such part."}
 
 
-def described(app: Litestar, hung: Hung) -> Json:
+def described(app: Litestar, html: HtmlPages) -> Json:
     """Litestar's description, and what it cannot know: what answers are beside JSON, which of them
     are pages, what a form holds.
     """
@@ -26,7 +26,7 @@ def described(app: Litestar, hung: Hung) -> Json:
     for path, method, answers in _answers(app):
         operation = told["paths"].get(path, {}).get(method)
         if operation is not None:
-            _completed(operation, method, answers, hung)
+            _completed(operation, method, answers, html)
     return told
 
 
@@ -47,16 +47,16 @@ def _any_of(said: Any) -> Any:
     return {("anyOf" if name == "oneOf" else name): _any_of(each) for name, each in said.items()}
 
 
-def _completed(operation: Json, method: str, answers: Answers, hung: Hung) -> None:
+def _completed(operation: Json, method: str, answers: Answers, html: HtmlPages) -> None:
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
     responses = operation["responses"]
     good = responses["200"]
     own = {} if answers.alone else good.get("content", {})
     good["content"] = own | {kind: _schema(said) for kind, said in answers.kinds.items()}
-    if answers.page in hung.pages:
+    if answers.page in html.pages:
         good["content"] |= _HTML
-    if "problem" in hung.pages:
+    if "problem" in html.pages:
         for status, response in responses.items():
             if int(status) >= 400:
                 response["content"] |= _HTML

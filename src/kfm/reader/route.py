@@ -1,12 +1,13 @@
 """How an address is answered: a function that asks becomes a route, in a thread of its own, and what
-it found is told as JSON or as the page that another room hangs there.
+it found is told as JSON, or as the page that another room has for it.
 """
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from math import ceil
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Response, get, post
@@ -19,10 +20,10 @@ from litestar.types import Receive, Scope, Send
 
 from kfm.access.memory import NotAtHand, at_hand
 from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
-from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger
+from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger, is_dataset
 from kfm.reader.html_pages import Shown
 from kfm.reader.kinds import JSON, OPTIONS, PLAIN, Answers, part
-from kfm.reader.log import DecisionLine, log_decision
+from kfm.reader.log import DecisionLine, NotWritten, log_decision
 from kfm.reader.visit import Visit
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "SENT_PROBLEMS",
     "Problem",
     "later",
-    "noted",
+    "count_guess",
     "nothing",
     "problem",
     "reads",
@@ -80,6 +81,11 @@ SENT_PROBLEMS = {
     status: ResponseSpec(Problem, description=_SAID[status], generate_examples=False)
     for status in (408, 413)
 }
+_UNWRITTEN = Problem(
+    status=503,
+    error="log",
+    said="What is handed out cannot be written down, so nothing is. Whoever runs this is told why.",
+)
 _BUSY = Problem(status=503, error="later", said="It cannot be answered now. Ask again.")
 
 
@@ -90,16 +96,23 @@ def reads(
     media: str = JSON,
     quick: bool = False,
     answers: Answers = PLAIN,
+    strict: bool = False,
 ) -> Callable[..., HTTPRouteHandler]:
     """A route that is answered by asking. What the function returns is the JSON twin, its type the
     schema of that; a `Response` is left as it is, and `media` says what it is, or `answers`, which
     says what else it may be. `quick`: what is at hand is told at once, without a thread, which would
-    cost as much again.
+    cost as much again. `strict`: a word of the question that is not known, or stands there twice, is
+    refused; where it is passed over, who mistyped a filter gets everything.
     """
 
     def made(ask: Callable[..., object]) -> HTTPRouteHandler:
+        no_words = {"asking", "return"} | {n for n in get_type_hints(ask) if f"{{{n}:" in str(path)}
+        words = get_type_hints(ask).keys() - no_words
+
         async def answer(**given: object) -> object:
             visit, asked = Visit.now(), functools.partial(ask, **given)
+            if strict and (said := _not_asked(visit.query, words)):
+                return problem(visit, Problem(status=400, error="question", said=said))
             if quick and not visit.asking.claim.digest:
                 try:
                     with at_hand():
@@ -121,6 +134,15 @@ def reads(
         return get(path, **told)(answer)  # type: ignore[arg-type]
 
     return made
+
+
+def _not_asked(query: bytes, known: Container[str]) -> str:
+    """What is wrong with the words of a question; empty: nothing."""
+    words = [word for word, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    if unknown := next((word for word in words if word not in known), ""):
+        return f"{unknown[:60]!r} is nothing that can be asked here."
+    twice = next((word for word in words if words.count(word) > 1), "")
+    return f"{twice} stands there twice." if twice else ""
 
 
 def _described(answer: Callable[..., object], ask: Callable[..., object], path: str) -> None:
@@ -145,16 +167,20 @@ def _described(answer: Callable[..., object], ask: Callable[..., object], path: 
     vars(answer)["__signature__"] = signature.replace(parameters=kept)
 
 
-def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -> Response[Any]:
+def _answered(
+    visit: Visit, page: str, media: str, ask: "functools.partial[object]"
+) -> Response[Any]:
     """Ask, put it into words, and write down by which decision, before anything leaves."""
     asking = visit.asking
     try:
         with asking.opened():
+            if not is_dataset(str(ask.keywords.get("dataset_id") or "any")):
+                raise Hidden
             found = ask(asking=asking)
             answer = found if isinstance(found, Response) else told(visit, page, found, media)
     except Exception as error:
         answer = problem(visit, why(visit, error))
-    noted(visit, answer)
+    count_guess(visit, answer)
     status = answer.status_code or 200
     if status < 400 and asking.decision_ids:
         answer.headers["kfm-decision"] = ", ".join(asking.decision_ids[:_MOST_IDS])
@@ -162,7 +188,7 @@ def _answered(visit: Visit, page: str, media: str, ask: Callable[..., object]) -
         _account(visit, status)
     except (KfmError, OSError) as error:
         visit.problem = type(error).__name__
-        return problem(visit, _BUSY)
+        return problem(visit, _UNWRITTEN)
     return answer
 
 
@@ -175,13 +201,13 @@ def nothing(visit: Visit, status: int = 404) -> Response[Any]:
     if asking.claim.digest or (asking.claim.here and status == 400):
         try:
             with asking.opened():
-                role = visit.hung.hidden_but_for
+                role = visit.html.hidden_but_for
                 if status == 400 and role and asking.viewer.may(role):
                     said = refusal(status)
         except Exception as error:
             said = why(visit, error)
     answer = problem(visit, said)
-    noted(visit, answer)
+    count_guess(visit, answer)
     return answer
 
 
@@ -191,7 +217,7 @@ def refusal(status: int, said: str = "") -> Problem:
     return Problem(status=status, error="request", said=said)
 
 
-def noted(visit: Visit, answer: Response[Any]) -> None:
+def count_guess(visit: Visit, answer: Response[Any]) -> None:
     """Count who guesses; forget a session that is none any more."""
     asking, limits = visit.asking, visit.at.limits
     if not (shown := asking.claim.digest):
@@ -217,7 +243,7 @@ def later(visit: Visit) -> Problem | None:
 
 
 def told(visit: Visit, page: str, found: object, media: str = JSON) -> Response[Any]:
-    make = visit.hung.pages.get(page) if visit.wants_page() else None
+    make = visit.html.pages.get(page) if visit.wants_page() else None
     if make is not None:
         shown = Shown(found, visit.asking, visit.path)
         return _Told(make(shown).encode(), media_type="text/html")
@@ -269,6 +295,8 @@ def why(visit: Visit, error: Exception) -> Problem:
             return refusal(400)
         case BadQuestion(said=said, field=field):
             return Problem(status=400, error="question", said=said, field=field)
+        case NotWritten():
+            return _UNWRITTEN
         case Fenced() | StoreUnavailable() | UpstreamUnavailable():
             visit.problem = type(error).__name__
             return _BUSY

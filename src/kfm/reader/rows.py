@@ -16,12 +16,12 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
 from kfm.access.boundary import Opened
+from kfm.access.checked_files import check_bytes
 from kfm.access.memory import Mark, not_at_hand
 from kfm.data.libraries import library
 from kfm.model import Json
 from kfm.reader import cql2
 from kfm.reader.door import Asking, BadQuestion
-from kfm.reader.files import check_bytes
 from kfm.reader.kinds import CSV, FEATURES, GEOJSON, TEXT, Answers, named
 from kfm.reader.route import reads
 from kfm.reader.row_groups import TableFile, rows_between
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["ROUTES", "Question", "Rows", "page_of"]
+__all__ = ["ROUTES", "Question", "Rows", "rows_page"]
 
 _MOST, _DEEPEST, _SORTED = 10_000, 50_000_000, 100_000
 _SECONDS = 10.0
@@ -74,6 +74,7 @@ class _Asked(NamedTuple):
     page="rows",
     quick=True,
     answers=Answers(kinds={CSV: TEXT, GEOJSON: FEATURES}),
+    strict=True,
 )
 def rows(
     asking: Asking,
@@ -93,7 +94,7 @@ def rows(
     at = f"/datasets/{dataset_id}/versions/{opened.version_id}"
     proof = f"/evidence/{opened.dataset_id}@{opened.version_id}"
     said = Question(form, columns, filter, sort, limit, token)
-    return page_of(asking, opened, at, proof, said, _told_rows)
+    return rows_page(asking, opened, at, proof, said, _told_rows)
 
 
 class Question(NamedTuple):
@@ -107,7 +108,7 @@ class Question(NamedTuple):
     token: str | None = None
 
 
-def page_of(
+def rows_page(
     asking: Asking,
     opened: Opened,
     at: str,
@@ -259,21 +260,35 @@ def _scalar(field: "pa.Field", value: cql2.Value) -> "pa.Scalar":
         if isinstance(value, dt.datetime) and pa.types.is_timestamp(field.type):
             given = value if field.type.tz else value.astimezone(dt.UTC).replace(tzinfo=None)
             return pa.scalar(given, type=field.type)
+        if pa.types.is_temporal(field.type):  # of a number Arrow would take the unit of the column
+            if not isinstance(value, dt.date):
+                raise TypeError
+            return pa.scalar(value).cast(field.type)
         if isinstance(value, bool) != pa.types.is_boolean(field.type):
             raise TypeError
         if isinstance(value, str) != str(field.type).endswith("string"):
-            return pa.scalar(value).cast(field.type) if isinstance(value, dt.date) else _no()
+            raise TypeError
         if isinstance(value, float) and pa.types.is_integer(field.type):
             return pa.scalar(value)
         return pa.scalar(value, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        as_is = "; write DATE('2025-03-01') or TIMESTAMP('2025-03-01T12:00:00Z')"
+        hint = as_is if pa.types.is_temporal(field.type) and not isinstance(value, dt.date) else ""
         raise BadQuestion(
-            f"{field.name} is {field.type}; {value!r:.60} is not.", "filter"
+            f"{field.name} is {field.type}; {_in_words(value):.60} is not{hint}.", "filter"
         ) from error
 
 
-def _no() -> "pa.Scalar":
-    raise TypeError
+def _in_words(value: cql2.Value) -> str:
+    """A value as a filter has it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case dt.datetime():
+            return f"TIMESTAMP('{value.isoformat()}')"
+        case dt.date():
+            return f"DATE('{value.isoformat()}')"
+    return repr(value)
 
 
 # ---- the page ------------------------------------------------------------------------------------

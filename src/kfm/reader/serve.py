@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import re
 import resource
 import socket
@@ -23,6 +24,7 @@ _MOST_CONNECTIONS = 1000
 
 PORT = 8788  # unless another is named
 
+_SITE = re.compile(r"https?://[^\s\"'<>?#]+")
 _SAFE = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?(/|$)")
 
 
@@ -47,6 +49,12 @@ def reading(
     `console`: it also shows how things are run, to who asks on this machine, or over a network to
     whose token has a role for it. `nearby`: how many ports are tried after one that is taken.
     """
+    if known_as and not _SITE.fullmatch(known_as):
+        raise UsageError(
+            f"{known_as!r} is no address of a site.",
+            expected="https://… or http://…, without a question or a fragment",
+            remedy="Correct --known-as, or leave it out.",
+        )
     here = address.here_only and not known_as
     if console and not here and not _SAFE.match(known_as):
         raise UsageError(
@@ -57,7 +65,7 @@ def reading(
     try:
         import uvicorn  # noqa: F401  # an extra, as what comes next needs one
 
-        from kfm.pages.routes import hang
+        from kfm.pages.routes import html_pages
         from kfm.reader.app import make_app
     except ImportError as error:
         raise MissingExtra(
@@ -67,10 +75,10 @@ def reading(
         ) from error
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_nearby(address, nearby))
-        hung = hang(console=console)
+        html = html_pages(console=console)
         app = make_app(
             workspace,
-            hung,
+            html,
             address=known_as,
             here=console and here,
             limited=not here,
@@ -80,7 +88,7 @@ def reading(
 
         def stop() -> None:
             server.should_exit = True
-            hung.leave()
+            html.leave()
 
         at = address._replace(port=opened.getsockname()[1])
         stack.enter_context(noted(workspace.path, Noted(url=at.url, console=console)))
@@ -90,6 +98,9 @@ def reading(
 def _quiet_server(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
     """A server that leaves signals and logs to who starts it."""
     import uvicorn
+
+    # what strangers send wrongly is answered, and is no news
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
     class Quiet(uvicorn.Server):
         """Signals are the command's own."""

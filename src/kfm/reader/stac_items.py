@@ -4,12 +4,13 @@ versions; links and assets lead to addresses of this reader.
 
 import bisect
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from kfm.access.history import generations_of
-from kfm.access.memory import recall, unsettled
+from kfm.access.memory import Watched, recall, unsettled
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.append_times import appended_at
 from kfm.evidence.version_records import describe
@@ -26,6 +27,9 @@ from kfm.reader.door import Asking, Hidden
 from kfm.reader.kinds import GEOJSON
 
 __all__ = ["GEOJSON", "collection", "collections", "item", "item_of", "link", "moment", "times_of"]
+
+T = TypeVar("T")
+_ADDRESSES = 8
 
 
 def link(
@@ -83,14 +87,14 @@ def moment(text: str) -> dt.datetime:
 
 def _collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number: int) -> Json:
     """Nobody changes what this returns."""
-    world, name = asking.world, entry.dataset_id
+    name = entry.dataset_id
 
     def found() -> Json:
         now = asking.workspace.require(name)  # looked at here, so that a change of it is seen
         told = asking.facts(f"{name}@{number}")[1]
         return _made_collection(asking, now, told, number)
 
-    return recall(world, ("collection", name, number, facts.version_id, asking.address), found)
+    return _recall(asking, ("collection", name, number, facts.version_id), found)
 
 
 def _made_collection(asking: Asking, entry: DatasetEntry, facts: VersionFacts, number: int) -> Json:
@@ -126,7 +130,20 @@ def _item(asking: Asking, made: Generation) -> msgspec.Raw:
             unsettled()  # the moment is told more exactly later
         return msgspec.Raw(msgspec.json.encode(_made_item(asking, entry, made, facts, at)))
 
-    return recall(world, ("item", name, made.generation, asking.address), found)
+    return _recall(asking, ("item", name, made.generation), found)
+
+
+def _recall(asking: Asking, key: tuple[Hashable, ...], find: Callable[[], T]) -> T:
+    """What is told with addresses of this reader. Who asks says how it is called: the first names are
+    remembered, and with others everything is told anew.
+    """
+    world = asking.world
+    known: set[str] = world.memory.once("addresses", set) if isinstance(world, Watched) else set()
+    if asking.address not in known:
+        if len(known) >= _ADDRESSES:
+            return find()
+        known.add(asking.address)
+    return recall(world, (*key, asking.address), find)
 
 
 def _has_ended(asking: Asking, made: Generation) -> bool:

@@ -17,14 +17,13 @@ import msgspec
 from kfm.catalog.base import geometry
 from kfm.model import Json
 from kfm.reader import cql2
-from kfm.reader.door import Asking, BadQuestion, Hidden, NoLonger
+from kfm.reader.door import LEFT_OUT, Asking, BadQuestion
 from kfm.reader.stac_index import After, Box, Items, Row, items_of, microseconds
 from kfm.reader.stac_items import item_of, times_of
 
 __all__ = ["Found", "Search", "read_get", "read_post", "searched", "trimmed"]
 
 MOST = 1000
-_SECONDS = 10.0
 _ENOUGH = 4.0  # seconds: then a page ends with what it has, and the rest comes with the next
 _SOME = 64
 _COUNTED = 100  # up to so many are counted: each is decided for that
@@ -66,8 +65,8 @@ def read_get(given: dict[str, str | None]) -> Search:
         said["intersects"] = _object(str(given["intersects"]), "intersects")
     if given.get("filter"):
         text = str(given["filter"])
-        is_json = (given.get("filter_lang") or "cql2-text") == "cql2-json"
-        said["filter"] = _object(text, "filter") if is_json else text
+        said["filter-lang"] = given.get("filter_lang") or "cql2-text"
+        said["filter"] = _object(text, "filter") if said["filter-lang"] == "cql2-json" else text
     if given.get("sortby"):
         said["sortby"] = [
             {"field": v.lstrip("+- "), "direction": "desc" if v.startswith("-") else "asc"}
@@ -95,6 +94,8 @@ def read_post(said: Json) -> Search:
     if said.get("bbox") and said.get("intersects"):
         raise BadQuestion("bbox and intersects exclude each other.", "intersects")
     asked = said.get("filter")
+    if said.get("filter-lang", "cql2-json") not in ("cql2-text", "cql2-json"):
+        raise BadQuestion("filter-lang is cql2-text or cql2-json.", "filter-lang")
     return Search(
         collections=_texts(said, "collections"),
         ids=_texts(said, "ids"),
@@ -122,9 +123,14 @@ def searched(asking: Asking, search: Search) -> Found:
     """The items that fit and may be seen, in the order that is asked for; the latest first, else.
     Raises `BadQuestion`.
     """
-    names = search.collections or asking.workspace.registered()
+    names: Sequence[str] = asking.workspace.registered()
+    if search.collections:
+        there = {*names}
+        names = [name for name in search.collections if name in there]
     items = items_of(asking.world, names)
     looked = _Looked(asking, items, search)
+    if search.collections:
+        asking.is_at_beat = not looked.knows_all(search.collections, names)
     # the members that a filter and an order speak of
     members = {*_members(search.filter), *(name for name, _ in search.sortby)}
     if members <= _LIGHT:
@@ -140,9 +146,16 @@ class _Looked:
     def __init__(self, asking: Asking, items: Items, search: Search) -> None:
         self._asking, self._items, self._search = asking, items, search
         began = time.monotonic()
-        self._until, self._enough = began + _SECONDS, began + _ENOUGH
+        self._enough = began + _ENOUGH
+        asking.limit_time()
         self._known: dict[str, bool] = {}
         self._generations: dict[int, int | None] = {}
+        self._shape = _shapely(search.intersects) if search.intersects is not None else None
+
+    def knows_all(self, asked: Sequence[str], there: Sequence[str]) -> bool:
+        """Whether each dataset that is asked for is there, and may be seen."""
+        self._known |= {name: self._may_know(name) for name in there}
+        return len(there) == len(asked) and all(self._known.values())
 
     def in_order(self, positions: Sequence[int]) -> Found:
         """A page, and no more decisions than it takes. What nobody asked for before is decided from
@@ -205,33 +218,38 @@ class _Looked:
     def _seen(self, at: int) -> int | None:
         """The generation by which an item may be seen; None: by none, or it does not fit."""
         if at not in self._generations:
-            if time.monotonic() > self._until:
-                raise BadQuestion("That takes too long. Ask for less: a place, a time, a dataset.")
+            self._asking.check_time()
             self._generations[at] = self._decided(self._items.rows[at])
         return self._generations[at]
 
     def _decided(self, row: Row) -> int | None:
-        asked = self._search.filter
-        light = asked is not None and set(_members(asked)) <= _LIGHT
-        if light and asked is not None and not _holds(row.light, asked):
-            return None
         if row.dataset_id not in self._known:
             self._known[row.dataset_id] = self._may_know(row.dataset_id)
-        if self._known[row.dataset_id]:
-            for number in row.generations:
-                if self._may_know(f"{row.dataset_id}@{number}"):
-                    return number
+        # how long it takes to tell whether it fits tells nobody of what is hidden
+        if not self._known[row.dataset_id] or not self._fits(row):
+            return None
+        for number in row.generations:
+            if self._may_know(f"{row.dataset_id}@{number}"):
+                return number
         return None
 
+    def _fits(self, row: Row) -> bool:
+        """As far as that can be told without the item itself."""
+        if self._shape is not None and not _touch(row, self._shape):
+            return False
+        asked = self._search.filter
+        light = asked is not None and set(_members(asked)) <= _LIGHT
+        return not light or asked is None or _holds(row.light, asked)
+
     def _may_know(self, text: str) -> bool:
-        with suppress(Hidden, NoLonger):
+        with suppress(*LEFT_OUT):
             self._asking.known(text)
             return True
         return False
 
     def _item(self, at: int) -> msgspec.Raw | None:
         """None: a label was tightened since it was decided, in this very question."""
-        with suppress(Hidden, NoLonger):
+        with suppress(*LEFT_OUT):
             number = self._generations[at] or 0
             return item_of(self._asking, self._items.rows[at].dataset_id, number)
         self._generations[at] = None
@@ -248,11 +266,9 @@ def _candidates(items: Items, search: Search) -> Sequence[int]:
     if search.datetime is not None:
         first, last = (None if at is None else microseconds(at) for at in search.datetime)
         found &= items.during(first, last)
-    positions = cast(Sequence[int], found.nonzero()[0])
-    if search.intersects is None:
-        return positions
-    shape = _shapely(search.intersects)
-    return [at for at in _each(positions) if _touch(items.rows[at], shape)]
+    if search.intersects is not None:
+        found &= items.within(_bounds(search.intersects))
+    return cast(Sequence[int], found.nonzero()[0])
 
 
 def _each(positions: Sequence[int], begin: int = 0) -> Iterator[int]:
@@ -323,6 +339,14 @@ def _shapely(geometry: Json) -> object:
         raise BadQuestion("This is no geometry.", "intersects") from error
 
 
+def _bounds(geometry: Json) -> Box:
+    """The box around a shape; of an empty one none that holds anything."""
+    import shapely
+
+    west, south, east, north = map(float, shapely.bounds(_shapely(geometry)))
+    return west, south, east, north
+
+
 def _flat(box: Sequence[float]) -> Box:
     """A box without heights."""
     west, south, east, north = box if len(box) == 4 else (box[0], box[1], box[3], box[4])
@@ -349,8 +373,7 @@ def _compared(value: object, said: cql2.Compared) -> bool:
     if value is None:
         return False
     if said.op == "like":
-        pattern = re.escape(str(said.values[0])).replace("%", ".*").replace("_", ".")
-        return isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
+        return isinstance(value, str) and cql2.like(str(said.values[0]))(value)
     others = [_alike(value, other) for other in said.values]
     if said.op == "between":
         return all(o is not None for o in others) and others[0] <= value <= others[1]  # type: ignore[operator]
@@ -472,6 +495,8 @@ def _order(said: object) -> tuple[tuple[str, bool], ...]:
         isinstance(v, dict) and isinstance(v.get("field"), str) for v in said
     ):
         raise BadQuestion("sortby is a list of fields and directions.", "sortby")
+    if not all(v.get("direction", "asc") in ("asc", "desc") for v in said):
+        raise BadQuestion("The direction of sortby is asc or desc.", "sortby")
     return tuple((v["field"], v.get("direction", "asc") == "desc") for v in said[:8])
 
 

@@ -6,6 +6,8 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from kfm.access.boundary import Opened
+from kfm.access.derived import tiles_of
 from kfm.access.proofs import ProofFile, Proofs
 from kfm.access.references import Ref
 from kfm.evidence.append_times import appended_at
@@ -90,7 +92,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Json, ...]
     files: list[File]
     proofs: list[Proof]
-    links: dict[str, str]
+    links: dict[str, str | None]  # None: there are none
 
 
 def which_of(dataset_id: str, which: str) -> str:
@@ -135,7 +137,7 @@ def version(asking: Asking, dataset_id: str, which: str) -> Version:
         steps=facts.steps,
         files=files_of(asking, ref, facts),
         proofs=proofs_told(asking, proofs),
-        links=_links(asking, ref),
+        links=_links(asking, ref, proofs.opened),
     )
 
 
@@ -197,10 +199,14 @@ def _made(asking: Asking, made: Generation, facts: VersionFacts, head: Ref) -> M
     )
 
 
-def _links(asking: Asking, ref: Ref) -> dict[str, str]:
+def _links(asking: Asking, ref: Ref, opened: Opened) -> dict[str, str | None]:
+    """What leads on from a version; tiles were not made of every one."""
     base = f"{asking.address}/datasets/{ref.dataset_id}/versions/{ref.version_id}"
     names = ("rows", "cite", "story", "diff", "dcat", "prov", "openlineage", "lineage", "tiles")
-    return {name: f"{base}/{name}" for name in names}
+    links: dict[str, str | None] = {name: f"{base}/{name}" for name in names}
+    if tiles_of(asking.world, opened) is None:
+        links["tiles"] = None
+    return links
 
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (versions, version, proof)

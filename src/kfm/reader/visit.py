@@ -2,6 +2,7 @@
 carries, and the line of the log.
 """
 
+import asyncio
 import hmac
 import re
 import secrets
@@ -16,7 +17,7 @@ from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Send
 from kfm.grants.session import is_secret
 from kfm.model import Clock, ids, rfc3339
 from kfm.reader.door import Asking
-from kfm.reader.html_pages import Hung
+from kfm.reader.html_pages import HtmlPages
 from kfm.reader.limits import Limits, client_of
 from kfm.reader.log import Logs, RequestLine, log_request
 from kfm.reader.measure import Measures
@@ -25,13 +26,14 @@ from kfm.reader.open_workspace import Kept
 from kfm.reader.sendable import SENDS_FILES, Sendable, SendFile
 from kfm.reader.viewer import Claim
 
-__all__ = ["Standing", "Visit", "has"]
+__all__ = ["BEAT_NS", "Standing", "Visit", "has", "until_beat"]
 
 _HOST = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
 _TRACE = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _IN_NO_ADDRESS = re.compile(r"[\x00-\x1f\x7f\\]")
+BEAT_NS = 25_000_000  # several times what it takes to find that something is hidden
 _LONGEST = 8192  # of an address with its question
 # what a browser may do with a page of ours, and with everything else: nothing
 _PAGE = (
@@ -67,7 +69,7 @@ class Standing(NamedTuple):
     """What all visits share."""
 
     kept: Kept
-    hung: Hung
+    html: HtmlPages
     logs: Logs
     clock: Clock
     measures: Measures
@@ -104,7 +106,7 @@ class Visit:
         self.begin()
         came = headers.get(at.client_header, "") if at.client_header else ""
         self.client = client_of(came or (scope.get("client") or ("",))[0])
-        self.hung, self.logs, self.clock = at.hung, at.logs, at.clock
+        self.html, self.logs, self.clock = at.html, at.logs, at.clock
         self.measures = at.measures
         self.problem = ""
         self.answer, self.bytes_out = 0, 0
@@ -125,6 +127,8 @@ class Visit:
     def _claim(self, headers: MutableMapping[bytes, str]) -> Claim:
         # another site cannot ask in somebody's name
         own = headers.get(b"sec-fetch-site", "none") in ("none", "same-origin")
+        host = headers.get(b"host", "")
+        own &= headers.get(b"origin", f"http://{host}") in (f"http://{host}", f"https://{host}")
         direct = not any(name in headers for name in _BETWEEN)
         here = self.at.here and own and direct and _HERE.fullmatch(headers.get(b"host", ""))
         session = self.cookies.get(self._named(_SESSION), "")
@@ -182,6 +186,8 @@ class Visit:
             return "A header stands there twice."
         if b"host" in self.headers and not _HOST.fullmatch(self.headers[b"host"]):
             return "The host is no name."
+        if b"host" not in self.headers and scope.get("http_version") == "1.1":
+            return "The host is missing."
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _LONGEST:
             return "The address is too long."
         if _IN_NO_ADDRESS.search(self.path):
@@ -209,6 +215,8 @@ class Visit:
                 first.append(message)
                 return
             if first:
+                if first[0]["status"] == 404 or self.asking.is_at_beat:
+                    await self._beat()
                 await send(self._begun(first.pop(), message))
             if message["type"] == "http.response.body":
                 body = b"" if self.is_head or self.answer == 304 else message.get("body", b"")
@@ -217,6 +225,12 @@ class Visit:
             await send(message)
 
         return told
+
+    async def _beat(self) -> None:
+        """What is hidden takes longer to find than what is not there: both are told when the next
+        beat has come.
+        """
+        await asyncio.sleep(until_beat(time.monotonic_ns() - self._started) / 1e9)
 
     async def sent(self, part: Sendable, send: Send) -> None:
         """Send a part of a file, where the connection can; `send` has the headers already."""
@@ -282,6 +296,11 @@ class Visit:
                 decision_ids=tuple(asking.decision_ids),
             ),
         )
+
+
+def until_beat(took_ns: int) -> int:
+    """How long something that took so long waits for the next beat."""
+    return -took_ns % BEAT_NS
 
 
 def has(stated: str | None, tag: str) -> bool:
