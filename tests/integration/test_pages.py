@@ -9,8 +9,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Route
@@ -58,6 +59,8 @@ CONSOLE = (
     "/webhooks",
     "/slo",
 )
+
+_HREF = re.compile(r'<a [^>]*href="([^"]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +231,25 @@ def test_every_page_has_a_twin_and_a_command_that_can_be_typed(console: str, see
             assert isinstance(json.load(answer), dict), path
 
 
+def test_no_link_leads_nowhere(console: str, seen: Seen) -> None:
+    leads = dict[str, str]()  # where to, and the page that says so
+
+    def asked(path: str) -> tuple[int, str]:
+        request = urllib.request.Request(console + path, headers={"Accept": "text/html"})
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, answer.read().decode(errors="replace")
+        except urllib.error.HTTPError as refused:
+            return refused.code, ""
+
+    for path in seen.commands:
+        found = (urljoin(path, unescape(at)) for at in _HREF.findall(asked(path)[1]))
+        leads |= {at.partition("#")[0]: path for at in found if at.startswith("/")}
+    assert len(leads) > 100
+    dead = {at: (page, code) for at, page in leads.items() if (code := asked(at)[0]) >= 400}
+    assert {at for at in dead if at.startswith("/nothing")} == set(dead), dead
+
+
 def test_the_map_paints_every_place(console: str, started: Browser) -> None:
     with looker(started, console) as person:
         page = person.go("/datasets/city_trees")
@@ -275,15 +297,20 @@ def test_a_place_and_a_row_lead_to_where_they_come_from(console: str, started: B
         assert (person.said, person.outside) == ([], [])
 
 
-# the middle of the page's first spot that has the colour of places, as a mouse points at it
-_A_SPOT = """() => {
+# what the map painted, and which of it has the colour of places
+_PAINTED = """() => {
   const canvas = document.querySelector(".stage canvas"), flat = document.createElement("canvas");
   [flat.width, flat.height] = [canvas.width, canvas.height];
   const brush = flat.getContext("2d");
   brush.drawImage(canvas, 0, 0);
   const {data, width, height} = brush.getImageData(0, 0, flat.width, flat.height);
   const green = (i) => Math.abs(data[4 * i] - 47) + Math.abs(data[4 * i + 1] - 112) + Math.abs(data[4 * i + 2] - 82) < 40;
-  canvas.scrollIntoView({block: "center"});
+"""
+
+# the middle of the page's first spot that has the colour of places, as a mouse points at it
+_A_SPOT = (
+    _PAINTED
+    + """  canvas.scrollIntoView({block: "center"});
   const box = canvas.getBoundingClientRect();
   for (let i = 0; i < width * height; i++) {
     const below = i + 2 * width;
@@ -291,16 +318,12 @@ _A_SPOT = """() => {
       return [box.x + (below % width) * box.width / width, box.y + Math.floor(below / width) * box.height / height];
   }
 }"""
+)
 
 # how many separate spots have the colour of places
-_BLOBS = """() => {
-  const canvas = document.querySelector(".stage canvas"), flat = document.createElement("canvas");
-  [flat.width, flat.height] = [canvas.width, canvas.height];
-  const brush = flat.getContext("2d");
-  brush.drawImage(canvas, 0, 0);
-  const {data, width, height} = brush.getImageData(0, 0, flat.width, flat.height);
-  const green = (i) => Math.abs(data[4 * i] - 47) + Math.abs(data[4 * i + 1] - 112) + Math.abs(data[4 * i + 2] - 82) < 40;
-  const seen = new Uint8Array(width * height);
+_BLOBS = (
+    _PAINTED
+    + """  const seen = new Uint8Array(width * height);
   let spots = 0;
   for (let start = 0; start < width * height; start++) {
     if (seen[start] || !green(start)) continue;
@@ -315,6 +338,7 @@ _BLOBS = """() => {
   }
   return spots;
 }"""
+)
 
 
 def test_rows_are_sorted_filtered_and_turned_by_the_server(console: str, started: Browser) -> None:
@@ -356,6 +380,34 @@ def test_rows_are_sorted_filtered_and_turned_by_the_server(console: str, started
             "() => document.getElementById('rows-said').textContent === 'No row fits.'"
         )
         assert (person.said, person.outside) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"), [("timestamp[us]", "TIMESTAMP"), ("date32[day]", "DATE")]
+)
+def test_a_moment_and_a_day_are_asked_for_as_what_they_are(
+    console: str, started: Browser, kind: str, asked: str
+) -> None:
+    with looker(started, console) as person:
+
+        def with_kind(route: Route) -> None:
+            answer = route.fetch()
+            told = re.sub(
+                r"""(<th[^>]*data-column="?seen"?[^>]*data-type="?)[^">]*""",
+                lambda found: found[1] + kind,
+                answer.text(),
+            )
+            assert kind in told
+            route.fulfill(response=answer, body=told)
+
+        person.page.route("**/datasets/city_trees", with_kind)
+        page = person.go("/datasets/city_trees")
+        page.select_option("#rows-column", "seen")
+        page.fill("#rows-words", ">= 2026-03-01")
+        with page.expect_request(lambda said: "filter=" in said.url) as sent:
+            page.click("text=Filter")
+        said = parse_qs(urlsplit(sent.value.url).query)["filter"]
+        assert said == [f"\"seen\" >= {asked}('2026-03-01')"]
 
 
 def test_the_browser_verifies_a_version_and_names_the_file_of_a_flipped_byte(

@@ -20,7 +20,7 @@ from kfm.pages.html import Html, el, safe_address
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import command, digest, short, with_commands
 from kfm.pages.problem import problem_page, render
-from kfm.pages.routes import hang
+from kfm.pages.routes import html_pages
 from kfm.pages.row import RowPage
 from kfm.pages.row import render as render_row
 from kfm.pages.static_files import FILES
@@ -125,7 +125,7 @@ def test_a_browser_reaches_the_governed_reader_and_nothing_else(tmp_path: Path) 
     where kfm is set up no port of a database is open.
     """
     make_workspace(tmp_path / "ws", sample=False)
-    with reader(tmp_path / "ws", hang()) as client:
+    with reader(tmp_path / "ws", html_pages()) as client:
         answer = client.get("/datasets", headers={"accept": "text/html"})
     policy = dict(
         part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")

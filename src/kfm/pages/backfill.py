@@ -175,6 +175,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     dataset_id: str
     dataset_title: str
+    dataset_page: str  # where it is told of
     state: str
     reason: str
     since: str
@@ -439,7 +440,7 @@ def _aside(page: BackfillPage) -> list[Inside]:
     )
     about = kv(
         [
-            ("Dataset", el("a", page.of.dataset_id, href=addresses.dataset(page.of.dataset_id))),
+            ("Dataset", el("a", page.of.dataset_id, href=page.of.dataset_page)),
             ("Past", f"{page.of.since[:10]} to {page.of.until[:10]}"),
             ("Windows of", page.of.step),
             ("Started", moment(page.of.put_at)),

@@ -5,7 +5,7 @@ as a table.
 from collections.abc import Mapping, Sequence
 
 from kfm.catalog.lineage.graph import kind_of
-from kfm.lineage.ask import Line, Walk
+from kfm.lineage.ask import Around, Line
 from kfm.lineage.draw import placed, said
 from kfm.pages import addresses
 from kfm.pages.html import Html, Inside, el
@@ -25,21 +25,20 @@ class LineagePage(Page, frozen=True, kw_only=True):
     """Everything around one version, run or source that this viewer may know of."""
 
     what: str
-    walk: Walk
+    walk: Around
 
 
 def render(page: LineagePage, frame: Frame) -> str:
     walk = page.walk
     before = sum(p.distance < 0 for p in walk.points)
     after = sum(p.distance > 0 for p in walk.points)
-    hidden = " Some of it may not be shown to you." if walk.hidden else ""
     return document(
         page,
         frame,
         head(
             f"Lineage of {said(walk.start)}",
             f"It comes from {plural(before, 'other')}; {plural(after, 'other comes', 'others come')}"
-            f" from it.{hidden}",
+            " from it.",
         ),
         el("div", _picture(walk), _table(walk), class_="stack"),
         here="/datasets",
@@ -47,7 +46,7 @@ def render(page: LineagePage, frame: Frame) -> str:
     )
 
 
-def _picture(walk: Walk) -> Html:
+def _picture(walk: Around) -> Html:
     if not walk.lines:
         return empty("Nothing is known to lead here or away from here.")
     if len(walk.points) > _MOST:
@@ -133,7 +132,7 @@ def _href(name: str) -> str | None:
     return None
 
 
-def _table(walk: Walk) -> Html:
+def _table(walk: Around) -> Html:
     heads = (th("From"), th("How"), th("To"))
     verbs = {"USED_IN": "was used in", "GENERATED": "made"}
     rows: Sequence[Inside] = [

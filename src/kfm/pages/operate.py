@@ -8,7 +8,6 @@ from kfm.cli.schedule import Moment
 from kfm.cli.scheduler import Problem
 from kfm.cli.webhook import Delivery, Turned
 from kfm.cli.worker import AtWork
-from kfm.pages import addresses
 from kfm.pages.decide import job_forms
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Frame, Page, document
@@ -166,6 +165,7 @@ class SchedulesPage(Page, frozen=True, kw_only=True):
     """When data is asked for."""
 
     schedules: tuple[Schedule, ...]
+    pages: dict[str, str]  # of each dataset that is named: where it is told of
     problems: tuple[Problem, ...]
     next: tuple[Moment, ...]
 
@@ -180,7 +180,7 @@ def render_schedules(page: SchedulesPage, frame: Frame) -> str:
         "kfm schedule list",
     )
     if page.schedules:
-        rows = map(_schedule, page.schedules)
+        rows = (_schedule(s, page.pages.get(s.dataset or "")) for s in page.schedules)
         body = section("all", "Schedules", table("all", heads, rows))
     problems = (
         el(
@@ -201,7 +201,7 @@ def render_schedules(page: SchedulesPage, frame: Frame) -> str:
     )
 
 
-def _schedule(row: Schedule) -> Html:
+def _schedule(row: Schedule, dataset: str | None) -> Html:
     now = (
         state("wait", "Paused")
         if row.paused
@@ -219,9 +219,7 @@ def _schedule(row: Schedule) -> Html:
             command(f"kfm jobs show {first.job_id}"),
         )
     cut = f" by {row.windows}" if row.windows else ""
-    name: Inside = row.name
-    if row.dataset:
-        name = el("a", row.name, href=addresses.dataset(row.dataset))
+    name: Inside = el("a", row.name, href=dataset) if dataset else row.name
     return el(
         "tr",
         el("th", name, scope="row"),

@@ -128,7 +128,7 @@ def _valid(page: ProposalPage) -> int:
 def _head(page: ProposalPage) -> Html:
     words = [verdict_word(v) for v in page.verdicts]
     denied = words.count("deny")
-    waits = f"Waits for {_valid(page)} of {plural(page.needed, 'approval')}"
+    waits = f"Waits for approval, {_valid(page)} of {page.needed}"
     now = (
         state("denied", "Denied")
         if denied

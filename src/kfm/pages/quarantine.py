@@ -27,6 +27,7 @@ class QuarantinePage(Page, frozen=True, kw_only=True):
     """What was set aside and is to be decided."""
 
     items: tuple[Aside, ...]
+    pages: dict[str, str]  # of each dataset that is named: where it is told of
     hidden: int
 
 
@@ -50,7 +51,7 @@ def render_quarantine(page: QuarantinePage, frame: Frame) -> str:
     lede = f"{plural(len(page.items), 'capture or run', 'captures or runs')} to decide.{closed}"
     body: Inside = empty("Nothing is set aside.", "kfm quarantine list --all")
     if page.items:
-        rows = map(_aside_row, page.items)
+        rows = (_aside_row(item, page.pages[item.dataset_id]) for item in page.items)
         body = section("all", "To decide", table("all", heads, rows))
     return document(page, frame, head("Quarantine", lede), body, here="/quarantine")
 
@@ -59,13 +60,13 @@ def _rules(rules: dict[str, int]) -> str:
     return ", ".join(f"{name} {many:,}" for name, many in rules.items())
 
 
-def _aside_row(item: Aside) -> Html:
+def _aside_row(item: Aside, dataset: str) -> Html:
     what = item.code if item.kind == "capture" else plural(item.count or 0, "row")
     href = f"/quarantine/{item.run_id}"
     return el(
         "tr",
         el("th", digest(item.run_id, "run id", href=href), scope="row"),
-        td(el("a", item.dataset_id, href=addresses.dataset(item.dataset_id))),
+        td(el("a", item.dataset_id, href=dataset)),
         td(state(_ASIDE.get(item.state, "none"), item.state.capitalize())),
         td((what, el("br"), el("span", _rules(item.rules) or item.happened, class_="quiet"))),
         td(moment(item.since), class_="nowrap"),

@@ -74,13 +74,13 @@ from kfm.pages.layout import Frame, Page
 from kfm.pages.query import query_of
 from kfm.pages.static_files import static
 from kfm.reader.door import Asking, Hidden, whole_number
-from kfm.reader.html_pages import Hung, Shown
+from kfm.reader.html_pages import HtmlPages, Shown
 from kfm.reader.kinds import FEATURES, GEOJSON, Answers
 from kfm.reader.route import Problem, reads
 from kfm.reader.versions import which_of
 from kfm.reader.visit import Visit
 
-__all__ = ["PUBLIC", "Kind", "hang", "parts_of"]
+__all__ = ["PUBLIC", "Kind", "html_pages", "parts_of"]
 
 _THEME = re.compile(r"(?:^|; )kfm_theme=(light|dark)(?:;|$)")
 
@@ -136,14 +136,16 @@ PUBLIC = (
     Kind(
         "diff",
         "/datasets/{dataset_id:str}/versions/{which:str}/diff",
-        lambda asks, query, dataset_id, which: diff_page(asks, dataset_id, which),
+        None,
         difference.render,
+        diff_page,
     ),
     Kind(
         "story",
         "/datasets/{dataset_id:str}/versions/{which:str}/story",
-        lambda asks, query, dataset_id, which: story_page(asks, dataset_id, which),
+        None,
         story.render,
+        story_page,
     ),
     Kind(
         "focus",
@@ -247,7 +249,7 @@ CONSOLE = (
 )
 
 
-def hang(*, console: bool = False) -> Hung:
+def html_pages(*, console: bool = False) -> HtmlPages:
     """The pages of a reader, and with `console` those of who runs things."""
     from kfm.reader.app import ROUTES
 
@@ -272,7 +274,7 @@ def hang(*, console: bool = False) -> Hung:
     for route in operating:
         route.include_in_schema = False
     hidden = tuple(_pattern(path) for route in operating for path in route.paths)
-    return Hung(
+    return HtmlPages(
         pages=pages, routes=routes, leave=live.close, hidden=hidden, hidden_but_for=OPERATES
     )
 

@@ -84,7 +84,10 @@ def _cell(page: RowPage, cell: Cell) -> Html:
         "tr",
         el("th", cell.column, scope="row"),
         td(_told(cell.value), head="Value"),
-        td((since, generation(cell.generation), " ", moment(cell.at)), head="Official since"),
+        td(
+            el("span", since, generation(cell.generation), ", ", moment(cell.at)),
+            head="Official since",
+        ),
         td(
             generation(cell.given_by) if cell.certain else "one that is not shown",
             head="Given by",

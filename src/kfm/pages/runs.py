@@ -83,6 +83,7 @@ class RunsPage(Page, frozen=True, kw_only=True):
     """Runs, newest first."""
 
     runs: tuple[RunLine, ...]
+    pages: dict[str, str]  # of each dataset that is named: where it is told of
     dataset_id: str
     with_noops: bool
     limit: int
@@ -108,14 +109,18 @@ def render_runs(page: RunsPage, frame: Frame) -> str:
         th("Why"),
     )
     body = (
-        section("all", "All runs", table("all", heads, map(_line, page.runs)))
+        section(
+            "all",
+            "All runs",
+            table("all", heads, (_line(run, page.pages[run.dataset_id]) for run in page.runs)),
+        )
         if page.runs
         else empty("No run yet.", "kfm run --all")
     )
     return document(page, frame, head("Runs", lede, actions=other), body, here="/runs")
 
 
-def _line(run: RunLine) -> Html:
+def _line(run: RunLine, dataset: str) -> Html:
     part = " ".join(filter(None, (run.partition, run.window)))
     return el(
         "tr",
@@ -123,7 +128,7 @@ def _line(run: RunLine) -> Html:
         td(moment(run.at), class_="nowrap"),
         td(
             (
-                el("a", run.dataset_id, href=addresses.dataset(run.dataset_id)),
+                el("a", run.dataset_id, href=dataset),
                 el("small", f" {part}", class_="quiet") if part else None,
             )
         ),
@@ -185,6 +190,7 @@ class RunPage(Page, frozen=True, kw_only=True):
     run_id: str
     dataset_id: str
     dataset_title: str
+    dataset_page: str  # where it is told of
     state: str
     trigger: str
     partition: str
@@ -234,7 +240,7 @@ def render_run(page: RunPage, frame: Frame) -> str:
         here="/runs",
         crumbs=(
             Crumb("Runs", "/runs"),
-            Crumb(page.dataset_id, addresses.dataset(page.dataset_id)),
+            Crumb(page.dataset_id, page.dataset_page),
             Crumb(page.run_id[:8]),
         ),
         scripts=["live.mjs"] if page.open else (),

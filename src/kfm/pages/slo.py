@@ -1,6 +1,5 @@
 """The page of promises kept and energy taken."""
 
-from kfm.pages import addresses
 from kfm.pages.html import Html, el
 from kfm.pages.layout import Frame, Page, document
 from kfm.pages.parts import (
@@ -24,6 +23,7 @@ class SloPage(Page, frozen=True, kw_only=True):
     """How datasets stand against what they promise, and what their runs took."""
 
     datasets: tuple[Standing, ...]
+    pages: dict[str, str]  # of each dataset that is named: where it is told of
     months: tuple[Taken, ...]
 
 
@@ -47,28 +47,38 @@ def render_slo(page: SloPage, frame: Frame) -> str:
         page,
         frame,
         head("SLO and energy", lede),
-        el("div", numbers, _standings(page.datasets), _energy(page.months), class_="stack"),
+        el(
+            "div",
+            numbers,
+            _standings(page.datasets, page.pages),
+            _energy(page.months),
+            class_="stack",
+        ),
         here="/slo",
     )
 
 
-def _standings(rows: tuple[Standing, ...]) -> Html:
+def _standings(rows: tuple[Standing, ...], pages: dict[str, str]) -> Html:
     if not rows:
         return empty("No dataset is registered.", "kfm dataset new --help")
     heads = (
         th("Dataset"), th("State"), th("Runs", num=True), th("Failed", num=True), th("Success"),
         th("Slow", num=True), th("Fresh"), th("Error budget used"), th("Burns"),
     )  # fmt: skip
-    return section("slo-h", "Promises", table("slo-h", heads, map(_standing, rows)))
+    return section(
+        "slo-h",
+        "Promises",
+        table("slo-h", heads, (_standing(row, pages[row.dataset_id]) for row in rows)),
+    )
 
 
-def _standing(row: Standing) -> Html:
+def _standing(row: Standing, dataset: str) -> Html:
     success = "no run" if row.success is None else f"{row.success:.1%}"
     used = round(100 * row.error_budget_burn)
     burning = [r for r in row.rates if r.burning]
     return el(
         "tr",
-        el("th", el("a", row.dataset_id, href=addresses.dataset(row.dataset_id)), scope="row"),
+        el("th", el("a", row.dataset_id, href=dataset), scope="row"),
         td(state("new", "Kept", sign="pass") if row.ok else state("late", "Not kept")),
         td(count(row.runs), head="Runs", num=True),
         td(count(row.failed), head="Failed", num=True),

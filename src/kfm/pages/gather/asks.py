@@ -5,9 +5,10 @@ from contextlib import suppress
 
 from kfm.access.boundary import Opened, Reader
 from kfm.access.references import Ref
-from kfm.model import VersionFacts
+from kfm.model import DatasetEntry, UsageError, VersionFacts
+from kfm.pages import addresses
 from kfm.reader.ask import Focus, citations, focus_of
-from kfm.reader.door import Asking, Hidden, NoLonger
+from kfm.reader.door import LEFT_OUT, Asking, Hidden
 from kfm.story.node import Proof
 from kfm.workspace.folder import Workspace
 from kfm.world.world import World
@@ -44,14 +45,30 @@ class Asks:
         """How this server is called, for lines that are pasted elsewhere."""
         return self._asking.address
 
+    def entry(self, dataset_id: str) -> DatasetEntry:
+        """What is registered of a dataset. Raises `Hidden` where nothing is."""
+        try:
+            return self.workspace.require(dataset_id)
+        except UsageError as nothing:
+            raise Hidden from nothing
+
     def known(self, text: str) -> Ref:
         return self._asking.known(text)
 
     def seen(self, text: str) -> Ref | None:
         """The same, where what may not be known is left out."""
-        with suppress(Hidden, NoLonger):
+        with suppress(*LEFT_OUT):
             return self._asking.known(text)
         return None
+
+    def page_of(self, dataset_id: str) -> str:
+        """The page of a dataset; where nothing of it is published, why not."""
+        published = self.seen(dataset_id) is not None
+        return addresses.dataset(dataset_id) if published else addresses.decision(dataset_id)
+
+    def pages_of(self, names: Iterable[str]) -> dict[str, str]:
+        """The same of each, for lists in which one stands again and again."""
+        return {name: self.page_of(name) for name in set(names)}
 
     def focus(self, dataset_id: str, which: str, q: str = "") -> Focus:
         """Questions about a version, answered."""

@@ -144,6 +144,7 @@ def _about(asks: Asks, row: BackfillRow, plan: BackfillPlan) -> Backfill:
         name=row.name,
         dataset_id=row.dataset_id,
         dataset_title=_title(asks, row.dataset_id),
+        dataset_page=asks.page_of(row.dataset_id),
         state=row.state,
         reason=row.reason,
         since=plan.since,

@@ -1,11 +1,9 @@
 """What a card to share tells of a version."""
 
 from kfm.evidence.append_times import appended_at
-from kfm.model import UsageError
 from kfm.pages.card import Card
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.dataset import made_of, preview
-from kfm.reader.door import Hidden
 from kfm.reader.versions import which_of
 
 __all__ = ["card_of"]
@@ -15,10 +13,7 @@ def card_of(asks: Asks, dataset_id: str, which: str) -> Card:
     ref = asks.known(which_of(dataset_id, which))
     text = f"{dataset_id}@{ref.generation}"
     facts, opened = asks.facts(text), asks.data(text)
-    try:
-        entry = asks.workspace.require(dataset_id)
-    except UsageError as nothing:
-        raise Hidden from nothing
+    entry = asks.entry(dataset_id)
     made = made_of(asks.world, ref)
     check = asks.world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     return Card(

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
-import msgspec
-
 from kfm.access.boundary import Opened
 from kfm.access.derived import tiles_of
 from kfm.access.references import Ref, generations_of
@@ -14,8 +12,7 @@ from kfm.access.status import DatasetStatus, dataset_status
 from kfm.data.history import history
 from kfm.data.shown import Map, Profile, Shown
 from kfm.evidence.append_times import appended_at
-from kfm.evidence.version_records import origin_of
-from kfm.model import DatasetEntry, Generation, KfmError, UsageError, VersionFacts
+from kfm.model import DatasetEntry, Generation, KfmError, VersionFacts
 from kfm.model.origin import told as told_origin
 from kfm.pages import addresses
 from kfm.pages.dataset import Cited, DatasetPage, File, Held, Snippet, Standing
@@ -24,7 +21,7 @@ from kfm.pages.gather.places import MOST
 from kfm.pages.gather.standing import Told, standing_of
 from kfm.pages.parts import Message
 from kfm.pages.words import lasting, when
-from kfm.reader.door import Hidden
+from kfm.reader.files import tables_of
 from kfm.upkeep.citation import quoted, receipt_of
 from kfm.world.world import World
 
@@ -45,7 +42,7 @@ _WHAT = {
 
 def dataset_page(asks: Asks, dataset_id: str) -> DatasetPage:
     ref = asks.known(dataset_id)
-    entry = _entry(asks, dataset_id)
+    entry = asks.entry(dataset_id)
     status = dataset_status(asks.world, dataset_id)
     told = standing_of(asks.world, status, entry, operator=asks.is_operator)
     held = _held(asks, entry, ref)
@@ -73,13 +70,6 @@ def dataset_page(asks: Asks, dataset_id: str) -> DatasetPage:
     )
 
 
-def _entry(asks: Asks, dataset_id: str) -> DatasetEntry:
-    try:
-        return asks.workspace.require(dataset_id)
-    except UsageError as nothing:
-        raise Hidden from nothing
-
-
 def _standing(asks: Asks, status: DatasetStatus, told: Told, held: Held) -> Standing:
     since = f" since {when(held.official_at)}" if held.official_at else ""
     if asks.is_copy:
@@ -90,7 +80,7 @@ def _standing(asks: Asks, status: DatasetStatus, told: Told, held: Held) -> Stan
         sentence += f" Its source was last asked {lasting(told.age_s)} ago."
     trouble = None
     if asks.is_operator and told.state in ("denied", "failed", "wait"):
-        trouble = Message(happened=status.reason, remedy=_pasted(status.next))
+        trouble = Message(happened=told.note, remedy=_pasted(status.next))
     return Standing(
         state=told.state,
         word=told.word,
@@ -111,7 +101,7 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
     shown, places = preview(opened, facts)
     made = made_of(asks.world, ref)
     # tiles leave out what is too dense to see: few places are drawn exactly
-    tiled = facts.rows > FEW and _has_tiles(asks.world, opened)
+    tiled = facts.rows > FEW and tiles_of(asks.world, opened) is not None
     forms = ("csv", "geojson") if _has_places(facts) else ("csv",)
     files = tuple(_files(opened, facts.rows, forms))
     return Held(
@@ -131,9 +121,7 @@ def _held(asks: Asks, entry: DatasetEntry, ref: Ref) -> Held:
         files=files,
         cite=_cited(asks, entry, ref),
         snippets=_snippets(ref, files, asks.address, asks.is_copy, forms[-1]),
-        origin=tuple(
-            told_origin([o]) for o in origin_of(asks.world.data, ref.dataset_id, ref.version_id)
-        ),
+        origin=tuple(told_origin([o]) for o in facts.origin or ()),
         receipt=receipt_of(asks.world, ref.dataset_id, ref.version_id),
         h3_resolution=facts.h3_resolution,
         key=() if asks.is_copy else _key(entry, facts),
@@ -144,13 +132,6 @@ def _key(entry: DatasetEntry, facts: VersionFacts) -> tuple[str, ...]:
     """What a row is known by, where all of it is shown."""
     names = {c.name for c in facts.schema}
     return tuple(entry.business_key) if names >= {*entry.business_key} else ()
-
-
-def _has_tiles(world: World, opened: Opened) -> bool:
-    try:
-        return tiles_of(world, opened) is not None
-    except (KfmError, OSError, msgspec.MsgspecError):
-        return False  # `kfm doctor` says what is wrong with them
 
 
 def made_of(world: World, ref: Ref) -> Generation | None:
@@ -245,12 +226,16 @@ _KEPT = 32
 
 
 def preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
-    """Rows, columns and places of a version the boundary let out; read once for its digest."""
+    """Rows, columns and places of a version the boundary let out; read once for its digest, and
+    only while the tables are those of it.
+    """
+    if facts.rows > _MANY:
+        return _stated(facts), None
+    tables = tables_of(opened)
     with _lock:
         if opened.version_digest in _kept:
             _kept.move_to_end(opened.version_digest)
             return _kept[opened.version_digest]
-    tables = {n: p for n, p in sorted(opened.files.items()) if n.endswith(".parquet")}
     found = _looked(tables, facts)
     with _lock:
         _kept[opened.version_digest] = found
@@ -260,7 +245,7 @@ def preview(opened: Opened, facts: VersionFacts) -> tuple[Shown, Map | None]:
 
 
 def _looked(tables: Mapping[str, Path], facts: VersionFacts) -> tuple[Shown, Map | None]:
-    if not tables or facts.rows > _MANY:
+    if not tables:
         return _stated(facts), None
     from kfm.data import show  # pyarrow: only where a table is looked at
 

@@ -5,12 +5,11 @@ import re
 from kfm.access.status import dataset_status
 from kfm.cli.answer import Call
 from kfm.cli.explain import Explained, explained
-from kfm.model import KfmError, UsageError, Verdict
+from kfm.model import KfmError, Verdict
 from kfm.pages.decision import DecisionPage, Remedy
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.operate import policy_page
 from kfm.pages.gather.standing import standing_of
-from kfm.reader.door import Hidden
 from kfm.upkeep.judge_again import judge_ref
 
 __all__ = ["decision_page"]
@@ -19,10 +18,7 @@ _SHOWN = ("when", "policy", "kept", "who", "trigger", "rows", "base")
 
 
 def decision_page(asks: Asks, dataset_id: str) -> DecisionPage:
-    try:
-        entry = asks.workspace.require(dataset_id)
-    except UsageError as nothing:
-        raise Hidden from nothing
+    entry = asks.entry(dataset_id)
     status = dataset_status(asks.world, dataset_id)
     told = standing_of(asks.world, status, entry, operator=True)
     why = _explained(asks, dataset_id)

@@ -3,15 +3,15 @@
 import datetime as dt
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from kfm.access.denied import reason_in_words
 from kfm.access.memory import note, recall, recall_store
 from kfm.access.status import DatasetStatus, Statuses
 from kfm.model import INGEST, DatasetEntry, KfmError, RunDay, ids, rfc3339
-from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.quarantine import to_decide
 from kfm.pages.gather.standing import Told, told_at
@@ -66,10 +66,12 @@ def home_page(asks: Asks) -> HomePage:
     heat = _heat(world, days, tuple(each.status.dataset_id for each in found[:MOST]))
     asides = to_decide(asks)
     captures = {item.dataset_id: item for item in asides if item.kind == "capture"}
-    attended = _needs(world, [each.status for each in found])
+    standing = {each.status.dataset_id: each.status for each in found}
+    attended = _needs(world, list(standing.values()))
+    rows = [item for item in asides if item.kind == "rows"]
     needs = [
-        *(_need(asks, need, names, captures) for need in attended),
-        *(_aside(asks, item) for item in asides if item.kind == "rows"),
+        *(_need(asks, need, standing, captures) for need in attended[:MOST]),
+        *(_aside(asks, item) for item in rows[:MOST]),
     ]
     return HomePage(
         address="/",
@@ -81,7 +83,7 @@ def home_page(asks: Asks) -> HomePage:
         hidden=max(0, len(found) - MOST),
         states=dict(Counter(each.told.state for each in found)),
         needs=tuple(needs[:MOST]),
-        more_needs=max(0, len(needs) - MOST),
+        more_needs=max(0, len(attended) + len(rows) - MOST),
         works=_works(asks),
         checks=heat.checks,
         unchanged=heat.unchanged,
@@ -155,18 +157,12 @@ def _row(asks: Asks, each: _Standing, days: list[str], heat: _Heat) -> HeatRow:
     return HeatRow(
         dataset_id=name,
         title=entry.title if entry is not None else name,
-        href=_href(asks, name),
+        href=asks.page_of(name),
         days=tuple(cells),
         state=told.state,
         word=told.word,
-        note=told.note,
+        note=reason_in_words(asks.world, each.status) if told.state == "denied" else told.note,
     )
-
-
-def _href(asks: Asks, dataset_id: str) -> str:
-    """The page of a dataset; where nothing of it is published, why not."""
-    published = asks.seen(dataset_id) is not None
-    return addresses.dataset(dataset_id) if published else addresses.decision(dataset_id)
 
 
 def _day(day: str, ran: list[RunDay]) -> Day:
@@ -184,17 +180,21 @@ def _day(day: str, ran: list[RunDay]) -> Day:
 
 
 def _need(
-    asks: Asks, found: Attention, names: Collection[str], captures: Mapping[str, Item]
+    asks: Asks,
+    found: Attention,
+    standing: Mapping[str, DatasetStatus],
+    captures: Mapping[str, Item],
 ) -> Need:
     kind, word = _NEEDS[found.kind]
-    entry = asks.workspace.readable(found.what) if found.what in names else None
+    status = standing.get(found.what)
+    entry = asks.workspace.readable(found.what) if status is not None else None
     proposal = found.next.removeprefix("kfm review ")
     href = (
         f"/proposals/{proposal}"
         if proposal.isdigit()
         else f"/quarantine/{captures[found.what].run_id}"
         if found.kind == "failed" and found.what in captures
-        else _href(asks, found.what)
+        else asks.page_of(found.what)
         if entry is not None
         else "/queue"
     )
@@ -202,7 +202,9 @@ def _need(
         state=kind,
         word=word,
         title=entry.title if entry is not None else found.what.replace(INGEST, "Update of"),
-        why=found.why,
+        why=found.why
+        if found.kind != "denied" or status is None
+        else reason_in_words(asks.world, status),
         next=found.next,
         href=href,
     )

@@ -47,6 +47,7 @@ def quarantine_page(asks: Asks) -> QuarantinePage:
         title="Quarantine",
         command="kfm quarantine list",
         items=tuple(found.items),
+        pages=asks.pages_of(item.dataset_id for item in found.items),
         hidden=found.hidden,
     )
 
@@ -85,6 +86,7 @@ def schedules_page(asks: Asks) -> SchedulesPage:
         title="Schedules",
         command="kfm schedule list",
         schedules=tuple(found.schedules),
+        pages=asks.pages_of(s.dataset for s in found.schedules if s.dataset),
         problems=tuple(found.problems),
         next=tuple(moments(_call(asks), None, 2).next[:20]),
     )
@@ -205,10 +207,12 @@ def webhooks_page(asks: Asks) -> WebhooksPage:
 
 
 def slo_page(asks: Asks) -> SloPage:
+    found = tuple(standings(asks.workspace, asks.world))
     return SloPage(
         address="/slo",
         title="SLO and energy",
         command="kfm slo",
-        datasets=tuple(standings(asks.workspace, asks.world)),
+        datasets=found,
+        pages=asks.pages_of(s.dataset_id for s in found),
         months=energy(_call(asks), []).months,
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from kfm.pages.gather.asks import Asks
 from kfm.reader.door import Hidden
+from kfm.reader.files import tables_of
 from kfm.reader.versions import which_of
 
 __all__ = ["MOST", "places"]
@@ -20,7 +21,7 @@ _BATCH = 4096
 def places(asks: Asks, dataset_id: str, which: str) -> bytes:
     """A GeoJSON collection of what the boundary let out."""
     opened = asks.data(which_of(dataset_id, which))
-    tables = {n: p for n, p in sorted(opened.files.items()) if n.endswith(".parquet")}
+    tables = tables_of(opened)
     if not tables:
         raise Hidden
     found = b",".join(islice(_features(tables, opened.business_key), MOST))

@@ -7,8 +7,8 @@ from kfm.console.preview import base_of, preview_at, previewed
 from kfm.model import Json, VersionFacts
 from kfm.pages.gather.asks import Asks
 from kfm.pages.preview import PreviewFile, PreviewPage
-from kfm.reader.door import Hidden, NoLonger
-from kfm.reader.rows import Question, page_of
+from kfm.reader.door import LEFT_OUT
+from kfm.reader.rows import Question, rows_page
 
 __all__ = ["preview_page"]
 
@@ -24,7 +24,7 @@ def _page(asks: Asks, number: int, opened: Opened, facts: VersionFacts) -> Previ
     entry = asks.workspace.readable(opened.dataset_id)
     base, at = _base(asks, opened.dataset_id), preview_at(number)
     links = {"Rows as JSON": f"{at}/rows", "Rows as CSV": f"{at}/rows?form=csv&limit=10000"}
-    links |= {"What it changes": f"{at}/diff"} if base is not None else {}
+    links |= {"What it changes": f"{at}/diff"}
     return PreviewPage(
         address=at,
         title=f"Proposal {number} as it would be",
@@ -58,7 +58,7 @@ def _page(asks: Asks, number: int, opened: Opened, facts: VersionFacts) -> Previ
 def _base(asks: Asks, dataset_id: str) -> int | None:
     try:
         found = base_of(asks.asking, dataset_id)
-    except (Hidden, NoLonger):
+    except LEFT_OUT:
         return None
     return found.generation if found is not None else None
 
@@ -67,6 +67,6 @@ def _first(asks: Asks, number: int, opened: Opened) -> list[Json]:
     if not any(name.endswith(".parquet") for name in opened.files):
         return []
     at = preview_at(number)
-    page = page_of(asks.asking, opened, at, f"/proposals/{number}", Question(limit=_FIRST))
+    page = rows_page(asks.asking, opened, at, f"/proposals/{number}", Question(limit=_FIRST))
     plain: list[Json] = msgspec.json.decode(msgspec.json.encode(page.rows))
     return plain

@@ -1,20 +1,17 @@
 """What the pages of proposals tell; for operators."""
 
-from contextlib import ExitStack
-
-import msgspec
-
 from kfm.access.boundary import Opened, data_of, located
 from kfm.cli.answer import Call
 from kfm.cli.review import Reviewed, Waits, review
 from kfm.diff.base import Diff
 from kfm.evidence.proposal import run_of
-from kfm.model import Generation, KfmError, UsageError
+from kfm.model import Denied, Generation, KfmError, UsageError
 from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
-from kfm.pages.gather.difference import diff_of
 from kfm.pages.proposal import ProposalPage, ProposalsPage, WaitingLine
+from kfm.reader.changes import diff_of, nothing_before
 from kfm.reader.door import Hidden
+from kfm.world.world import World
 
 __all__ = ["proposal_page", "proposals_page"]
 
@@ -84,29 +81,23 @@ def proposal_page(asks: Asks, number: int) -> ProposalPage:
 
 def _diff(asks: Asks, number: int, dataset_id: str) -> tuple[Diff | None, str]:
     """What it changes, as precisely as whoever looks may see it."""
-    with ExitStack() as stack:  # what is sealed is open only meanwhile
-        return _compared(asks, number, dataset_id, stack)
+    with asks.asking.unpublished() as world:
+        return _compared(asks, world, number, dataset_id)
 
 
-def _compared(
-    asks: Asks, number: int, dataset_id: str, stack: ExitStack
-) -> tuple[Diff | None, str]:
+def _compared(asks: Asks, world: World, number: int, dataset_id: str) -> tuple[Diff | None, str]:
     try:
-        world = msgspec.structs.replace(asks.world, opened=stack)
         new = located(world, f"proposal/{number}", asks.reader)
         head: Generation = asks.world.store.transaction(
             lambda tx: asks.world.channel(dataset_id).head(tx)
         )
         if head.version_id is None:
-            old: Opened = _nothing(new)
+            old: Opened = nothing_before(new)
         else:
             old = data_of(asks.world, dataset_id, asks.reader)
         return diff_of(old, new), ""
+    except Denied as no:
+        asks.asking.refuse(no)
+        return None, f"{no.happened} {no.remedy}"
     except KfmError as error:
         return None, f"{error.happened} {error.remedy}"
-
-
-def _nothing(new: Opened) -> Opened:
-    from dataclasses import replace
-
-    return replace(new, label="nothing", version_id="", version_digest="", files={}, digests={})

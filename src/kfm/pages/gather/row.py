@@ -6,7 +6,7 @@ from kfm.pages import addresses
 from kfm.pages.gather.asks import Asks
 from kfm.pages.row import RowPage
 from kfm.reader.ask import Said
-from kfm.reader.door import Hidden, NoLonger
+from kfm.reader.door import LEFT_OUT
 from kfm.story.blame import Blame
 
 __all__ = ["row_page"]
@@ -39,5 +39,5 @@ def _came(asks: Asks, dataset_id: str, generation: int) -> Said | None:
     """Where a generation was had from, as far as this viewer may know."""
     try:
         return asks.focus(dataset_id, str(generation), _CAME_FROM).answers[0]
-    except (Hidden, NoLonger):
+    except LEFT_OUT:
         return None

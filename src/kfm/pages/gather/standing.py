@@ -4,6 +4,7 @@ import datetime as dt
 
 import msgspec
 
+from kfm.access.denied import reason_in_words
 from kfm.access.status import FRESH_S, DatasetStatus
 from kfm.model import DatasetEntry
 from kfm.model.window import seconds
@@ -39,6 +40,7 @@ def standing_of(
     """What keeps the newest from being published is told to who runs things; everybody is told how
     fresh what is published is.
     """
+    status = msgspec.structs.replace(status, reason=reason_in_words(world, status))
     check = world.store.read(lambda tx: tx.index.latest_check(status.dataset_id))
     checked = check.checked_at if check is not None else None
     return told_at(world.clock.now(), status, entry, checked, operator=operator)

@@ -3,8 +3,7 @@
 import shlex
 from urllib.parse import quote
 
-from kfm.lineage.ask import walk
-from kfm.model import Denied, KfmError, UsageError, rfc3339
+from kfm.model import KfmError, rfc3339
 from kfm.pages import addresses
 from kfm.pages.about import AboutPage
 from kfm.pages.focus import FocusPage
@@ -12,11 +11,10 @@ from kfm.pages.gather.asks import Asks
 from kfm.pages.lineage import LineagePage
 from kfm.pages.search import Named, SearchPage
 from kfm.pages.story import StoryPage
+from kfm.reader.about import around
 from kfm.reader.ask import Focus
-from kfm.reader.door import Hidden
-from kfm.reader.versions import which_of
 from kfm.story.figure import figure
-from kfm.story.write import story_of
+from kfm.story.node import Story
 from kfm.upkeep.search import search
 
 __all__ = ["about_page", "focus_page", "lineage_page", "search_page", "story_page"]
@@ -25,13 +23,13 @@ _HITS = 20
 _DEPTH = 6
 
 
-def story_page(asks: Asks, dataset_id: str, which: str) -> StoryPage:
-    ref = asks.known(which_of(dataset_id, which))
-    text = f"{dataset_id}@{ref.generation}"
-    story = story_of(asks.world, text, asks.reader)
+def story_page(asks: Asks, story: Story) -> StoryPage:
+    """Of what the reader answers about how a version was made."""
+    text = f"{story.dataset_id}@{story.generation}"
+    ref = asks.known(text)
     generalised = story.governance.h3_resolution is not None
     return StoryPage(
-        address=addresses.story(dataset_id, ref.version_id),
+        address=addresses.story(ref.dataset_id, ref.version_id),
         title=f"How {story.title} was produced",
         command=f"kfm story {text}",
         story=story,
@@ -52,16 +50,12 @@ def focus_page(focus: Focus) -> FocusPage:
 
 
 def lineage_page(asks: Asks, what: str) -> LineagePage:
-    try:
-        found = walk(asks.world, what, up=_DEPTH, down=_DEPTH, reader=asks.reader)
-    except (UsageError, Denied) as nothing:  # nobody can tell which
-        raise Hidden from nothing
     return LineagePage(
         address=addresses.lineage(what),
         title=f"Lineage of {what}",
         command=f"kfm lineage show {what}",
         what=what,
-        walk=found,
+        walk=around(asks.asking, what, _DEPTH, _DEPTH),
     )
 
 

@@ -2,7 +2,7 @@
 
 import base64
 
-from kfm.access.proofs import ProofFile, proof_files
+from kfm.access.proofs import ProofFile
 from kfm.data.history import history
 from kfm.model import Json, KfmError, canonical, ids
 from kfm.pages import addresses
@@ -25,6 +25,7 @@ _SHOWS = {
     "approvals": "who agreed, signed",
     "made": "the generation it came with first",
     "checksums": "every file with its digest",
+    "receipt": "what its run used, did and decided",
 }
 
 
@@ -35,7 +36,7 @@ def version_page(asks: Asks, dataset_id: str, which: str) -> VersionPage:
     entry = asks.workspace.require(dataset_id)
     past = history(asks.world, dataset_id, asks.reader, 1_000_000)
     made = next((e for e in past.generations if e.generation == ref.generation), None)
-    proofs = proof_files(asks.world, text, asks.reader)
+    proofs = asks.asking.proofs(text)
     files = tuple(
         File(
             name=name,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from kfm.model import KfmError
-from kfm.reader.app import Reader
+from kfm.reader.app import ReaderApp
 
 __all__ = ["HERE", "Answer", "NotAnswered", "ask", "ask_into"]
 
@@ -61,18 +61,18 @@ class _Sink:
             self._file.close()
 
 
-async def ask(app: Reader, address: str, *, page: bool = False) -> Answer:
+async def ask(app: ReaderApp, address: str, *, page: bool = False) -> Answer:
     """What is answered at an address: its page, or what else it has. Raises `NotAnswered`."""
     sink = await _asked(app, address, "text/html" if page else "*/*", None)
     return Answer(bytes(sink.body), sink.headers[b"content-type"].decode("latin-1"))
 
 
-async def ask_into(app: Reader, address: str, file: Path) -> None:
+async def ask_into(app: ReaderApp, address: str, file: Path) -> None:
     """The same, written to a file as it comes."""
     await _asked(app, address, "*/*", file)
 
 
-async def _asked(app: Reader, address: str, accept: str, file: Path | None) -> _Sink:
+async def _asked(app: ReaderApp, address: str, accept: str, file: Path | None) -> _Sink:
     path, _, query = address.partition("?")
     scope = {
         "type": "http", "method": "GET", "path": unquote(path), "raw_path": path.encode(),
@@ -91,8 +91,8 @@ async def _asked(app: Reader, address: str, accept: str, file: Path | None) -> _
     if status >= 500:
         raise KfmError(
             f"{address} cannot be answered now.",
-            expected="a workspace that can be read",
-            remedy="Run `kfm verify`, then export again.",
+            expected="a workspace that can be read, whose log can be written",
+            remedy="Run `kfm verify`, see that the disk takes more, then export again.",
         )
     if status != 200:
         raise NotAnswered(address, status)

@@ -15,7 +15,7 @@ from kfm.pages.site.index import IndexPage, Row, forward, render
 from kfm.pages.site.links import Links
 from kfm.pages.site.scripts import one_script
 from kfm.pages.static_files import FILES
-from kfm.reader.app import Reader
+from kfm.reader.app import ReaderApp
 
 __all__ = ["LeftOut", "Wanted", "copied", "wanted_of"]
 
@@ -56,7 +56,7 @@ def wanted_of(refs: Sequence[str]) -> list[Wanted]:
 class _Copy:
     """A copy while it is made: what is answered is kept by its address, large files on the disk."""
 
-    def __init__(self, app: Reader, folder: Path) -> None:
+    def __init__(self, app: ReaderApp, folder: Path) -> None:
         self.app, self.folder = app, folder
         self.places: dict[str, tuple[How, bytes]] = {}  # by file, until they are linked
         self.files: dict[str, str] = {}  # address -> file
@@ -93,7 +93,7 @@ class _Copy:
 
 
 async def copied(
-    app: Reader, wanted: Sequence[Wanted], folder: Path, at: str
+    app: ReaderApp, wanted: Sequence[Wanted], folder: Path, at: str
 ) -> tuple[dict[str, list[int]], list[LeftOut]]:
     """Fill a folder; which generations of which dataset are in it, and what is not. What was changed
     meanwhile is in none.
@@ -127,7 +127,7 @@ async def copied(
     return taken, left_out
 
 
-async def _standing(app: Reader, dataset_id: str) -> bytes:
+async def _standing(app: ReaderApp, dataset_id: str) -> bytes:
     """How the channel of a dataset stands for anybody now."""
     return (await ask(app, f"/datasets/{quote(dataset_id)}/versions.json")).body
 

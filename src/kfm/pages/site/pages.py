@@ -5,19 +5,19 @@ from collections.abc import Callable
 from kfm.pages.gather.asks import Asks
 from kfm.pages.gather.stories import about_page
 from kfm.pages.layout import Page
-from kfm.pages.routes import PUBLIC, Kind, hang, parts_of
+from kfm.pages.routes import PUBLIC, Kind, html_pages, parts_of
 from kfm.pages.site.index import COPY
-from kfm.reader.door import Asking, Hidden
-from kfm.reader.html_pages import Hung, Shown
+from kfm.reader.door import Asking
+from kfm.reader.html_pages import HtmlPages, Shown
 from kfm.reader.route import reads
 
 __all__ = ["copy_pages"]
 
 
-def copy_pages() -> Hung:
-    """What hangs on the reader that a copy is asked of."""
-    routes = [r for r in hang().routes if "/about" not in getattr(r, "paths", ())]
-    return Hung(pages={kind.name: _shown(kind) for kind in PUBLIC}, routes=[*routes, _about])
+def copy_pages() -> HtmlPages:
+    """The pages of the reader that a copy is asked of."""
+    routes = [r for r in html_pages().routes if "/about" not in getattr(r, "paths", ())]
+    return HtmlPages(pages={kind.name: _shown(kind) for kind in PUBLIC}, routes=[*routes, _about])
 
 
 @reads("/about", page="about")
@@ -28,12 +28,12 @@ def _about(asking: Asking) -> Page:
 
 def _shown(kind: Kind) -> Callable[[Shown], str]:
     def page(shown: Shown) -> str:
-        found = shown.found
-        if kind.gather is None:
-            raise Hidden  # it is asked of a server alone
-        if not isinstance(found, Page):
-            parts = parts_of(kind.path, shown.path)
-            found = kind.gather(Asks(shown.asking, copy=True), {}, *parts)
+        found, asks = shown.found, Asks(shown.asking, copy=True)
+        if kind.told is not None:
+            found = kind.told(asks, found)
+        elif not isinstance(found, Page):
+            assert kind.gather is not None  # else it is told of what the reader answers
+            found = kind.gather(asks, {}, *parts_of(kind.path, shown.path))
         return kind.render(found, COPY)
 
     return page

@@ -83,7 +83,8 @@ class Rows {
     if (this.types[column] === "string") return `${name} LIKE ${quoted(`%${words}%`)}`;
     const [, sign, value] = /^(<=|>=|<>|[<>=])?\s*(.*)$/s.exec(words);
     const plain = /^(-?\d+(\.\d+)?|true|false)$/.test(value);
-    const moment = this.types[column].startsWith("timestamp") ? `TIMESTAMP(${quoted(value)})` : quoted(value);
+    const kind = /^(timestamp|date)/.exec(this.types[column])?.[1].toUpperCase();
+    const moment = kind ? `${kind}(${quoted(value)})` : quoted(value);
     return `${name} ${sign ?? "="} ${plain ? value : moment}`;
   }
 
