@@ -50,3 +50,11 @@ def test_a_table_has_heads_and_colour_takes_no_room() -> None:
         "  x ks_earthquakes  1,204",
     ]
     assert table(("a",), []) == ["  a"]
+
+
+def test_a_table_of_strangers_words_steers_no_terminal() -> None:
+    words = "a\x1b[2Jb\x00c\nd\u202ee"
+    assert table(("title",), [(words,), ("\x1b[31mred\x1b[0m",)])[1:] == [
+        "  a·[2Jb·c·d·e",
+        "  \x1b[31mred\x1b[0m",
+    ]

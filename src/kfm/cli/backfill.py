@@ -9,7 +9,7 @@ import msgspec
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import heed_clock, login
 from kfm.cli.terminal import progress, say, show, sign, table, write
-from kfm.jobs import backfill_progress as backfill_told
+from kfm.jobs import backfill_progress
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_plan import BackfillPlan, grid_of, plan_from, read_plan
 from kfm.jobs.backfill_records import Bucket, Estimate, Status
@@ -285,9 +285,9 @@ def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, inli
         _reasons(outcome)
     return Begun(
         status=word,
-        backfill=backfill_told.status(world, row),
+        backfill=backfill_progress.status(world, row),
         worked=inline,
-        next=backfill_told.next_command(row),
+        next=backfill_progress.next_command(row),
     )
 
 
@@ -332,7 +332,7 @@ def cancelled(call: Call, what: str, reason: str) -> Cancelled:
         before = "already_cancelled" if row.state == "cancelled" else "cancelled"
         return Cancelled(
             status="already_done" if found.state == "done" else before,
-            backfill=backfill_told.status(world, found),
+            backfill=backfill_progress.status(world, found),
         )
 
 
@@ -359,7 +359,7 @@ def backfills(call: Call, what: str | None) -> Backfills:
             else world.store.read(lambda tx: tx.backfill.listing())
         )
         kept = [row for row in rows if what or row.state not in OVER]
-        return Backfills(backfills=[backfill_told.status(world, row) for row in kept])
+        return Backfills(backfills=[backfill_progress.status(world, row) for row in kept])
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

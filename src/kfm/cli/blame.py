@@ -5,7 +5,7 @@ from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import reader_of
 from kfm.cli.terminal import say, show, table, write
 from kfm.diff.base import shown
-from kfm.model import MissingExtra, UsageError
+from kfm.model import MissingExtra
 from kfm.story.blame import Blame, Origin, blame
 from kfm.story.words import when
 from kfm.workspace.folder import open_workspace
@@ -73,12 +73,6 @@ def _origin(origin: Origin) -> None:
 
 
 def blamed(call: Call, ref: str, key: list[str], column: str | None, reader: str | None) -> Blamed:
-    if not key:
-        raise UsageError(
-            "Which row is not said.",
-            expected="--key COLUMN=VALUE",
-            remedy=f"`kfm show {dataset_of(ref)}` shows some rows.",
-        )
     workspace = open_workspace(call.workspace)
     dataset_id = dataset_of(ref)
     with open_world(workspace, asks=True) as world:

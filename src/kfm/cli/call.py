@@ -288,7 +288,7 @@ def _interrupted(word: str, code: int, as_json: bool) -> int:
                 exit_code=code,
             )
         )
-    say(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on")
+    say(f"{word}; nothing is lost: the same command goes on, a run also by `kfm resume`")
     return code
 
 

@@ -1,5 +1,6 @@
 """Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside."""
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -56,10 +57,22 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
                 Finding(code="keys.damaged", where="keys", what=error.happened, remedy=error.remedy)
             )
     found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
+    found += [
+        Finding(
+            code="disk.readonly",
+            where=name,
+            what="nothing can be written there",
+            remedy="Mount it writable, or mend its rights: nothing runs, and nothing is handed out.",
+        )
+        for name in ("data", "ledger", "receipts")
+        if (at := workspace.path / name).is_dir() and not os.access(at, os.W_OK)
+    ]
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
-            return found + examine(world, names, fix=fix)
+            said = {(each.code, each.where) for each in found}
+            more = examine(world, names, fix=fix)
+            return found + [each for each in more if (each.code, each.where) not in said]
     except KfmError as error:
         code = "store.unreachable" if error.retryable else "store.unusable"
         found.append(Finding(code=code, where="ledger", what=error.happened, remedy=error.remedy))

@@ -2,8 +2,6 @@
 each with its evidence.
 """
 
-from pathlib import Path
-
 import msgspec
 from msgspec import UNSET
 
@@ -101,9 +99,6 @@ class _Facts:
         self.prov = sorted(world.data.names(prov_folder(dataset_id)))
         self.stac = world.data.exists(collection_path(dataset_id))
         self.dcat = world.data.exists(dcat_path(dataset_id))
-
-    def _exists(self, *names: str) -> Path | None:
-        return next((self.path / n for n in names if (self.path / n).exists()), None)
 
     def _labels(self) -> Point:
         e = self.entry

@@ -3,11 +3,11 @@ receipts, without running anything.
 """
 
 import re
-from contextlib import suppress
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kfm.access.denied import denial_reasons
 from kfm.access.references import dataset_of, proposal_number
 from kfm.access.status import DatasetStatus, dataset_status
 from kfm.channel.generations import last_act
@@ -15,12 +15,11 @@ from kfm.cli.answer import Answer, Call
 from kfm.cli.terminal import sign, write
 from kfm.cli.wal import find_run
 from kfm.evidence.append_times import appended_at
-from kfm.evidence.journal import done_of
 from kfm.evidence.proposal import run_of
 from kfm.evidence.run_files import read_run_file, run_journal
 from kfm.keys.trust import unwrap
-from kfm.model import UNCHANGED, Assembled, Denied, Generation, Json, LedgerRow, UsageError
-from kfm.model.paths import proposal_path, quarantine_path
+from kfm.model import UNCHANGED, Generation, Json, LedgerRow, UsageError
+from kfm.model.paths import quarantine_path
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -272,10 +271,7 @@ def _skip(world: World, dataset_id: str) -> Explained:
 
 
 def _deny(world: World, row: LedgerRow) -> Explained:
-    reasons = _reasons(world, row)
-    decided = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
-    if not reasons and world.data.exists(decided):  # denied when it was to be promoted
-        reasons = msgspec.json.decode(world.data.read(decided).splitlines()[-1])["reasons"]
+    reasons = denial_reasons(world, row)
     kept = (
         "the capture"
         if world.is_private(row.dataset_id)
@@ -292,30 +288,16 @@ def _deny(world: World, row: LedgerRow) -> Explained:
             "kept": f"{kept}, nothing lost",
             "who": f"{who or 'the steward of this dataset'}; there is no override",
         },
-        why=[f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
+        why=[f"{r.code}: {r.message}" for r in reasons] or [row.reason],
         next="\n  ".join(
             [
-                *dict.fromkeys(r["remedy"] for r in reasons),
+                *dict.fromkeys(r.remedy for r in reasons),
                 f"kfm gates {row.dataset_id}          judges again, no download",
                 f"kfm run {row.dataset_id}            publishes it once it passes",
             ]
         ),
         exit_code=3,
     )
-
-
-def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
-    """Why a run was denied: from its report; of a private dataset from its journal, where the key
-    is that sealed it.
-    """
-    if world.is_private(row.dataset_id):
-        with suppress(Denied):
-            judged = done_of(
-                run_journal(world, row), "assemble", world.veil(row.dataset_id), Assembled
-            )
-            return msgspec.to_builtins(judged.reasons) if judged is not None else []
-    raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
-    return list(msgspec.json.decode(raw)["reasons"]) if raw else []
 
 
 def _run(world: World, row: LedgerRow) -> Explained:

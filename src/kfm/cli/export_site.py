@@ -52,6 +52,12 @@ def exported(call: Call, ref: list[str], output: Path, at: str) -> Exported:
             expected="https://… or http://…",
             remedy="Name the address where the copy will be had, or leave --at out.",
         )
+    if output.resolve().is_relative_to(workspace.data.resolve()):
+        raise UsageError(
+            f"{output} lies among the data of the workspace.",
+            expected="a folder of its own",
+            remedy="Name another with -o.",
+        )
     try:
         from kfm.pages.site.answers import HERE
         from kfm.pages.site.copy import copied, wanted_of

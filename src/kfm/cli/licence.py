@@ -170,6 +170,8 @@ def _restricted(world: World, dataset_id: str) -> list[str]:
 
 def _letter(entry: DatasetEntry, seen: str | None) -> str:
     where = entry.source.url or ", ".join(entry.source.datasets)
+    if "{" in where:  # a window that each run fills in
+        where = where.partition("?")[0]
     last = f"It was last read on {seen}. " if seen else ""
     return f"""To: {entry.custodian or "the publisher of " + entry.title}
 Subject: Under which licence may {entry.title} be used?

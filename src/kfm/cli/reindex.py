@@ -5,9 +5,9 @@ from typing import Literal
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
 from kfm.cli.terminal import say, show, write
-from kfm.model import IntegrityError
-from kfm.workspace.folder import open_workspace
-from kfm.workspace.wiring import reindex_workspace
+from kfm.model import IntegrityError, KfmError
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world, reindex_workspace
 
 __all__ = ["Reindexed", "reindexed"]
 
@@ -24,6 +24,7 @@ class Reindexed(Answer, frozen=True, kw_only=True):
     epoch: int
     coordination: str  # jobs, switches, schedules, backfills: carried over, or lost and why
     damaged: list[str]
+    ended: int = 0  # proposals that waited for a person
 
     @property
     def code(self) -> int:
@@ -33,6 +34,15 @@ class Reindexed(Answer, frozen=True, kw_only=True):
         names = ("datasets", "runs", "noops", "generations", "lineage", "epoch")
         show(", ".join(f"{getattr(self, name):,} {name}" for name in names))
         show(f"jobs, switches, schedules, backfills  {self.coordination}")
+        if self.ended:
+            which = (
+                "1 proposal that waited has"
+                if self.ended == 1
+                else f"{self.ended:,} proposals that waited have"
+            )
+            show(
+                f"{which} ended, with the approvals given: {again(call, 'run --all')} makes them again"
+            )
         for path in self.damaged:
             say(f"{path} is damaged and was left out; restore it from a backup and reindex again")
         write(f"\nNext  {again(call, 'status')}")
@@ -40,5 +50,16 @@ class Reindexed(Answer, frozen=True, kw_only=True):
 
 def reindexed(call: Call) -> Reindexed:
     damaged: list[str] = []
-    counts = reindex_workspace(open_workspace(call.workspace), damaged)
-    return Reindexed(status="reindexed", **counts, damaged=damaged)
+    workspace = open_workspace(call.workspace)
+    waited = _waiting(workspace)
+    counts = reindex_workspace(workspace, damaged)
+    return Reindexed(status="reindexed", **counts, damaged=damaged, ended=waited)
+
+
+def _waiting(workspace: Workspace) -> int:
+    """Proposals that wait for a person, as far as the store that is replaced can be read."""
+    try:
+        with open_world(workspace) as world:
+            return len(world.store.read(lambda tx: tx.proposals.waiting()))
+    except KfmError:
+        return 0

@@ -70,7 +70,10 @@ class Reviewed(Answer, frozen=True, kw_only=True):
         return self.judgement.exit_code
 
     def tell(self, call: Call) -> None:
-        show("You would sign exactly this:\n")
+        if self.state == "PROPOSED":
+            show("You would sign exactly this:\n")
+        else:
+            show(f"This proposal has ended ({self.state}); nobody signs it any more. It was:\n")
         for name, value in self.you_sign.items():
             if value not in ("", None):
                 show(f"  {name:<17} {_plain(value)}")

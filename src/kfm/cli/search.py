@@ -1,5 +1,6 @@
 """Search what may be read now, by words and by meaning, with citations that open."""
 
+import shlex
 import sys
 import textwrap
 
@@ -14,6 +15,8 @@ from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 
 __all__ = ["Passages", "passages"]
+
+_FEW = 3  # datasets without an index that are named where nobody asked for them by name
 
 
 class Passages(Found, Answer, frozen=True, kw_only=True):
@@ -39,9 +42,13 @@ class Passages(Found, Answer, frozen=True, kw_only=True):
             )
         if self.note:
             say(self.note)
-        for one in self.not_searched:
-            if one.next or one.dataset_id in self.asked or self.code:
-                say(f"{one.dataset_id}: {one.reason}{f' {one.next}' if one.next else ''}")
+        named = [one for one in self.not_searched if one.dataset_id in self.asked or self.code]
+        others = [one for one in self.not_searched if one.next and one not in named]
+        for one in (*named, *others[:_FEW]):
+            say(f"{one.dataset_id}: {one.reason}{f' {one.next}' if one.next else ''}")
+        if others[_FEW:]:
+            asked = again(call, f"search {shlex.quote(self.query)} --json")
+            say(f"{len(others) - _FEW} more cannot be searched yet: `{asked}` names them.")
         if self.hits and not whole:
             say(f"One passage, whole: {again(call, f'search {self.hits[0].citation.address}')}")
         if self.hits:

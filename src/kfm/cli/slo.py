@@ -6,6 +6,7 @@ from kfm.access.status import dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
 from kfm.cli.terminal import show, sign, table, write
+from kfm.model import IntegrityError
 from kfm.telemetry.standing import Standing, Taken, lines_of, standing_of, taken_by
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -68,7 +69,10 @@ def standings(workspace: Workspace, world: World, names: Sequence[str] = ()) -> 
         entry = workspace.entry(name)
         if entry is None or entry.retired is not None:
             continue
-        fresh = bool(dataset_status(world, name).fresh)
+        try:
+            fresh = dataset_status(world, name).fresh
+        except IntegrityError:  # `kfm status` says what is damaged
+            fresh = False
         found.append(standing_of(world.store, entry, now, fresh=fresh))
     return found
 

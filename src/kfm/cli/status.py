@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+from kfm.access.denied import reason_in_words
 from kfm.access.status import DatasetStatus, dataset_status
 from kfm.cli.answer import Answer, Call
 from kfm.cli.call import again
@@ -49,6 +50,7 @@ class Status(Answer, frozen=True, kw_only=True, omit_defaults=True):
     attention: list[Attention]
     pools: list[Pool]
     freshness: dict[str, int | None]
+    words: dict[str, str] = {}  # of a denied dataset what its reason means
     exit_code: int = 0
 
     @property
@@ -69,7 +71,7 @@ class Status(Answer, frozen=True, kw_only=True, omit_defaults=True):
                 show(lines[0])
             show(line)
             if row.reason:
-                show(f"      {row.reason}")
+                show(f"      {self.words.get(row.dataset_id, row.reason)}")
             if row.dataset_id in tried:
                 show(f"      {tried[row.dataset_id].why.partition(': ')[0]}")
             if row.next:
@@ -97,6 +99,9 @@ def status(call: Call, dataset: list[str]) -> Status:
         needs = attention(world, [row for row, _ in found], only=only)
         needs += [a for name in names for a in _aside(world, name)]
         pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms())) if not only else []
+        words = {
+            row.dataset_id: reason_in_words(world, row) for row, _ in found if row.state == "denied"
+        }
         late = {
             name: freshness(world, name) for name in names if workspace.readable(name) is not None
         }
@@ -105,6 +110,7 @@ def status(call: Call, dataset: list[str]) -> Status:
         attention=needs,
         pools=pools,
         freshness=late,
+        words=words,
         exit_code=max((code for _, code in found), default=0),
     )
 

@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 from kfm.cli.answer import Call
 from kfm.cli.spec import HEADS
 from kfm.model import Json, UsageError, masked
+from kfm.model.masking import renamed
 
 __all__ = [
     "FOOT",
@@ -111,6 +112,10 @@ def show(line: str, *, data: bool = False) -> None:
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# what moves the cursor or turns the direction of a line, but for our own colours
+_UNSEEN = re.compile(
+    r"\x1b(?!\[[0-9;]*m)|[\x00-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def table(
@@ -119,6 +124,7 @@ def table(
     """Lines of equal columns, the heads first; those under a head of `right` end at one edge, as
     numbers do.
     """
+    rows = [[_UNSEEN.sub("·", cell) for cell in row] for row in rows]
     widths = [max(len(_COLOUR.sub("", cell)) for cell in column) for column in zip(heads, *rows)]
 
     def line(cells: Sequence[str]) -> str:
@@ -205,7 +211,7 @@ def program() -> str:
 
 def mask_home(text: str) -> str:
     home = str(Path.home())
-    return text.replace(home, "~") if len(home) > 1 else text
+    return renamed(text, home, "~") if len(home) > 1 else text
 
 
 def agreed(question: str) -> bool:

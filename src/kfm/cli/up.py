@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from kfm.cli.answer import Call
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
+from kfm.cli.until_stopped import check_writable
 from kfm.cli.webhook import receiving
 from kfm.cli.worker import Stopped, make_worker
 from kfm.jobs.job_log import Told
@@ -40,6 +41,7 @@ def kept_fresh(
     no_serve: bool,
 ) -> Stopped:
     workspace = open_workspace(call.workspace)
+    check_writable(workspace)
     stop = threading.Event()
     with open_world(workspace) as world:
         scheduler, tables = make_scheduler(workspace, world)

@@ -21,7 +21,7 @@ from kfm.model import UsageError
 from kfm.model.origin import told
 from kfm.upkeep.bundle import BundleReport, verify_bundle
 from kfm.upkeep.reindex import datasets_with_evidence
-from kfm.upkeep.verify import verify_dataset, verify_receipts
+from kfm.upkeep.verify import verify_dataset, verify_receipts, verify_words
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -290,11 +290,16 @@ def _in_workspace(
         for name in [what.split("@")[0]] if what else _every(workspace, world):
             if what:
                 workspace.require(name)
-            verify_dataset(
-                world, name, found, resolve(world, what).version_id if "@" in what else None
-            )
+            only = resolve(world, what).version_id if "@" in what else None
+            try:
+                verify_dataset(world, name, found, only)
+            except UsageError as error:
+                if what:
+                    raise
+                found.wrong(f"data/registry/{name}.yml", error.happened)
         if not what:
             verify_receipts(world, found)
+            verify_words(world, found)
         trust, now = world.keys.trust(), world.clock.now()
         if witness:
             check(world, witness, found)

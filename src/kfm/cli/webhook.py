@@ -17,6 +17,7 @@ from kfm.cli.call import again, login
 from kfm.cli.jobcall import settings_of, store_of
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, show, sign, table, when
+from kfm.cli.until_stopped import answer_until_stopped
 from kfm.diff.base import plain
 from kfm.jobs.schedule.cadence import Timetable
 from kfm.model import Event, EventRow, Trace, UsageError
@@ -66,14 +67,7 @@ def serve(call: Call, listen: str) -> None:
                 "Nobody may tell us anything yet: pipelines/orchestration/webhooks has no source."
                 " docs/webhooks.md has four lines to begin with."
             )
-        thread = threading.Thread(target=found.serve, name="kfm-webhook", daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(0.5)
-        finally:
-            found.stop()
-            thread.join(15)
+        answer_until_stopped(found.serve, found.stop, "kfm-webhook")
         if found.fenced:
             raise found.fenced[0]
 

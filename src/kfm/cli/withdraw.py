@@ -18,7 +18,7 @@ from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Change, Diff
 from kfm.diff.text import text
 from kfm.evidence.intended_acts import Act, meant
-from kfm.model import Denied, GenerationPredicate, Json, UsageError, canonical
+from kfm.model import Denied, GenerationPredicate, IntegrityError, Json, UsageError, canonical
 from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
 from kfm.upkeep.judge_official import check_version, may_show
 from kfm.workspace.folder import Workspace, open_workspace
@@ -312,7 +312,7 @@ def _preview(workspace: Workspace, wanted: Wanted, rule: Json | None) -> Preview
         old, diff, why = None, None, ""
         try:
             old = located(world, wanted.dataset)
-        except Denied as error:
+        except (Denied, IntegrityError) as error:
             why = error.happened
         # its bytes stay: nothing finishes it
         made = _made(world, wanted, rule, heard=counted.append)
@@ -330,7 +330,7 @@ def _preview(workspace: Workspace, wanted: Wanted, rule: Json | None) -> Preview
                     dataset_id=wanted.dataset,
                     labels=names,
                 )
-        except (ImportError, Denied) as error:
+        except (ImportError, Denied, IntegrityError) as error:
             why = getattr(error, "happened", f"{error} What reads Parquet is not installed.")
         brought = [path for act in meant(world.data, wanted.dataset) for path in act.inbox or ()]
     return Previewed(
