@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kfm.model.clock import SystemClock
 from kfm.runners.due import at_tick
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
@@ -34,6 +35,16 @@ def due(kfm: Kfm, *words: str) -> list[str]:
     return found
 
 
+@pytest.fixture
+def tuesday_noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No midnight and no Monday is near, whenever the test is run."""
+    now = dt.datetime.now(dt.UTC)
+    noon = now.replace(hour=12, minute=0) + dt.timedelta(days=7 + (1 - now.weekday()) % 7)
+    ahead = noon - now
+    monkeypatch.setattr(SystemClock, "now", lambda self: dt.datetime.now(dt.UTC) + ahead)
+
+
+@pytest.mark.usefixtures("tuesday_noon")
 def test_every_tick_finds_what_the_cadence_of_each_dataset_says_however_often_it_comes(
     kfm: Kfm, ws: Path
 ) -> None:
