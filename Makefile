@@ -55,7 +55,8 @@ bench: everything
 	$(BIN)/python -m benchmarks
 
 drill: everything
-	$(TESTS) --timeout 7200 -n 2 --dist loadfile -m drill --no-fold-skipped
+	$(TESTS) --timeout 7200 -n 2 --dist loadfile -m drill --no-fold-skipped --ignore tests/integration/test_reader_load.py
+	$(TESTS) --timeout 7200 -m drill tests/integration/test_reader_load.py
 	KFM_OTHER_EXAMPLES=1 $(TESTS) $$(grep -rl 'from hypothesis' tests)
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo

@@ -19,7 +19,7 @@ import yaml
 
 from kfm.cli import main
 from kfm.cli.init import TEMPLATE
-from kfm.jobs import backfill_batch, backfill_told
+from kfm.jobs import backfill_batch, backfill_progress
 from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_assembly import assemble
 from kfm.model.dataset import DatasetEntry, Past
@@ -743,7 +743,7 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(
             with pytest.raises(KeyboardInterrupt):
                 backfill_batch.work_batch(world, row.backfill_id, targets, 2, 3, put=False)
         world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
-        assert backfill_told.status(world, row).counts == {"COMMITTED": 2}
+        assert backfill_progress.status(world, row).counts == {"COMMITTED": 2}
         real, calls = assemble, []
 
         def idle(world: Any, name: str, targets: Any) -> Any:

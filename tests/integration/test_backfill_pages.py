@@ -13,8 +13,8 @@ from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.backfill_plan import plan_from
 from kfm.model import PartRow
 from kfm.model.ids import new_run_id
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
@@ -36,7 +36,7 @@ PLAN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[Reader]]":
+def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[ReaderApp]]":
     """A year of hours: a part of it was worked, every thousandth failed, a batch is handed out."""
     folder = made(tmp_path_factory.mktemp("grid") / "ws")
     workspace = open_workspace(folder)
@@ -54,11 +54,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestClient[Rea
             for n in range(100, WORKED)
         ]
         world.store.transaction(lambda tx: tx.backfill.put_parts(parts))
-    with reader(folder, hang(console=True), here=True) as found:
+    with reader(folder, html_pages(console=True), here=True) as found:
         yield found
 
 
-def told(client: "TestClient[Reader]", asked: str = "") -> dict[str, Any]:
+def told(client: "TestClient[ReaderApp]", asked: str = "") -> dict[str, Any]:
     answer = client.get(f"/backfills/year.json{asked}", headers=HERE)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -66,7 +66,7 @@ def told(client: "TestClient[Reader]", asked: str = "") -> dict[str, Any]:
 
 
 def test_many_partitions_are_ranges_that_lead_to_cells_and_all_counts_agree(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     whole = told(client)
     assert sum(whole["counts"].values()) == whole["of"]["total"] == 365 * 24
@@ -83,7 +83,7 @@ def test_many_partitions_are_ranges_that_lead_to_cells_and_all_counts_agree(
 
 
 def test_a_cell_opens_its_run_and_a_failed_one_its_reason_and_the_next_command(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     january = client.get("/backfills/year?first=744&count=672", headers=PAGE).text
     failed, fine = told(client, "?first=999&count=1"), told(client, "?first=998&count=1")
@@ -98,7 +98,7 @@ def test_a_cell_opens_its_run_and_a_failed_one_its_reason_and_the_next_command(
 
 
 def test_what_failed_is_turned_page_by_page(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kfm.pages.gather.backfills._FAILED", 2)
     first = told(client)
@@ -112,25 +112,25 @@ def test_what_failed_is_turned_page_by_page(
     "asked", ["first=x", "count=0", "first=-1", "failed=1e9", "count=9999999999"]
 )
 def test_a_question_that_means_no_partition_is_refused(
-    client: "TestClient[Reader]", asked: str
+    client: "TestClient[ReaderApp]", asked: str
 ) -> None:
     answer = client.get(f"/backfills/year.json?{asked}", headers=HERE)
     assert answer.status_code == 400 and answer.json()["field"] == asked.partition("=")[0]
 
 
 def test_past_the_end_is_the_last_partition_and_what_is_not_there_is_not_found(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     assert told(client, "?first=999999&count=50")["first"] == 365 * 24 - 1
     assert client.get("/backfills/never.json", headers=HERE).status_code == 404
 
 
 def test_where_there_is_none_the_list_says_so_and_what_to_type(tmp_path: Path) -> None:
-    with reader(made(tmp_path / "ws"), hang(console=True), here=True) as client:
+    with reader(made(tmp_path / "ws"), html_pages(console=True), here=True) as client:
         page = client.get("/backfills", headers=PAGE).text
     assert "No past was ever made up for." in page and "kfm backfill plan --help" in page
 
 
-def test_the_list_names_each_with_its_state(client: "TestClient[Reader]") -> None:
+def test_the_list_names_each_with_its_state(client: "TestClient[ReaderApp]") -> None:
     page = client.get("/backfills", headers=PAGE).text
     assert "1 backfill, newest first: 1 at work" in page and "2025-01-01 to 2026-01-01" in page

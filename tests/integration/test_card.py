@@ -10,8 +10,8 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.testing import Upstream
 from tests.given.pages import ATTACK
 from tests.given.reading import called, entry, reader
@@ -48,12 +48,12 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang()) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages()) as found:
         yield found
 
 
-def _drawn(client: "TestClient[Reader]", path: str) -> tuple[ET.Element, str]:
+def _drawn(client: "TestClient[ReaderApp]", path: str) -> tuple[ET.Element, str]:
     answer = client.get(path)
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("image/svg+xml")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -66,7 +66,7 @@ def _drawn(client: "TestClient[Reader]", path: str) -> tuple[ET.Element, str]:
     return card, " ".join(str(e.text) for e in card.iter(f"{SVG}text"))
 
 
-def test_a_card_says_what_it_is_and_draws_where(client: "TestClient[Reader]") -> None:
+def test_a_card_says_what_it_is_and_draws_where(client: "TestClient[ReaderApp]") -> None:
     card, text = _drawn(client, "/datasets/trees/card.svg")
     version = client.get("/datasets/trees").json()["version_id"]
     for words in ("12 rows, 2 columns", "CC0-1.0 · public", "official since", "generation 1"):
@@ -76,13 +76,13 @@ def test_a_card_says_what_it_is_and_draws_where(client: "TestClient[Reader]") ->
     assert "Trees of plain" in words and not list(plain.iter(f"{SVG}circle"))
 
 
-def test_whatever_a_title_holds_is_text(client: "TestClient[Reader]") -> None:
+def test_whatever_a_title_holds_is_text(client: "TestClient[ReaderApp]") -> None:
     _, text = _drawn(client, "/datasets/trees/card.svg")
     assert "<img" in text, "it is there to be read"
 
 
 def test_a_card_is_kept_by_its_tag_until_it_may_not_be_seen(
-    ws: Path, client: "TestClient[Reader]"
+    ws: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     answer = client.get("/datasets/plain/card.svg")
     known = {"if-none-match": answer.headers["etag"]}
@@ -98,7 +98,7 @@ def test_a_card_is_kept_by_its_tag_until_it_may_not_be_seen(
         path.write_text(before)
 
 
-def test_pages_name_their_card_by_its_whole_address(client: "TestClient[Reader]") -> None:
+def test_pages_name_their_card_by_its_whole_address(client: "TestClient[ReaderApp]") -> None:
     for path in ("/datasets/plain", "/datasets/plain/versions/1"):
         page = client.get(path, headers=BROWSER).text
         (at,) = re.findall(r'<meta property="og:image" content="([^"]*)">', page)

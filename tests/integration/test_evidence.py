@@ -22,7 +22,7 @@ from tests.given.verbs import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES, GAUGES = "ks_earthquakes", "ks_stream_gauges"
-MAY_WRITE = {"promote", "projection", "take_back", "chain"}
+MAY_WRITE = {"promote", "projection", "take_back", "generations"}
 
 
 def add(ws: Path, line: str, name: str = QUAKES) -> None:

@@ -92,6 +92,13 @@ def test_what_may_not_be_copied_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_copy_is_written_among_the_data_of_the_workspace(kfm: Kfm, ws: Path) -> None:
+    inside = ws / "data" / "processed" / "copy"
+    said = kfm("export", "site", "open", "-o", str(inside))
+    assert said.code == 2 and not inside.exists()
+    assert kfm("verify").code == 0
+
+
 def test_the_same_evidence_gives_the_same_bytes_and_only_an_unchanged_copy_is_replaced(
     kfm: Kfm, site: Path, tmp_path: Path
 ) -> None:

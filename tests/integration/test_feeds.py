@@ -11,8 +11,8 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.testing import Upstream
 from tests.given.reading import called, entry, reader
 
@@ -49,8 +49,8 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang()) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages()) as found:
         yield found
 
 
@@ -82,7 +82,7 @@ def _entries(feed: ET.Element) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_feed_tells_what_became_of_a_dataset_in_words(client: "TestClient[Reader]") -> None:
+def test_a_feed_tells_what_became_of_a_dataset_in_words(client: "TestClient[ReaderApp]") -> None:
     answer = client.get("/datasets/trees/feed")
     assert answer.headers["content-type"].startswith("application/atom+xml")
     feed = _checked(answer.content)
@@ -117,7 +117,7 @@ def test_a_feed_tells_what_became_of_a_dataset_in_words(client: "TestClient[Read
 
 
 def test_what_was_withdrawn_is_told_so_and_leads_to_what_is_there(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     feed = _checked(client.get("/datasets/shrubs/feed").content)
     taken, first = feed.iter(f"{ATOM}entry")
@@ -135,7 +135,7 @@ def test_what_was_withdrawn_is_told_so_and_leads_to_what_is_there(
 
 
 def test_the_feed_of_all_is_made_after_filtering_and_kept_by_its_tag(
-    ws: Path, client: "TestClient[Reader]"
+    ws: Path, client: "TestClient[ReaderApp]"
 ) -> None:
     own = _checked(client.get("/datasets/trees/feed").content)
     answer = client.get("/feed")
@@ -158,7 +158,7 @@ def test_the_feed_of_all_is_made_after_filtering_and_kept_by_its_tag(
         path.write_text(before)
 
 
-def test_pages_name_their_feeds_to_who_follows_them(client: "TestClient[Reader]") -> None:
+def test_pages_name_their_feeds_to_who_follows_them(client: "TestClient[ReaderApp]") -> None:
     page = client.get("/datasets/trees", headers={"accept": "text/html"}).text
     for path in ("/feed", "/datasets/trees/feed"):
         assert 'rel="alternate" type="application/atom+xml"' in page and f'href="{path}"' in page

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from litestar.testing import TestClient
 
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.story.questions import QUESTIONS
 from kfm.testing import Upstream
 from tests.given.reading import reader
@@ -44,13 +44,13 @@ def wells(kfm: Kfm, ws: Path, up: Upstream) -> Kfm:
 
 
 @pytest.fixture
-def client(ws: Path, wells: Kfm) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang()) as found:
+def client(ws: Path, wells: Kfm) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages()) as found:
         yield found
 
 
 def test_every_answer_cites_files_that_open_and_have_the_digest(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     found = client.get(f"/datasets/{WELLS}/ask").json()
     assert [q["question"] for q in found["questions"]] == [q.text for q in QUESTIONS]
@@ -83,7 +83,7 @@ def test_every_answer_cites_files_that_open_and_have_the_digest(
     ],
 )
 def test_a_question_in_ones_own_words_is_answered(
-    client: "TestClient[Reader]", q: str, said: str
+    client: "TestClient[ReaderApp]", q: str, said: str
 ) -> None:
     found = client.get(f"/datasets/{WELLS}/ask", params={"q": q}).json()
     (one,) = found["answers"]
@@ -93,12 +93,12 @@ def test_a_question_in_ones_own_words_is_answered(
 
 
 @pytest.mark.parametrize("q", ["what is the weather", "x" * 501])
-def test_what_is_no_question_is_refused(client: "TestClient[Reader]", q: str) -> None:
+def test_what_is_no_question_is_refused(client: "TestClient[ReaderApp]", q: str) -> None:
     assert client.get(f"/datasets/{WELLS}/ask", params={"q": q}).status_code == 400
 
 
 def test_nobody_learns_over_http_what_was_set_aside(
-    wells: Kfm, client: "TestClient[Reader]"
+    wells: Kfm, client: "TestClient[ReaderApp]"
 ) -> None:
     """Who runs things is told the line; anybody else could spell a hidden record letter by letter."""
     inside = json.dumps(wells("ask", WELLS, "why is w9 missing", "--json").json)
@@ -121,7 +121,7 @@ def test_what_is_promoted_appears_in_graph_api_pages_story_and_focus_and_not_bef
     up.files["/wells.csv"] = b"well_id,depth\nw1,1\nw2,5\n"
     assert kfm("run", WELLS).code == 7, "it waits for a person"
     assert kfm("keys", "new", "--role", "approver", "--name", "R. Stone").code == 0
-    with reader(ws, hang()) as client:
+    with reader(ws, html_pages()) as client:
         assert _seen(kfm, client, "") == set()
         assert kfm("approve", "1", "--key", "R. Stone", "--reason", "read").code == 0
         assert kfm("promote", "1").code == 0
@@ -129,7 +129,7 @@ def test_what_is_promoted_appears_in_graph_api_pages_story_and_focus_and_not_bef
         assert _seen(kfm, client, version) == {"graph", "api", "list", "page", "story", "focus"}
 
 
-def _seen(kfm: Kfm, client: "TestClient[Reader]", version: str) -> set[str]:
+def _seen(kfm: Kfm, client: "TestClient[ReaderApp]", version: str) -> set[str]:
     """Where the dataset is told of, with its version."""
     base, found = f"/datasets/{WELLS}", set()
     graph = kfm("lineage", "export", WELLS, "--format", "cypher")

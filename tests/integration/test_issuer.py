@@ -15,8 +15,8 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.reader.oidc import Issuers
 from kfm.reader.settings import Issuer
 from kfm.testing import Upstream
@@ -45,19 +45,19 @@ def ws(tmp_path_factory: pytest.TempPathFactory, issuer: LocalIssuer) -> Path:
 
 
 @pytest.fixture
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang(console=True), AT, address=AT) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages(console=True), AT, address=AT) as found:
         yield found
 
 
-def asked(client: "TestClient[Reader]", token: str) -> int:
+def asked(client: "TestClient[ReaderApp]", token: str) -> int:
     status: int = client.get("/queue", headers={"authorization": f"Bearer {token}"}).status_code
     return status
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
 def test_a_token_of_the_issuer_stands_for_whom_it_names(
-    client: "TestClient[Reader]", issuer: LocalIssuer, algorithm: str
+    client: "TestClient[ReaderApp]", issuer: LocalIssuer, algorithm: str
 ) -> None:
     token = issuer.token(algorithm)
     told = client.get("/login.json", headers={"authorization": f"Bearer {token}"}).json()
@@ -123,13 +123,13 @@ REFUSED: dict[str, Made] = {
 
 @pytest.mark.parametrize("why", sorted(REFUSED))
 def test_a_token_that_is_not_exactly_right_stands_for_nobody(
-    client: "TestClient[Reader]", issuer: LocalIssuer, why: str
+    client: "TestClient[ReaderApp]", issuer: LocalIssuer, why: str
 ) -> None:
     assert asked(client, REFUSED[why](issuer)) == 401
 
 
 def test_a_session_of_an_issuers_word_ends_with_it_and_with_the_trust(
-    client: "TestClient[Reader]", ws: Path, issuer: LocalIssuer
+    client: "TestClient[ReaderApp]", ws: Path, issuer: LocalIssuer
 ) -> None:
     form = {"token": issuer.token(exp=int(time.time()) + 600), "csrf": csrf(client)}
     begun = sent(client, "/login", form)
@@ -186,7 +186,7 @@ def test_keys_are_asked_for_once_an_hour_and_for_an_unknown_one_once_a_minute(
 def test_an_issuer_that_does_not_answer_is_no_wrong_token(ws: Path, issuer: LocalIssuer) -> None:
     issuer.up.files.pop("/keys")
     try:
-        with reader(ws, hang(console=True), AT, address=AT) as client:
+        with reader(ws, html_pages(console=True), AT, address=AT) as client:
             assert asked(client, issuer.token()) == 503
             assert client.get("/datasets").status_code == 200
     finally:

@@ -27,6 +27,7 @@ from kfm.channel.roots import record_root
 from kfm.cli import main
 from kfm.cli.approve import signer_of
 from kfm.keys.key_folder import KeyFolder
+from kfm.keys.private_key import read_private
 from kfm.keys.trust import Trust, unwrap
 from kfm.model.errors import Denied, UsageError
 from kfm.samples.upstream import SampleUpstream
@@ -359,10 +360,10 @@ def test_a_proposal_that_waited_while_the_key_was_replaced_is_published_and_prov
     (old,) = kfm("keys", "rotate", "--json").json["retired"]
     assert kfm("approve", "1", "--key", "Ann").code == 0 and kfm("promote", "1").code == 0
     for number in (1, 2):
-        assert (
-            kfm("verify").code == 0
-            and kfm("bundle", QUAKES, "-o", str(tmp_path / f"{number}.kfm")).code == 0
-        ), number
+        assert kfm("verify").code == 0, number
+        for handed in ("bundle", "get"):
+            into = str(tmp_path / f"{number}.{handed}")
+            assert kfm(handed, QUAKES, "-o", into).code == 0, (handed, number)
         kfm("keys", "revoke", old, "--reason", "stolen")
     for number, revision in ((2, 1), (3, 0)):  # another version, then the first one once more
         sample.control(QUAKES, revision=revision)
@@ -371,6 +372,39 @@ def test_a_proposal_that_waited_while_the_key_was_replaced_is_published_and_prov
         )
         assert kfm("promote", str(number)).code == 0
     assert kfm("verify").code == 0
+
+
+def test_what_a_stolen_key_says_of_a_version_does_not_count_once_it_is_revoked(
+    kfm: Kfm, ws: Path, tmp_path: Path
+) -> None:
+    """The data are the same, what is said of them is not; what the key said before still counts."""
+    kfm("run", QUAKES)
+    thief = read_private(ws / f"keys/{KeyFolder(ws / 'keys').signer}.key")
+    (old,) = kfm("keys", "rotate", "--json").json["retired"]
+    kfm("keys", "revoke", old, "--reason", "stolen")
+    assert kfm("get", QUAKES, "-o", str(tmp_path / "whole")).code == 0
+    folder = next((ws / f"data/processed/{QUAKES}").glob("v*"))
+    facts, attestation, checksums = (
+        folder / name for name in ("version.json", "attestation.json", "checksums.sha256")
+    )
+    kept = facts.read_bytes(), attestation.read_bytes()
+    digests = [hashlib.sha256(raw).hexdigest() for raw in kept]
+    told = json.loads(kept[0]) | {"rows": 1}
+    forged = [json.dumps(told, separators=(",", ":"), sort_keys=True).encode()]
+    document = json.dumps(unwrap(kept[1])).replace(
+        digests[0], hashlib.sha256(forged[0]).hexdigest()
+    )
+    forged.append(thief.sign(json.loads(document)))
+    listed = checksums.read_text()
+    for path, raw, digest in zip((facts, attestation), forged, digests, strict=True):
+        listed = listed.replace(digest, hashlib.sha256(raw).hexdigest())
+        path.chmod(0o644)
+        path.write_bytes(raw)
+    checksums.chmod(0o644)
+    checksums.write_text(listed)
+    said = kfm("get", QUAKES, "-o", str(tmp_path / "forged"))
+    assert said.code == 6 and "attestation.json" in said.err, said.err
+    assert not (tmp_path / "forged").exists() and kfm("verify").code == 6
 
 
 def test_an_attestation_that_no_generation_named_does_not_count_once_its_key_is_revoked(

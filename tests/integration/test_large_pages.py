@@ -16,8 +16,8 @@ from kfm.lineage.ask import Line, Point, Walk
 from kfm.model import LedgerRow, WalRecord, ids, rfc3339
 from kfm.pages.layout import Frame
 from kfm.pages.lineage import LineagePage, render
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.store.base import Tx
 from kfm.upkeep.attention import Attention
 from kfm.workspace.folder import open_workspace
@@ -65,12 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(folder: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(folder, hang(console=True), here=True) as found:
+def client(folder: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(folder, html_pages(console=True), here=True) as found:
         yield found
 
 
-def told(client: "TestClient[Reader]", asked: str = "") -> dict[str, Any]:
+def told(client: "TestClient[ReaderApp]", asked: str = "") -> dict[str, Any]:
     answer = client.get(f"/runs/{RUN}.json{asked}", headers=HERE)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -78,7 +78,7 @@ def told(client: "TestClient[Reader]", asked: str = "") -> dict[str, Any]:
 
 
 def test_of_a_run_of_many_steps_the_newest_are_shown_and_all_are_summed(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     page = told(client)
     assert (len(page["steps"]), page["steps_total"]) == (200, STEPS)
@@ -93,7 +93,7 @@ def test_of_a_run_of_many_steps_the_newest_are_shown_and_all_are_summed(
 
 
 def test_home_tells_at_once_what_another_process_did(
-    client: "TestClient[Reader]", folder: Path
+    client: "TestClient[ReaderApp]", folder: Path
 ) -> None:
     def today() -> list[str]:
         page = client.get("/home.json", headers=HERE).json()
@@ -134,7 +134,7 @@ def test_what_the_store_says_of_many_datasets_is_read_in_one_look(
 
 
 def test_of_what_needs_somebody_the_worst_is_on_the_page_and_the_rest_is_counted(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = [Attention(kind="dead", what=f"job {n}", why="", next="kfm jobs") for n in range(75)]
     monkeypatch.setattr("kfm.pages.gather.home.attention", lambda world, standing: many)
@@ -145,7 +145,7 @@ def test_of_what_needs_somebody_the_worst_is_on_the_page_and_the_rest_is_counted
 
 
 def test_the_first_sentence_of_home_counts_what_is_not_on_the_page_too(
-    client: "TestClient[Reader]", monkeypatch: pytest.MonkeyPatch
+    client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told() -> tuple[int, dict[str, int], str]:
         html = client.get("/home", headers={**HERE, "accept": "text/html"}).text
@@ -160,7 +160,7 @@ def test_the_first_sentence_of_home_counts_what_is_not_on_the_page_too(
 
 
 def test_steps_and_records_are_turned_page_by_page_and_each_is_there_once(
-    client: "TestClient[Reader]",
+    client: "TestClient[ReaderApp]",
 ) -> None:
     steps = [
         s["step_id"] for at in range(0, STEPS, 200) for s in told(client, f"?step={at}")["steps"]

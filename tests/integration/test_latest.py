@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kfm as package
-from kfm.acts import append_act as append
+from kfm.acts import append_act
 from kfm.testing import Upstream
 from kfm.workspace.backup import make_backup, restore_backup
 from kfm.workspace.folder import open_workspace
@@ -167,9 +167,9 @@ def test_a_withdrawal_takes_it_away_before_it_is_true(
 
     for name in ("intend", "settle"):  # before the generation, and right after it
         with monkeypatch.context() as cut:
-            cut.setattr(append, name, dies)
+            cut.setattr(append_act, name, dies)
             with open_world(open_workspace(trees.ws)) as world, pytest.raises(KeyboardInterrupt):
-                append.append_act(world, TREES, "withdraw", lambda _: (None, None, []), "wrong")
+                append_act.append_act(world, TREES, "withdraw", lambda _: (None, None, []), "wrong")
         assert not trees.link.is_symlink(), name
         if name == "intend":
             assert kfm("resume").code == 0 and trees.leads_to == first

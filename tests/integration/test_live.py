@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from kfm.console import live
-from kfm.pages import hang as hanging
+from kfm.pages import routes as hanging
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

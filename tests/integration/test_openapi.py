@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 from litestar.testing import TestClient
 
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from tests.brought import SCHEMATHESIS, apart
 from tests.given.browsing import served
 from tests.given.pages import lived_in
@@ -49,17 +49,17 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang(console=False)) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages(console=False)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def told(client: "TestClient[Reader]") -> Any:
+def told(client: "TestClient[ReaderApp]") -> Any:
     return client.get("/openapi.json").json()
 
 
-def asked(path: str, client: "TestClient[Reader]") -> Iterator[str]:
+def asked(path: str, client: "TestClient[ReaderApp]") -> Iterator[str]:
     """Questions that are answered at an address."""
     names = {**AT_VERSION, "asked": client.get("/datasets/city_trees").json()["version_id"]}
     names["item_id"] = names["asked"]
@@ -85,7 +85,7 @@ def wrong(told: Any, path: str, answer: Any) -> str:
     return "; ".join(f"{error.message} at {error.instance_path}" for error in errors)
 
 
-def test_whatever_is_answered_was_told(client: "TestClient[Reader]", told: Any) -> None:
+def test_whatever_is_answered_was_told(client: "TestClient[ReaderApp]", told: Any) -> None:
     found = {}
     for path in told["paths"]:
         if "get" not in told["paths"][path]:
@@ -115,14 +115,14 @@ def test_what_an_answer_may_be_is_told_by_its_kind(told: Any) -> None:
     assert told["paths"]["/login"]["post"]["responses"].keys() >= {"303", "403"}
 
 
-def test_a_moment_that_no_calendar_has_is_in_no_row(client: "TestClient[Reader]") -> None:
+def test_a_moment_that_no_calendar_has_is_in_no_row(client: "TestClient[ReaderApp]") -> None:
     at = "/datasets/city_trees/versions/latest/blame"
     for moment in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-01:00"):
         answer = client.get(at, params={"key": f"seen={moment}"})
         assert answer.status_code == 200 and not answer.json()["there"], answer.text
 
 
-def test_people_read_every_address(client: "TestClient[Reader]", told: Any) -> None:
+def test_people_read_every_address(client: "TestClient[ReaderApp]", told: Any) -> None:
     page = client.get("/openapi.html")
     assert page.headers["content-type"].startswith("text/html")
     assert all(f"<code>GET {path}</code>" in page.text for path in ("/datasets", "/stac/search"))

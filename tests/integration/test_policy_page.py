@@ -9,8 +9,8 @@ import pytest
 from litestar.testing import TestClient
 
 from kfm.cli.init import make_workspace
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from tests.given.reading import reader
 from tests.given.verbs import tree
 
@@ -26,12 +26,12 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(ws: Path) -> "Iterator[TestClient[Reader]]":
-    with reader(ws, hang(console=True), here=True) as found:
+def client(ws: Path) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(ws, html_pages(console=True), here=True) as found:
         yield found
 
 
-def tried(client: "TestClient[Reader]", text: str, package: str = "kfm.serve") -> dict[str, Any]:
+def tried(client: "TestClient[ReaderApp]", text: str, package: str = "kfm.serve") -> dict[str, Any]:
     asked = {"input": text, "package": package}
     answer = client.get("/policy.json", params=asked, headers=HERE)
     assert answer.status_code == 200, answer.text
@@ -39,7 +39,9 @@ def tried(client: "TestClient[Reader]", text: str, package: str = "kfm.serve") -
     return found
 
 
-def test_an_input_is_asked_and_answered_in_words_and_as_json(client: "TestClient[Reader]") -> None:
+def test_an_input_is_asked_and_answered_in_words_and_as_json(
+    client: "TestClient[ReaderApp]",
+) -> None:
     no = tried(client, json.dumps(RAW))
     assert no["allow"] is False and no["deny"] and no["deny"][0].keys() >= {"code", "message"}
     page = client.get(
@@ -55,12 +57,12 @@ def test_an_input_is_asked_and_answered_in_words_and_as_json(client: "TestClient
 
 @pytest.mark.parametrize("text", ["{", "[]", "1", "[" * 1000])
 def test_what_is_no_input_is_not_asked_and_says_why(
-    client: "TestClient[Reader]", text: str
+    client: "TestClient[ReaderApp]", text: str
 ) -> None:
     assert tried(client, text)["wrong"].startswith("The input is no JSON")
 
 
-def test_what_others_type_is_shown_as_text(client: "TestClient[Reader]") -> None:
+def test_what_others_type_is_shown_as_text(client: "TestClient[ReaderApp]") -> None:
     text = json.dumps({**RAW, "x": "</textarea><script>pwned=1</script>"})
     page = client.get(
         "/policy", params={"input": text}, headers={**HERE, "accept": "text/html"}
@@ -68,13 +70,13 @@ def test_what_others_type_is_shown_as_text(client: "TestClient[Reader]") -> None
     assert "<script>pwned" not in page and "&lt;script&gt;pwned" in page
 
 
-def test_too_much_and_rules_that_are_not_there_are_refused(client: "TestClient[Reader]") -> None:
+def test_too_much_and_rules_that_are_not_there_are_refused(client: "TestClient[ReaderApp]") -> None:
     for asked in ({"input": "x" * 2600}, {"input": "{}", "package": "kfm.nothing"}):
         answer = client.get("/policy.json", params=asked, headers=HERE)
         assert answer.status_code == 400, answer.text
 
 
-def test_asking_leaves_nothing_behind(client: "TestClient[Reader]", ws: Path) -> None:
+def test_asking_leaves_nothing_behind(client: "TestClient[ReaderApp]", ws: Path) -> None:
     before = {name: d for name, d in tree(ws).items() if "/logs/" not in name}
     tried(client, json.dumps(RAW))
     assert {name: d for name, d in tree(ws).items() if "/logs/" not in name} == before

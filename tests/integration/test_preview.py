@@ -15,8 +15,8 @@ from kfm.cli.answer import Call
 from kfm.cli.init import make_workspace
 from kfm.cli.review import Waits, review
 from kfm.model import ids
-from kfm.pages.routes import hang
-from kfm.reader.app import Reader
+from kfm.pages.routes import html_pages
+from kfm.reader.app import ReaderApp
 from kfm.testing import Upstream
 from tests.given.console import AT, BROWSER
 from tests.given.reading import ROLES, called, entry, reader
@@ -89,13 +89,13 @@ def _sites(ws: Path, up: Upstream, name: str, label: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def console(given: Given) -> "Iterator[TestClient[Reader]]":
-    with reader(given.ws, hang(console=True), AT, address=AT) as found:
+def console(given: Given) -> "Iterator[TestClient[ReaderApp]]":
+    with reader(given.ws, html_pages(console=True), AT, address=AT) as found:
         yield found
 
 
 def test_a_proposal_is_read_in_a_namespace_of_its_own_by_those_who_may(
-    console: "TestClient[Reader]", given: Given
+    console: "TestClient[ReaderApp]", given: Given
 ) -> None:
     """Facts, files by Range, rows and what it changes; whoever has no role for it finds nothing."""
     for who, headers in ROLES(given.ws).items():
@@ -125,11 +125,12 @@ def test_a_proposal_is_read_in_a_namespace_of_its_own_by_those_who_may(
     assert console.get(page["next"].removeprefix(AT), headers=held).json()["returned"] == 1
     changed = console.get(given.path("trees", "/diff"), headers=held).json()
     assert (changed["added"], changed["changed"], changed["removed"]) == (1, 1, 0)
-    assert console.get(given.path("new", "/diff"), headers=held).status_code == 404
+    first = console.get(given.path("new", "/diff"), headers=held).json()
+    assert (first["a"], first["rows_a"], first["added"]) == ("nothing", 0, 1)
 
 
 def test_it_is_in_no_list_no_search_and_no_count(
-    console: "TestClient[Reader]", given: Given
+    console: "TestClient[ReaderApp]", given: Given
 ) -> None:
     """Also not right after it was looked at."""
     for who, headers in ROLES(given.ws).items():
@@ -150,7 +151,7 @@ def test_it_is_in_no_list_no_search_and_no_count(
             assert console.get(path, headers=headers).status_code == 404, (who, path)
 
 
-def test_it_is_decided_as_what_it_would_be(console: "TestClient[Reader]", given: Given) -> None:
+def test_it_is_decided_as_what_it_would_be(console: "TestClient[ReaderApp]", given: Given) -> None:
     """What is withheld there is withheld here; a role alone opens nothing that asks for a grant."""
     for who in RUNS:
         held = ROLES(given.ws)[who]
@@ -168,7 +169,7 @@ def test_it_is_decided_as_what_it_would_be(console: "TestClient[Reader]", given:
 
 
 def test_what_is_no_number_or_no_file_is_not_there(
-    console: "TestClient[Reader]", given: Given
+    console: "TestClient[ReaderApp]", given: Given
 ) -> None:
     held = ROLES(given.ws)["admin"]
     for path in (
@@ -188,7 +189,7 @@ def test_what_is_no_number_or_no_file_is_not_there(
 
 
 def test_the_page_says_that_it_is_not_published(
-    console: "TestClient[Reader]", given: Given
+    console: "TestClient[ReaderApp]", given: Given
 ) -> None:
     held = ROLES(given.ws)["engineer"]
     page = console.get(given.path("trees"), headers={**held, **BROWSER}).text
@@ -199,7 +200,7 @@ def test_the_page_says_that_it_is_not_published(
 
 def test_who_works_here_sees_it_and_once_it_is_decided_there_is_nothing(given: Given) -> None:
     here: dict[str, Any] = {"host": "127.0.0.1"}
-    with reader(given.ws, hang(console=True), here=True) as client:
+    with reader(given.ws, html_pages(console=True), here=True) as client:
         assert client.get(given.path("new"), headers=here).status_code == 200
         assert client.get(given.path("new"), headers={"host": "evil.example"}).status_code == 404
         answer = client.get(given.path("new", "/rows"), headers=here)
@@ -207,5 +208,5 @@ def test_who_works_here_sees_it_and_once_it_is_decided_there_is_nothing(given: G
         called(given.ws, "reject", str(given.numbers["new"]), "--reason", "no", "--key", "T. Elder")
         for below in BELOW:
             assert client.get(given.path("new", below), headers=here).status_code == 404
-    with reader(given.ws, hang()) as public:
+    with reader(given.ws, html_pages()) as public:
         assert public.get(given.path("trees"), headers=here).status_code == 404

@@ -466,6 +466,12 @@ def test_restricted_data_needs_both_steps_and_a_grant(kfm: Kfm, ws: Path, up: Up
         assert kfm("get", SITES, "-o", str(ws / "out"), "--for", name).code == code and (
             ws / "out"
         ).exists() == (code == 0)
+    assert kfm("verify").code == 0
+    word = next((ws / "grants" / SITES).iterdir())
+    word.chmod(0o644)
+    word.write_bytes(word.read_bytes()[:-1] + b" ")
+    said = kfm("verify")
+    assert said.code == 6 and f"grants/{SITES}/{word.name}" in said.out + said.err
 
 
 def join_entry(ws: Path, more: str = "") -> None:

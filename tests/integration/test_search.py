@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
+from kfm.cli.answer import Call, answering
 from kfm.cli.init import make_workspace
+from kfm.cli.search import Passages
 from kfm.extras.search.base import find, question
 from kfm.upkeep.search import search
-from kfm.upkeep.search_answer import Found, Hit
+from kfm.upkeep.search_answer import Found, Hit, NotSearched
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from tests.given.papers import TEXTS, index, library, publish
@@ -304,6 +306,18 @@ def test_the_command_prints_passages_with_their_address(
     assert answer["query"] == "oxen" and answer["hits"][0]["citation"]["document_id"] == "diary"
     assert main(["-w", str(shelf), "search", "x", "--limit", "0"]) == 2
     assert main(["-w", str(shelf), "search", "x", "--dataset", "paper"]) == 2
+
+
+def test_of_many_datasets_without_an_index_a_few_are_named_and_those_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    none = [NotSearched(dataset_id=f"d{n}", reason="None yet.", next=f"kfm {n}") for n in range(9)]
+    found = Found(query="a boat", ranking="words", searched=(), hits=(), not_searched=tuple(none), note="")  # fmt: skip
+    answering(Passages, found, asked=("d7",)).tell(Call(None, False, False))
+    said = capsys.readouterr()
+    lines = (said.out + said.err).splitlines()
+    assert [line[:2] for line in lines[1:-1]] == ["d7", "d0", "d1", "d2"]
+    assert lines[-1].startswith("5 more ") and "search 'a boat' --json`" in lines[-1]
 
 
 def test_the_address_of_a_citation_opens_on_the_whole_passage(

@@ -109,6 +109,16 @@ def test_a_run_does_not_wait_for_another_window(ws: Path, at: Reached) -> None:
     assert table(ws) == {"a": ("01", 1), "b": ("01", 2), "c": ("02", 3)}
 
 
+def test_the_story_names_the_address_that_was_asked(
+    ws: Path, up: Wells, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened(ws) as world:
+        assert run_target(world, target(ws, FEB), wait_s=0).state == "COMMITTED"
+    assert main(["-w", str(ws), "story", "wells"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"kfm asked {up.url}/wells?since={FEB.partition('/')[0].replace(':', '%3A')} on" in told
+
+
 @pytest.mark.parametrize(("first", "second"), [(FEB, SPRING), (FEB, FEB), (FEB, ""), ("", FEB)])
 def test_windows_that_share_a_moment_wait_for_each_other(
     ws: Path, up: Wells, first: str, second: str

@@ -28,7 +28,8 @@ def test_the_demo_ends_where_one_can_look_and_what_is_there_answers(tmp_path: Pa
     try:
         url = until(lambda: re.search(r"(http://127\.0\.0\.1:\d+)/ shows it", said.read_text()))[1]
         for path, found in (
-            ("/", ("ks_wells", "ks_sites")),  # what needs me
+            ("/", ("ks_wells", "ks_sites", "No licence is stated.")),  # what needs me
+            ("/datasets", ("No licence is stated.",)),
             ("/decisions/ks_wells", ("No licence is stated", "kfm licence")),  # why it is denied
             ("/datasets/ks_earthquakes", ("data-map", "CC0-1.0", "kfm cite")),
             ("/datasets/ks_earthquakes/versions/1", ("Verify in this browser",)),
@@ -39,6 +40,10 @@ def test_the_demo_ends_where_one_can_look_and_what_is_there_answers(tmp_path: Pa
             with urllib.request.urlopen(asked) as answer:
                 page = answer.read().decode()
             assert [text for text in found if text not in page] == [], path
+        stands = subprocess.run(
+            [*kfm, "-w", "demo", "status", "ks_wells"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert "\n      No licence is stated.\n" in stands.stdout, "and not the code of it"
         opened = subprocess.run(
             [*kfm, "-w", "demo", "open", "ks_wells"],
             cwd=tmp_path,

@@ -15,8 +15,8 @@ LISTENING = {
 SERVERS = {"http.server", "socketserver", "uvicorn", "litestar", "wsgiref", "xmlrpc.server"}
 MAY = {  # who listens -> what for
     "reader": "what is published, through the boundary",
-    "pages": "the same as HTML: its addresses are hung on the reader",
-    "console": "what may be done there: its addresses are hung on the reader, too",
+    "pages": "the same as HTML: its addresses are added to those of the reader",
+    "console": "what may be done there: its addresses are added to those of the reader, too",
     "webhook": "hears what others tell, and hands nothing out",
     "samples": "an invented upstream",
     "testing.py": "an upstream for tests of connectors",
