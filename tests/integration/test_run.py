@@ -324,6 +324,23 @@ def test_a_file_of_the_users_own_becomes_official(kfm: Kfm, sample: SampleUpstre
     assert kfm("dataset", "new", "my_stations", "--url", url).code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("mine", "--licence", "NOPE-9"), "not an SPDX licence id"),
+        (("mine", "--licence", "NOASSERTION"), "not an SPDX licence id"),
+        (("nul",), "calls a device"),
+    ],
+)
+def test_what_no_run_would_take_is_refused_when_it_is_registered(
+    kfm: Kfm, ws: Path, words: tuple[str, ...], told: str
+) -> None:
+    before = sorted((ws / "data" / "registry").iterdir())
+    said = kfm("dataset", "new", *words, "--url", "https://example.org/trees.csv")
+    assert said.code == 2 and told in " ".join(said.err.split())
+    assert sorted((ws / "data" / "registry").iterdir()) == before
+
+
 def test_loopback_is_refused_unless_the_workspace_allows_it(
     kfm: Kfm, ws: Path, sample: SampleUpstream
 ) -> None:

@@ -13,7 +13,7 @@ from kfm.cli.dataset import missing_said
 from kfm.cli.terminal import show, sign, write
 from kfm.connectors.base import plain
 from kfm.connectors.child.process import kept_warm
-from kfm.gates.mandatory import is_spdx
+from kfm.gates.mandatory import check_licence
 from kfm.model import Json, UsageError, check_dataset_id
 from kfm.testing import RULES, Finding, Tried, check_connector, try_connector, write_golden
 from kfm.workspace.config import new_entry
@@ -197,12 +197,8 @@ def new(
     force: bool,
 ) -> New:
     workspace, name = open_workspace(call.workspace), check_dataset_id(dataset)
-    if licence and (not is_spdx(licence) or licence.upper() in ("NOASSERTION", "NONE")):
-        raise UsageError(
-            f"{licence!r} is not an SPDX licence id.",
-            expected="one such as CC-BY-4.0, or none yet",
-            remedy="See spdx.org/licenses.",
-        )
+    if licence:
+        check_licence(licence)
     asked = Asked(
         file=file,
         url=url or "",

@@ -9,6 +9,7 @@ from kfm.access.boundary import columns_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again
 from kfm.cli.terminal import say, show, table, write
+from kfm.gates.mandatory import check_licence
 from kfm.grants.permit import shown_despite
 from kfm.model import (
     Column,
@@ -84,6 +85,8 @@ def register(
     workspace = open_workspace(call.workspace)
     check_dataset_id(dataset_id)
     check_source_url(url, "--url")
+    if licence:
+        check_licence(licence)
     source = _source(url, format)
     if workspace.entry(dataset_id) is not None:
         raise UsageError(

@@ -9,7 +9,7 @@ from kfm.cli.answer import Answer, Call
 from kfm.cli.approve import signer_of
 from kfm.cli.call import again
 from kfm.cli.terminal import write
-from kfm.gates.mandatory import is_spdx
+from kfm.gates.mandatory import check_licence, is_spdx
 from kfm.grants.permit import Permit, write_permit
 from kfm.model import DatasetEntry, UsageError, ids, restrictions, rfc3339
 from kfm.model.paths import registry_path
@@ -79,12 +79,7 @@ def letter(call: Call, dataset: str) -> Letter:
 def record(call: Call, dataset: str, licence: str, proof: Path) -> Recorded:
     workspace = open_workspace(call.workspace)
     workspace.require(dataset)
-    if not is_spdx(licence) or licence.upper() in ("NOASSERTION", "NONE"):
-        raise UsageError(
-            f"{licence!r} is not an SPDX licence id.",
-            expected="one such as CC-BY-4.0",
-            remedy="See spdx.org/licenses.",
-        )
+    check_licence(licence)
     with open_world(workspace) as world:
         kept, _ = _keep_proof(world, dataset, proof)
         change_entry(workspace.path, dataset, {"licence": licence, "licence_proof": kept})

@@ -15,12 +15,13 @@ from kfm.model import (
     Evidence,
     Gate,
     Reason,
+    UsageError,
     Verdict,
     restrictions,
     shown_looks,
 )
 
-__all__ = ["GATES", "is_spdx"]
+__all__ = ["GATES", "check_licence", "is_spdx"]
 
 
 def integrity(e: Evidence) -> Verdict:
@@ -231,6 +232,17 @@ def is_spdx(expression: str) -> bool:
     except InvalidLicenseExpression:
         return False
     return True
+
+
+def check_licence(licence: str) -> str:
+    """`licence` if it says what is allowed; whoever states one is told at once, not by the gate."""
+    if not is_spdx(licence) or licence.upper() in ("NOASSERTION", "NONE"):
+        raise UsageError(
+            f"{licence!r} is not an SPDX licence id.",
+            expected="one such as CC-BY-4.0, or none until it is known",
+            remedy="See spdx.org/licenses.",
+        )
+    return licence
 
 
 def labels(e: Evidence) -> Verdict:

@@ -83,7 +83,7 @@ def check_dataset_id(value: str) -> str:
             f"{value!r} is not a dataset id.",
             expected=(
                 "a lower-case letter, then lower-case letters, digits and underscores, at most 63;"
-                " not worker, not scheduler"
+                " not worker, not scheduler, nor what a system calls a device (nul, con, com1)"
             ),
             remedy=f"Call it `{_like(value)}`, for one.",
         )
