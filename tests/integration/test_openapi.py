@@ -37,7 +37,8 @@ QUESTIONS = {
     "blame": ["?key=tree_id=t001"],
     "diff": ["", "?since=1", "?since="],
     "lineage": ["", "?up=1&down=0"],
-    "search": ["", "?limit=1", "?q=trees"],
+    "/search": ["", "?limit=1", "?q=trees"],
+    "/stac/search": ["", "?limit=1", "?ids=t001"],
 }
 
 
@@ -65,7 +66,9 @@ def asked(path: str, client: "TestClient[ReaderApp]") -> Iterator[str]:
     names["item_id"] = names["asked"]
     for name in NAMES.get(path, [""]):
         at = path.format(**names, name=name)
-        yield from (at + more for more in QUESTIONS.get(path.rsplit("/", 1)[-1], [""]))
+        yield from (
+            at + more for more in QUESTIONS.get(path, QUESTIONS.get(path.rsplit("/", 1)[-1], [""]))
+        )
 
 
 def wrong(told: Any, path: str, answer: Any) -> str:

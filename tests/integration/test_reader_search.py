@@ -180,6 +180,38 @@ def _answered(ws: Path) -> list[str]:
         return walked(client, {}, by_post=False)
 
 
+_CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "said"),
+    [
+        ("/stac/search?bbbox=1,2,3,4", "bbbox", "Did you mean `bbox`?"),
+        ("/stac/search?query=%7B%7D", "query", "can be: bbox, collections"),
+        ("/stac/search?limit=1&limit=2", "limit", "twice"),
+        ("/stac/collections/deep/items?ids=w1", "ids", "nothing that can be asked here"),
+        ("/stac/search?filter-crs=EPSG:4326", "filter-crs", _CRS84),
+        (f"/stac/search?ids={','.join('w' * 1001)}", "ids", "at most 1000"),
+        (f"/stac/search?sortby={','.join('a' * 9)}", "sortby", "at most 8"),
+    ],
+)
+def test_what_a_search_does_not_know_is_refused_and_not_passed_over(
+    client: "TestClient[ReaderApp]", path: str, field: str, said: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 400 and answer.json()["field"] == field
+    assert said in answer.json()["said"]
+
+
+def test_a_body_is_held_to_the_same_words(client: "TestClient[ReaderApp]") -> None:
+    answer = client.post("/stac/search", json={"colections": ["deep"]})
+    assert answer.status_code == 400 and "`collections`?" in answer.json()["said"]
+    plain = {"filter": "collection = 'deep'", "filter-lang": "cql2-text"}
+    assert client.post("/stac/search", json=plain | {"filter-crs": "x"}).status_code == 400
+    found = client.post("/stac/search", json=plain | {"filter-crs": _CRS84})
+    assert found.status_code == 200 and found.json()["features"]
+
+
 def test_a_reader_that_begins_reads_no_version_again_and_finds_the_same(
     wells: tuple[Path, Upstream], monkeypatch: pytest.MonkeyPatch
 ) -> None:

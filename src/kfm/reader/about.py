@@ -73,6 +73,7 @@ class Lineage(Around, frozen=True, kw_only=True):
             },
         }
     ),
+    strict=True,
 )
 def cite(
     asking: Asking,

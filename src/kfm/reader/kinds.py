@@ -12,7 +12,7 @@ from kfm.model import Json
 from kfm.model.ids import DATASET_ID_PATTERN
 
 __all__ = [
-    "APPROVALS", "ATOM", "BBOX", "CATALOG", "COLLECTION", "CSL", "CSV", "DCAT", "ENVELOPE", "FACTS",
+    "APPROVALS", "ATOM", "BBOX", "CATALOG", "COLLECTION", "CRS84", "CSL", "CSV", "DCAT", "ENVELOPE", "FACTS",
     "FEATURE", "FEATURES", "FILES", "GEOJSON", "ITEM", "ITEMS", "JSON", "LD", "OPENLINEAGE",
     "OPTIONS", "PLAIN", "PMTILES", "PROV", "RECEIPT", "RECORD", "SCHEMA", "SEARCH", "TEXT", "TIMES", "TOKEN",
     "WHICH", "Answers", "collected", "named", "part",
@@ -183,6 +183,7 @@ _NUMBER = r"-?[0-9]{1,9}(\.[0-9]{1,15})?"
 BBOX = rf"^{_NUMBER}(,{_NUMBER}){{3}}((,{_NUMBER}){{2}})?$"
 _DEGREES: Json = {"type": "number", "minimum": -1e9, "maximum": 1e9}
 _STRINGS = _list(_STRING)
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 _STRINGS_OR_NULL: Json = {"anyOf": [_STRINGS, {"type": "null"}]}
 TOKEN = r"^([0-9]{1,9}|-?[0-9]{1,18}~[A-Za-z0-9]{1,80}~[a-z0-9_]{1,200})$"
 _SHAPES = [
@@ -191,8 +192,8 @@ _SHAPES = [
 ]  # fmt: skip
 _GEOMETRY = _object("type", type={"enum": _SHAPES}, coordinates={"type": "array"})
 _ASKED: dict[str, Json] = {
-    "collections": _STRINGS,
-    "ids": _STRINGS,
+    "collections": _STRINGS | {"maxItems": 1000},
+    "ids": _STRINGS | {"maxItems": 1000},
     "bbox": {
         "anyOf": [
             _list(_DEGREES, minItems=many, maxItems=many, description="South before north.")
@@ -204,7 +205,8 @@ _ASKED: dict[str, Json] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": 10**9 - 1},
     "filter": {"type": ["object", "string"], "description": "CQL2, as JSON or as text."},
     "filter-lang": _STRING,
-    "sortby": _list(_object("field", field=_STRING, direction=_STRING)),
+    "filter-crs": {"const": CRS84},
+    "sortby": _list(_object("field", field=_STRING, direction=_STRING), maxItems=8),
     "fields": {
         "type": "object",
         "properties": {"include": _STRINGS_OR_NULL, "exclude": _STRINGS_OR_NULL},
@@ -214,6 +216,7 @@ _ASKED: dict[str, Json] = {
 _GIVEN: Json = {"not": {"type": "null"}}
 SEARCH: Json = {
     "type": "object",
+    "additionalProperties": False,
     "not": _object("bbox", "intersects", bbox=_GIVEN, intersects=_GIVEN),
     "properties": {
         name: {"anyOf": [schema, {"type": "null", "title": "Left out"}]}

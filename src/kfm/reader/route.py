@@ -4,7 +4,7 @@ it found is told as JSON, or as the page that another room has for it.
 
 import functools
 import inspect
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from math import ceil
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -20,6 +20,7 @@ from litestar.types import Receive, Scope, Send
 
 from kfm.access.memory import NotAtHand, at_hand
 from kfm.model import Fenced, KfmError, StoreUnavailable, UpstreamUnavailable, rfc3339
+from kfm.model.did_you_mean import told as near
 from kfm.reader.door import BadQuestion, Hidden, NoLonger, Stranger, is_dataset
 from kfm.reader.html_pages import Shown
 from kfm.reader.kinds import JSON, OPTIONS, PLAIN, Answers, part
@@ -33,6 +34,7 @@ __all__ = [
     "Problem",
     "later",
     "count_guess",
+    "not_asked",
     "nothing",
     "problem",
     "reads",
@@ -107,12 +109,12 @@ def reads(
 
     def made(ask: Callable[..., object]) -> HTTPRouteHandler:
         no_words = {"asking", "return"} | {n for n in get_type_hints(ask) if f"{{{n}:" in str(path)}
-        words = get_type_hints(ask).keys() - no_words
+        words = {name.replace("_", "-") for name in get_type_hints(ask).keys() - no_words}
 
         async def answer(**given: object) -> object:
             visit, asked = Visit.now(), functools.partial(ask, **given)
-            if strict and (said := _not_asked(visit.query, words)):
-                return problem(visit, Problem(status=400, error="question", said=said))
+            if strict and (wrong := _not_asked(visit.query, words)):
+                return problem(visit, wrong)
             if quick and not visit.asking.claim.digest:
                 try:
                     with at_hand():
@@ -136,13 +138,20 @@ def reads(
     return made
 
 
-def _not_asked(query: bytes, known: Container[str]) -> str:
-    """What is wrong with the words of a question; empty: nothing."""
+def _not_asked(query: bytes, known: Collection[str]) -> Problem | None:
+    """What is wrong with the words of a question; None: nothing."""
     words = [word for word, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
-    if unknown := next((word for word in words if word not in known), ""):
-        return f"{unknown[:60]!r} is nothing that can be asked here."
-    twice = next((word for word in words if words.count(word) > 1), "")
-    return f"{twice} stands there twice." if twice else ""
+    field = next((word for word in words if word not in known or words.count(word) > 1), None)
+    if field is None:
+        return None
+    said = f"{field} stands there twice." if field in known else not_asked(field, known)
+    return Problem(status=400, error="question", said=said, field=field[:60])
+
+
+def not_asked(word: str, known: Collection[str]) -> str:
+    """What is said of a word that no question here has."""
+    what = near("What can be:", word[:60], sorted(known))
+    return f"{word[:60]!r} is nothing that can be asked here.{what}"
 
 
 def _described(answer: Callable[..., object], ask: Callable[..., object], path: str) -> None:

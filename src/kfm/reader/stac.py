@@ -1,5 +1,6 @@
 """The STAC API: core, collections, features, item search, children."""
 
+import re
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -8,11 +9,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from kfm.model import Json
-from kfm.reader.door import Asking
+from kfm.reader.door import Asking, BadQuestion
 from kfm.reader.kinds import (
     BBOX,
     CATALOG,
     COLLECTION,
+    CRS84,
     GEOJSON,
     ITEM,
     ITEMS,
@@ -25,7 +27,7 @@ from kfm.reader.kinds import (
     collected,
     named,
 )
-from kfm.reader.route import reads
+from kfm.reader.route import not_asked, reads
 from kfm.reader.stac_items import collection, collections, item, link
 from kfm.reader.stac_search import Search, read_get, read_post, searched
 
@@ -61,6 +63,7 @@ _PROPERTIES: Json = {
     "version": {"type": "string"},
 }
 FilterLang = Annotated[str | None, named("filter-lang")]
+FilterCrs = Annotated[str | None, named("filter-crs", pattern=f"^$|^{re.escape(CRS84)}$")]
 Limit = Annotated[str | None, named(pattern="^$|^[0-9]*[1-9][0-9]*$", maxLength=9)]
 Bbox = Annotated[str | None, named(pattern=f"^$|{BBOX}", description="west,south,east,north")]
 Times = Annotated[str | None, named(pattern=f"^$|{TIMES['pattern']}")]
@@ -144,6 +147,7 @@ def queryables(asking: Asking, dataset_id: str | None = None) -> Json:
     "/stac/collections/{dataset_id:str}/items",
     media=GEOJSON,
     answers=Answers(kinds={GEOJSON: ITEMS}),
+    strict=True,
 )
 def features(
     asking: Asking,
@@ -153,13 +157,15 @@ def features(
     datetime: Times = None,
     filter: str | None = None,
     filter_lang: FilterLang = None,
+    filter_crs: FilterCrs = None,
     sortby: str | None = None,
     fields: str | None = None,
     token: Token = None,
 ) -> Json:
     """The versions of a dataset as items."""
     given = {"limit": limit, "bbox": bbox, "datetime": datetime, "sortby": sortby, "token": token}
-    given |= {"filter": filter, "filter_lang": filter_lang, "fields": fields}
+    given |= {"filter": filter, "filter_lang": filter_lang, "filter_crs": filter_crs}
+    given |= {"fields": fields}
     collection(asking, dataset_id)
     search = msgspec.structs.replace(read_get(given), collections=(dataset_id,))
     return _answer(asking, search, f"/collections/{dataset_id}/items", given)
@@ -175,7 +181,7 @@ def feature(asking: Asking, dataset_id: str, item_id: str) -> Json:
     return item(asking, dataset_id, item_id)  # type: ignore[return-value]  # its bytes
 
 
-@reads("/stac/search", media=GEOJSON, answers=Answers(kinds={GEOJSON: ITEMS}))
+@reads("/stac/search", media=GEOJSON, answers=Answers(kinds={GEOJSON: ITEMS}), strict=True)
 def search_get(
     asking: Asking,
     collections: str | None = None,
@@ -186,6 +192,7 @@ def search_get(
     datetime: Times = None,
     filter: str | None = None,
     filter_lang: FilterLang = None,
+    filter_crs: FilterCrs = None,
     sortby: str | None = None,
     fields: str | None = None,
     token: Token = None,
@@ -193,7 +200,7 @@ def search_get(
     """Items of every dataset that may be shown."""
     given = {"collections": collections, "ids": ids, "limit": limit, "bbox": bbox, "token": token}
     given |= {"intersects": intersects, "datetime": datetime, "filter": filter, "sortby": sortby}
-    given |= {"filter_lang": filter_lang, "fields": fields}
+    given |= {"filter_lang": filter_lang, "filter_crs": filter_crs, "fields": fields}
     return _answer(asking, read_get(given), "/search", given)
 
 
@@ -205,6 +212,9 @@ def search_get(
 )
 def search_post(asking: Asking, data: JSONBody[Json]) -> Json:
     """The same, asked with a body."""
+    known = SEARCH["properties"]
+    if (unknown := next((word for word in data if word not in known), None)) is not None:
+        raise BadQuestion(not_asked(unknown, known), unknown[:60])
     search = read_post(data)
     return _answer(asking, search, "/search", None, data)
 

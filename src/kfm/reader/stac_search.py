@@ -18,12 +18,13 @@ from kfm.catalog.base import geometry
 from kfm.model import Json
 from kfm.reader import cql2
 from kfm.reader.door import LEFT_OUT, Asking, BadQuestion
+from kfm.reader.kinds import CRS84
 from kfm.reader.stac_index import After, Box, Items, Row, items_of, microseconds
 from kfm.reader.stac_items import item_of, times_of
 
 __all__ = ["Found", "Search", "read_get", "read_post", "searched", "trimmed"]
 
-MOST = 1000
+MOST, _MEMBERS = 1000, 8
 _ENOUGH = 4.0  # seconds: then a page ends with what it has, and the rest comes with the next
 _SOME = 64
 _COUNTED = 100  # up to so many are counted: each is decided for that
@@ -78,9 +79,9 @@ def read_get(given: dict[str, str | None]) -> Search:
             "include": [n.lstrip("+ ") for n in names if not n.startswith("-")],
             "exclude": [n[1:] for n in names if n.startswith("-")],
         }
-    for name in ("datetime", "limit", "token"):
-        if given.get(name):
-            said[name] = given[name]
+    for name in ("datetime", "limit", "token", "filter-crs"):
+        if value := given.get(name.replace("-", "_")):
+            said[name] = value
     return read_post(said)
 
 
@@ -96,6 +97,8 @@ def read_post(said: Json) -> Search:
     asked = said.get("filter")
     if said.get("filter-lang", "cql2-json") not in ("cql2-text", "cql2-json"):
         raise BadQuestion("filter-lang is cql2-text or cql2-json.", "filter-lang")
+    if said.get("filter-crs", CRS84) != CRS84:
+        raise BadQuestion(f"filter-crs is {CRS84} alone.", "filter-crs")
     return Search(
         collections=_texts(said, "collections"),
         ids=_texts(said, "ids"),
@@ -431,7 +434,9 @@ def _texts(said: Json, name: str) -> tuple[str, ...]:
     found = said.get(name, ())
     if not isinstance(found, list | tuple) or not all(isinstance(v, str) for v in found):
         raise BadQuestion(f"{name} is a list of texts.", name)
-    return tuple(found[:1000])
+    if len(found) > MOST:
+        raise BadQuestion(f"{name} has {len(found)} texts, at most {MOST} can be asked.", name)
+    return tuple(found)
 
 
 def _number(text: object) -> float:
@@ -497,7 +502,9 @@ def _order(said: object) -> tuple[tuple[str, bool], ...]:
         raise BadQuestion("sortby is a list of fields and directions.", "sortby")
     if not all(v.get("direction", "asc") in ("asc", "desc") for v in said):
         raise BadQuestion("The direction of sortby is asc or desc.", "sortby")
-    return tuple((v["field"], v.get("direction", "asc") == "desc") for v in said[:8])
+    if len(said) > _MEMBERS:
+        raise BadQuestion(f"sortby has {len(said)} fields, it has at most {_MEMBERS}.", "sortby")
+    return tuple((v["field"], v.get("direction", "asc") == "desc") for v in said)
 
 
 def _read(said: object) -> cql2.Question | None:
