@@ -19,13 +19,14 @@ import yaml
 import kfm.jobs.drive
 import kfm.jobs.promote_here
 import kfm.telemetry.background
-import kfm.telemetry.send
+import kfm.telemetry.unsent
 from kfm.cli import main
 from kfm.model import STATUS, Energy, EnergyFactors, Ran
 from kfm.model.trace import span_id
 from kfm.telemetry.background import start_beside
 from kfm.telemetry.energy import Meter, carbon_of
-from kfm.telemetry.send import send, send_beside, sent_so_far, unsent
+from kfm.telemetry.send import send
+from kfm.telemetry.unsent import send_beside, sent_so_far, unsent
 from kfm.upkeep.retention import alone
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -489,7 +490,7 @@ def test_no_process_is_begun_to_send_while_another_sends(
 ) -> None:
     stand.publish("wells")
     begun: list[list[str]] = []
-    monkeypatch.setattr(kfm.telemetry.send, "start_beside", begun.append)
+    monkeypatch.setattr(kfm.telemetry.unsent, "start_beside", begun.append)
     logs = stand.ws / "ledger" / "logs"
     with (logs / "telemetry.sent.lock").open("w") as sending:
         fcntl.flock(sending, fcntl.LOCK_EX)

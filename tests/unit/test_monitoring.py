@@ -9,8 +9,8 @@ import yaml
 
 from kfm.jobs.job_log import metrics
 from kfm.telemetry.prometheus import dataset_metrics
-from kfm.telemetry.send import Sent
 from kfm.telemetry.standing import WINDOWS
+from kfm.telemetry.unsent import Sent
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 RULES = MONITORING / "prometheus" / "rules.yml"

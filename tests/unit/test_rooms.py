@@ -243,6 +243,7 @@ def test_no_command_needs_an_extra_to_be_called() -> None:
     [
         ("kfm.cli.run", "dataclasses inspect typing_extensions yaml orjson shutil tempfile"),
         ("kfm.jobs.worker, kfm.store.sqlite", "dataclasses inspect typing_extensions hashlib yaml"),
+        ("kfm.cli.run, kfm.telemetry.unsent", "http.client ssl kfm.fetch.post kfm.telemetry.otlp"),
     ],
 )
 def test_who_starts_often_or_stays_long_loads_little(modules: str, heavy: str) -> None:

@@ -189,8 +189,8 @@ def measured(call: Call) -> Measured:
     # a worker is smaller without these
     from kfm.cli.slo import standings
     from kfm.telemetry.prometheus import dataset_metrics
-    from kfm.telemetry.send import sent_so_far, unsent
     from kfm.telemetry.standing import last_runs
+    from kfm.telemetry.unsent import sent_so_far, unsent
 
     workspace = open_workspace(call.workspace)
     folder = workspace.ledger / "logs"

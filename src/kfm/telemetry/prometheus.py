@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from kfm.model import RunTelemetry
 from kfm.model.window import seconds
-from kfm.telemetry.send import Sent
 from kfm.telemetry.standing import Standing
+from kfm.telemetry.unsent import Sent
 
 __all__ = ["dataset_metrics"]
 

@@ -7,11 +7,8 @@ passed over.
 """
 
 import contextlib
-import fcntl
-import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,69 +16,23 @@ import msgspec
 from kfm.fetch.post import posted
 from kfm.model import KfmError, RunTelemetry, masked
 from kfm.store.address import stated_address
-from kfm.telemetry.background import start_beside
 from kfm.telemetry.otlp import requests
-from kfm.telemetry.runs import NAME
-from kfm.zones.durable import replace_durably
+from kfm.telemetry.unsent import Sent, files, keep_sent, sending_alone, sent_so_far
 
-__all__ = ["Sent", "send", "sent_so_far", "send_beside", "unsent"]
+__all__ = ["send"]
 
 _BATCH = 200  # lines of one request
-_DAYS = 7  # files that are looked at; older ones are left
 _SECONDS, _PATIENCE = 30.0, 5.0  # for all of it, for one answer
-_STATE, _LOCK = f"{NAME}.sent.json", f"{NAME}.sent.lock"
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """`ledger/logs/telemetry.sent.json`: how far each file was sent, and what became of it."""
-
-    offsets: dict[str, int] = {}
-    sent: int = 0
-    refused: int = 0  # lines that the collector will never take
-    failed: int = 0  # times that it did not answer
-    error: str = ""  # of the last time it did not
-
-
-def sent_so_far(folder: Path) -> Sent:
-    try:
-        return msgspec.json.decode((folder / _STATE).read_bytes(), type=Sent)
-    except (OSError, msgspec.MsgspecError):
-        return Sent()
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{NAME}-????-??-??.jsonl"))[-_DAYS:]
-
-
-def unsent(folder: Path) -> int:
-    """Bytes of lines that no collector has."""
-    state = sent_so_far(folder)
-    with contextlib.suppress(OSError):
-        return sum(max(0, f.stat().st_size - state.offsets.get(f.name, 0)) for f in _files(folder))
-    return 0
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Whether nobody else sends from here; they have it while this lasts."""
-    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(fd)
 
 
 def send(folder: Path, address: str, service: str) -> Sent:
     """Send what is there, oldest first, until all is sent, the collector fails, or time is up."""
     until = time.monotonic() + _SECONDS
-    with _alone(folder) as alone:
+    with sending_alone(folder) as alone:
         state = sent_so_far(folder)
         if not alone:
             return state
-        for file in _files(folder):
+        for file in files(folder):
             while time.monotonic() < until:
                 lines, offset = _next(file, state.offsets.get(file.name, 0))
                 if offset == state.offsets.get(file.name, 0):
@@ -90,7 +41,7 @@ def send(folder: Path, address: str, service: str) -> Sent:
                 if going:
                     offsets = {**state.offsets, file.name: offset}
                     state = msgspec.structs.replace(state, offsets=offsets)
-                replace_durably(folder / _STATE, msgspec.json.encode(state) + b"\n")
+                keep_sent(folder, state)
                 if not going:
                     return state
         return state
@@ -162,18 +113,6 @@ def _not_taken(answer: bytes) -> tuple[int, str]:
         counts = (told.rejected_log_records, told.rejected_spans, told.rejected_data_points)
         return max(map(int, counts)), masked(told.error_message)[:200]
     return 0, ""
-
-
-def send_beside(folder: Path, address: str, service: str) -> None:
-    """Start a process that sends, and do not wait for it; none while another sends, for it would
-    only find that out: who sends goes on to what was added meanwhile.
-    """
-    if not unsent(folder):
-        return
-    with _alone(folder) as alone:
-        pass
-    if alone:
-        start_beside(["kfm.telemetry.send", str(folder), address, service])
 
 
 if __name__ == "__main__":

@@ -483,7 +483,7 @@ def _telemetry(workspace: Workspace) -> Telemetry:
     folder, config = workspace.ledger / "logs", workspace.config.telemetry
 
     def after() -> None:
-        from kfm.telemetry.send import send_beside  # nobody needs it where nothing is sent
+        from kfm.telemetry.unsent import send_beside  # nobody needs it where nothing is sent
 
         send_beside(folder, config.otlp, workspace.identity())
 
