@@ -16,6 +16,7 @@ import { METHODS, TracePublisher } from "../publisher/base.mjs"
 import { GithubActionsPublisher } from "../publisher/github_actions.mjs"
 import { LocalPublisher } from "../publisher/local.mjs"
 import { NoopPublisher } from "../publisher/noop.mjs"
+import { renamed } from "../run_log.mjs"
 import { main, rendered } from "../runner.mjs"
 
 const vectors = loads(readFileSync(new URL("../../vectors/updater.json", import.meta.url)))
@@ -53,6 +54,10 @@ test("what is refused is refused in the words of Python", async () => {
     const { code, err } = await said(row.words)
     assert.deepEqual({ code, err }, { code: row.code, err: row.err }, JSON.stringify(row))
   }
+})
+
+test("a folder of this machine is renamed as in Python", () => {
+  for (const row of vectors.renamed) assert.equal(renamed(row.text, row.place, row.name), row.told, row.text)
 })
 
 test("a state is rendered in the words of Python", () => {

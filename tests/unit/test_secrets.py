@@ -152,18 +152,3 @@ def test_an_echo_is_heard_across_pieces() -> None:
         echo = Echo()
         assert echo.heard(memoryview(whole[:cut])) | echo.heard(memoryview(whole[cut:]))
     assert not Echo().heard(memoryview(b"tok-abc-12"))
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("/ann/ws/kfm.yml is wrong", "~/ws/kfm.yml is wrong"),
-        ("Look into '/ann'.", "Look into '~'."),
-        ("file:///ann/x", "file://~/x"),
-        ("kfm://predicate/ann/v1", "kfm://predicate/ann/v1"),
-        ("Restore keys/ann with", "Restore keys/ann with"),
-        ("/annex and /ann-2", "/annex and /ann-2"),
-    ],
-)
-def test_a_folder_of_this_machine_is_renamed_where_it_is_one(text: str, told: str) -> None:
-    assert masking.mask(text, {"/ann": "~"}) == told

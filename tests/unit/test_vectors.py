@@ -14,6 +14,7 @@ from kfm.cli.run import tell
 from kfm.cli.updater import main as updater
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError
+from kfm.model.masking import mask
 from kfm.workspace.plain_yaml import plain_yaml
 from kfm.world.outcome import Outcome
 
@@ -141,3 +142,8 @@ def test_a_state_is_rendered_as_the_vectors_have_it(
 @pytest.mark.parametrize("row", UPDATER["yaml"], ids=lambda row: row["text"][:20])
 def test_plain_yaml_is_read_as_the_vectors_have_it(row: dict[str, Any]) -> None:
     assert plain_yaml(row["text"].encode()) == row.get("value")
+
+
+@pytest.mark.parametrize("row", UPDATER["renamed"], ids=lambda row: row["text"][:30])
+def test_a_folder_of_this_machine_is_renamed_as_the_vectors_have_it(row: dict[str, Any]) -> None:
+    assert mask(row["text"], {row["place"]: row["name"]}) == row["told"]

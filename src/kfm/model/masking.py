@@ -51,8 +51,11 @@ def private_places(workspace: object) -> dict[str, str]:
 
 
 def renamed(text: str, place: str, name: str) -> str:
-    """`text` with a name for a folder of this machine; what merely holds the same letters stays."""
-    return re.sub(rf"(?<![\w.~-]){re.escape(place)}(?![\w-])", lambda _: name, text)
+    """`text`, which may be JSON, with a name for a folder of this machine; a longer name stays, and
+    so does a folder of one word inside a path that is not of this machine.
+    """
+    before = "" if place.count("/") > 1 else r"(?:(?<=\\[nrt])|(?<![\w.~-]))"
+    return re.sub(rf"{before}{re.escape(place)}(?![\w-])", lambda _: name, text, flags=re.ASCII)
 
 
 def mask(text: str, private: Mapping[str, str]) -> str:

@@ -12,6 +12,19 @@ import { new_run_id } from "./idempotency/keygen.mjs"
 /** A moment as RFC 3339 in UTC, with a fraction only when there is one. */
 export const now = () => new Date().toISOString().replace(/\.000Z$/, "Z").replace(/\.(\d{3})Z$/, ".$1000Z")
 
+/**
+ * A text, which may be JSON, with a name for a folder of this machine; a longer name stays, and so does a folder of one word inside a path that is
+ * not of this machine.
+ * @param {string} text
+ * @param {string} place
+ * @param {string} name
+ */
+export function renamed(text, place, name) {
+  const before = place.split("/").length > 2 ? "" : "(?:(?<=\\\\[nrt])|(?<![\\w.~-]))"
+  const plain = place.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")
+  return text.replace(new RegExp(`${before}${plain}(?![\\w-])`, "g"), () => name)
+}
+
 /** Writes JSON lines into the run's folder, and says them aloud where somebody listens. */
 export class RunLog {
   /**
@@ -37,7 +50,7 @@ export class RunLog {
    * @param {string} text
    */
   mask(text) {
-    for (const [value, name] of this.private) text = text.replaceAll(value, name)
+    for (const [place, name] of this.private) text = renamed(text, place, name)
     return text
       .replace(/[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+/g, "<e-mail>")
       .replace(/\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s"',;&]{6,}/gi, "$1$2***")

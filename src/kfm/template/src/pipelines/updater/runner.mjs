@@ -20,7 +20,7 @@ import { folder_of, keep_noop, standing } from "./noop.mjs"
 import { TracePublisher } from "./publisher/base.mjs"
 import { LocalPublisher } from "./publisher/local.mjs"
 import { NoopPublisher } from "./publisher/noop.mjs"
-import { RunLog } from "./run_log.mjs"
+import { RunLog, renamed } from "./run_log.mjs"
 import { canonical_url, check_sources, find_workspace, target_of, without_window } from "./target.mjs"
 import { check_window } from "./window.mjs"
 
@@ -84,7 +84,7 @@ function show(text) {
 function fail(error, as_json) {
   const { happened, expected, remedy, exit_code } = error
   const home = homedir()
-  const masked = (/** @type {string} */ text) => (home.length > 1 ? text.replaceAll(home, "~") : text)
+  const masked = (/** @type {string} */ text) => (home.length > 1 ? renamed(text, home, "~") : text)
   process.stderr.write([`✕ ${masked(happened)}`, expected && `  expected  ${expected}`, remedy && `  next      ${masked(remedy)}`].filter(Boolean).join("\n") + "\n")
   if (as_json) process.stdout.write(JSON.stringify({ error: error.name, happened, expected, remedy, exit_code }, null, 2) + "\n")
   return exit_code
