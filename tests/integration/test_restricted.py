@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.evidence.folder_check import Verified
+from kfm.extras.openlineage.events import run_event
 from kfm.grants.grant import Grant, write_grant
 from kfm.release.leak import Shown, compare
 from kfm.testing import Upstream
 from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
+from kfm.world.announcement import RunNews
 from tests.given.sites import RELEASE, SITES, body, register, sites
 from tests.given.verbs import Said, each, tree
 
@@ -685,6 +687,30 @@ def test_an_official_version_under_older_rules_is_judged_so(
     assert said.code == 3 and "labels.release" in [
         r["code"] for v in said.json["verdicts"] for r in v.get("reasons", [])
     ]
+
+
+def test_of_a_run_under_looser_labels_nothing_is_told_before_people_agreed(
+    kfm: Kfm, ws: Path, up: Upstream, released: bytes
+) -> None:
+    register(ws, up, sensitivity="public", more="")
+    change(ws, "care_label: Generalised only\n", "")
+    (run,) = kfm("run", SITES, "--force", "--reason", "looser", "--json").json["runs"]
+    assert run["state"] in ("PROPOSED", "REJECTED"), run
+    facts = kfm("explain", "run", run["run_id"], "--json").json["facts"]
+    assert facts["trigger"] and facts.get("rows") is None
+    with open_world(open_workspace(ws)) as world:
+        row = world.store.read(lambda tx: tx.runs.get(run["run_id"]))
+        told = run_event(world, RunNews(moment="goes on", run=row))
+    assert told is not None and json.loads(told[1])["inputs"] == []
+    kfm("keys", "new", "--name", "R. Stone", "--role", "approver")
+    assert kfm("reject", str(run["proposal"]), "--reason", "no", "--key", "R. Stone").code == 0
+    (line,) = [
+        found
+        for file in (ws / "ledger" / "logs").glob("telemetry-*.jsonl")
+        for found in map(json.loads, file.read_text().splitlines())
+        if found["run_id"] == run["run_id"]
+    ]
+    assert line["withheld"] and line["bytes_in"] == 0
 
 
 def test_nobody_goes_back_to_exact_places(kfm: Kfm, ws: Path, up: Upstream) -> None:

@@ -39,6 +39,6 @@ def keep_places(world: World, dataset_id: str, body: bytes) -> None:
     """Keep it for who begins next, its digest before it. Nothing is kept in plain text of what is
     sealed, and who may only read here keeps nothing.
     """
-    if not world.is_private(dataset_id):
+    if not world.is_withheld(dataset_id):
         with suppress(KfmError, OSError):
             world.data.replace(items_path(dataset_id), ids.digest(body).encode() + b"\n" + body)

@@ -274,7 +274,7 @@ def _deny(world: World, row: LedgerRow) -> Explained:
     reasons = denial_reasons(world, row)
     kept = (
         "the capture"
-        if world.is_private(row.dataset_id)
+        if world.is_withheld(row.dataset_id)
         else f"the capture and {row.rows_written:,} rows"
     )
     entry = world.registry(row.dataset_id)
@@ -329,7 +329,7 @@ def _run(world: World, row: LedgerRow) -> Explained:
             "base": f"generation {row.pinned if row.pinned is not None else row.base_generation}",
             "rows": (
                 None
-                if world.is_private(row.dataset_id)
+                if world.is_withheld(row.dataset_id)
                 else f"{row.rows_read:,} read, {row.rows_written:,} written"
             ),
             "version": row.version_id,

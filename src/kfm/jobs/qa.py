@@ -95,7 +95,7 @@ def _has_candidate(ctx: JobContext) -> bool:
 
 
 def _report(ctx: JobContext, found: Judgement) -> QaReport:
-    hidden = ctx.world.is_private(ctx.dataset_id)
+    hidden = ctx.world.is_withheld(ctx.dataset_id)
     checks = tuple(_check(verdict, hidden) for verdict in found.verdicts)
     words = {check.verdict for check in checks}
     return QaReport(

@@ -38,7 +38,7 @@ def _runs(world: World) -> list[RunTelemetry]:
         for line in reversed(world.root.read(path).splitlines()):
             with contextlib.suppress(msgspec.MsgspecError):  # a torn tail
                 told = msgspec.json.decode(line, type=RunTelemetry)
-                if not told.withheld and not world.is_private(told.dataset_id):
+                if not told.withheld and not world.is_withheld(told.dataset_id):
                     found.append(told)
         if len(found) >= _MOST:
             break

@@ -44,7 +44,7 @@ def _tell_event(world: World, receiver: HearsEvents, row: DeliveryRow) -> None:
     """Of what not everybody may have nothing is said, also when that is new."""
     for event in world.store.read(lambda tx: tx.events.like(row.run_id.removeprefix(EVENT))):
         datasets = _asked_by(event) or (row.dataset_id,)
-        if not any(map(world.is_private, datasets)):
+        if not any(map(world.is_withheld, datasets)):
             receiver.heed(world, event, datasets)
 
 

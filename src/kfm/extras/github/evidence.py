@@ -55,7 +55,7 @@ def shown(world: World, row: LedgerRow, number: int) -> Shown:
                 remedy=f"`kfm run {row.dataset_id} --force --reason …` proposes it again.",
             )
         kept[name] = raw
-    if world.is_private(row.dataset_id):
+    if world.is_withheld(row.dataset_id):
         kept = {name: raw for name, raw in kept.items() if name not in _INSIDE}
     else:
         kept["proposal.json"] = world.kept(proposal_path(row.dataset_id, row.run_id))

@@ -200,7 +200,7 @@ def _told(hub: Hub, pull: Pull, record: Record, conclusion: str, title: str, tex
 
 # ---- what is shown -----------------------------------------------------------------------------
 def _checks(world: World, row: LedgerRow, seen: Shown) -> list[Check]:
-    private = world.is_private(row.dataset_id)
+    private = world.is_withheld(row.dataset_id)
     given, needed = count(world, row)
     enough = given >= needed
     return [
@@ -238,7 +238,7 @@ def _body(row: LedgerRow, number: int) -> str:
 
 
 def _comment(world: World, row: LedgerRow, seen: Shown) -> str:
-    private = world.is_private(row.dataset_id)
+    private = world.is_withheld(row.dataset_id)
     given, needed = count(world, row)
     lines = ["| gate | says | |", "|---|---|---|"]
     for check in (_check(v, "", private) for v in seen.proposal.verdicts):

@@ -73,7 +73,7 @@ def _not_for_everybody(world: World, told: Announcement) -> bool:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(told.dataset_id))
     meant = next((g for g in rows if g.generation == told.generation), None)
     return (
-        world.is_private(told.dataset_id)
+        world.is_withheld(told.dataset_id)
         or told.version_id in removed_versions(world.data, told.dataset_id)
         or (meant is not None and withdrawn(rows[-1], meant) is not None)
     )

@@ -1,6 +1,7 @@
 """How runs go, as OpenLineage has it, and what jobs make of versions."""
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.catalog.lineage.openlineage import About, EventType, Output, completed, event
 from kfm.evidence.events import about_run, cleaned
@@ -22,6 +23,8 @@ def run_event(world: World, news: RunNews) -> tuple[EventType, bytes] | None:
     asked = asked_of(records, veil)
     spec = _spec_now(world, row) if asked is None else asked.spec or None
     about = about_run(world, row, spec)
+    if not about.closed and world.is_withheld(row.dataset_id):  # until people agree to less
+        about = replace(about, closed=True, inputs=())
     if news.moment == "began":
         return "START", cleaned(world, event("START", row.timestamp, about))
     judged = fold(records).get("assemble")
@@ -76,7 +79,7 @@ def _why(world: World, row: LedgerRow) -> str:
     """
     if row.state == "REJECTED":
         return "; ".join(denial_codes(row.reason))
-    return row.state if world.is_private(row.dataset_id) else placeless(row.reason) or row.state
+    return row.state if world.is_withheld(row.dataset_id) else placeless(row.reason) or row.state
 
 
 def _spec_now(world: World, row: LedgerRow) -> Json | None:

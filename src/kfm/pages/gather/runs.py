@@ -68,7 +68,7 @@ def run_page(asks: Asks, run_id: str, query: Mapping[str, str] | None = None) ->
         row = find_run(asks.world, run_id)
     except KfmError:
         return _noop_page(asks, run_id)
-    world, private = asks.world, asks.world.is_private(row.dataset_id)
+    world, private = asks.world, asks.world.is_withheld(row.dataset_id)
     records = list(run_journal(world, row))
     steps, asked = _steps(records), query or {}
     first_step = _from(asked, "step", len(steps), under_way(row))
