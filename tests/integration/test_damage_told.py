@@ -66,6 +66,45 @@ def test_one_broken_entry_keeps_nobody_from_the_others(kfm: Kfm, ws: Path) -> No
     assert "store.unusable" not in {f["code"] for f in found}
 
 
+@pytest.mark.parametrize("torn", ["version.json", "checksums.sha256"])
+def test_a_torn_record_is_told_as_one_and_hides_no_other_damage(
+    kfm: Kfm, ws: Path, torn: str
+) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    for name, raw in ((torn, b"{\n"), ("elms.parquet", b"x")):
+        (folder / name).chmod(0o644)
+        (folder / name).write_bytes(raw)
+    row = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == "elms")
+    assert (row["state"], row["fresh"], row["version_id"]) == ("failed", False, folder.name)
+    assert f"{torn} of the official version is damaged" in row["reason"]
+    if torn == "version.json":
+        assert f"{torn} of the official version is damaged" in kfm("run", "elms").err
+        found = kfm("doctor", "--json").json["findings"]
+        codes = {f["code"] for f in found if "elms" in f["where"]}
+        assert codes == {"bytes.damaged", "schedule.missing"}
+        assert any(f["where"].endswith("elms.parquet") for f in found)
+        told = [p["what"] for p in kfm("verify", "--json").json["problems"]]
+        assert not any("doctor --fix" in what for what in told), "that mends nothing here"
+    said = kfm("gates", "elms")
+    assert said.code in (3, 6) and "damaged" in said.out + said.err
+    with reader(ws, html_pages(console=True), "http://127.0.0.1", here=True) as client:
+        page = client.get("/decisions/elms")
+        assert page.status_code == 200 and "is damaged" in page.text
+
+
+def test_a_broken_entry_hides_no_damaged_bytes(kfm: Kfm, ws: Path) -> None:
+    (ws / "data" / "registry" / "elms.yml").write_text("dataset_id: elms\n  x: [\n")
+    table = next((ws / "data" / "processed" / "elms").glob("v*/elms.parquet"))
+    table.chmod(0o644)
+    table.write_bytes(b"x")
+    for asked in ((), ("elms",)):
+        wrong = [p["where"] for p in kfm("verify", *asked, "--json").json["problems"]]
+        assert wrong[0] == "data/registry/elms.yml" and wrong[1].endswith("elms.parquet"), wrong
+    found = [f for f in kfm("doctor", "--json").json["findings"] if "elms" in f["where"]]
+    assert {f["code"] for f in found} == {"registry.invalid", "bytes.damaged"}
+    assert any(f["where"].endswith("elms.parquet") for f in found)
+
+
 def test_a_rebuilt_store_says_which_proposals_ended(kfm: Kfm) -> None:
     assert kfm("run", "waits").code == 7
     number = kfm("review", "--json").json["proposals"][0]["proposal"]

@@ -68,9 +68,10 @@ def test_what_could_only_be_written_in_part_is_written_to_its_end(
     assert lines(tmp_path) == "1\na long line\n"
 
 
+@pytest.mark.parametrize(("took", "left"), [(3, "a l\n"), (0, "")])
 @pytest.mark.parametrize("again", [False, True])
 def test_half_a_line_is_no_part_of_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, took: int, left: str
 ) -> None:
     """What a full disk took of one, by who goes on or by who comes after a kill."""
     with contextlib.ExitStack() as stack:
@@ -83,7 +84,7 @@ def test_half_a_line_is_no_part_of_the_next(
             raise OSError(errno.ENOSPC, "no room")
 
         with monkeypatch.context() as on:
-            on.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:3]))
+            on.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:took]))
             on.setattr(zone, "append", full)
             with pytest.raises(OSError):
                 logs.append("decisions", DAY, b"a long line\n")
@@ -91,4 +92,4 @@ def test_half_a_line_is_no_part_of_the_next(
             logs = stack.enter_context(contextlib.closing(Logs(zone)))
         for line in (b"2\n", b"3\n"):
             logs.append("decisions", DAY, line)
-    assert lines(tmp_path) == "1\na l\n2\n3\n"
+    assert lines(tmp_path) == f"1\n{left}2\n3\n"

@@ -1,24 +1,31 @@
-"""Whether the files of what is official are there at all. What their bytes are, `kfm verify` looks."""
+"""Whether what is official can be had: its records can be read and its files are there. What the
+bytes of those are, `kfm verify` looks.
+"""
 
-from kfm.evidence.version_records import read_facts
-from kfm.model import Generation
+from kfm.evidence.version_records import read_facts, version_listing
+from kfm.model import Generation, IntegrityError
 from kfm.model.paths import version_path
 from kfm.world.world import World
 
-__all__ = ["missing_file"]
-
-_RECORDS = ("version.json", "checksums.sha256")
+__all__ = ["lacking"]
 
 
-def missing_file(world: World, head: Generation | None) -> str:
-    """One that the version of a generation has not; empty: nothing is missing, or there is none."""
+def lacking(world: World, head: Generation | None) -> str:
+    """Which file of the version of a generation is missing or cannot be read, in words; empty: none,
+    or there is no version.
+    """
     if head is None or head.version_id is None:
         return ""
-    where = head.dataset_id, head.version_id
-
-    def is_gone(name: str) -> bool:
-        return not world.data.exists(version_path(*where, name))
-
-    if gone := next(filter(is_gone, _RECORDS), ""):
-        return gone
-    return next(filter(is_gone, read_facts(world.data, *where).artifacts), "")
+    where, name = (head.dataset_id, head.version_id), "version.json"
+    try:
+        facts = read_facts(world.data, *where)
+        name = "checksums.sha256"
+        if set(version_listing(world.data, *where)[0]) != set(facts.artifacts):
+            raise ValueError("it lists other files")
+    except FileNotFoundError:
+        return f"{name} of the official version is missing"
+    except (IntegrityError, ValueError, OSError):
+        return f"{name} of the official version is damaged"
+    paths = (name for name in facts.artifacts if not world.data.exists(version_path(*where, name)))
+    gone = next(paths, "")
+    return f"{gone} of the official version is missing" if gone else ""

@@ -11,7 +11,7 @@ import msgspec
 from kfm.access.approval_count import not_agreed
 from kfm.access.history import generations_of
 from kfm.access.memory import recall, recall_store
-from kfm.access.missing_file import missing_file
+from kfm.access.missing_file import lacking
 from kfm.channel.generations import EMPTY, last_act
 from kfm.evidence.version_records import origin_of
 from kfm.model import (
@@ -67,7 +67,7 @@ class _Stands(NamedTuple):
     head: Generation
     entry: DatasetEntry | None
     not_agreed: str | None
-    missing: str  # a file of the official version that is not there
+    lacking: str  # which file of the official version is missing or damaged
     origin: list[str]
 
 
@@ -119,7 +119,7 @@ class Statuses:
         )
         fresh = (
             head.version_id is not None
-            and not stands.missing
+            and not stands.lacking
             and age is not None
             and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
         )
@@ -163,8 +163,8 @@ def _stands_on(world: World, head: Generation) -> _Stands:
         head=head,
         entry=world.registry(dataset_id),
         not_agreed=not_agreed(world, generations_of(world, dataset_id), head.generation),
-        missing=missing_file(world, head),
-        origin=origin_of(world.data, dataset_id, head.version_id),
+        lacking=(why := lacking(world, head)),
+        origin=[] if why else origin_of(world.data, dataset_id, head.version_id),
     )
 
 
@@ -244,8 +244,8 @@ def _shown(stands: _Stands, ran: _Ran, held: Sequence[HeldLease], fresh: bool) -
         return Shown(
             "denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last
         )
-    if stands.missing:
-        said = f"{stands.missing} of the official version is missing, so nobody can have it"
+    if stands.lacking:
+        said = f"{stands.lacking}, so nobody can have it"
         return Shown("failed", said, f"kfm verify {dataset_id}", last)
     if _working(held, dataset_id):
         return Shown("running", row=last)

@@ -288,15 +288,10 @@ def _in_workspace(
     found, what = Verified(), what.removeprefix("kfm://dataset/")
     with open_world(workspace) as world:
         for name in [what.split("@")[0]] if what else _every(workspace, world):
-            if what:
+            if what and name not in workspace.registered():
                 workspace.require(name)
             only = resolve(world, what).version_id if "@" in what else None
-            try:
-                verify_dataset(world, name, found, only)
-            except UsageError as error:
-                if what:
-                    raise
-                found.wrong(f"data/registry/{name}.yml", error.happened)
+            verify_dataset(world, name, found, only)
         if not what:
             verify_receipts(world, found)
             verify_words(world, found)

@@ -1,6 +1,7 @@
 """Work a job in this process: put it, take it, go on until nothing of it is left."""
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import msgspec
 
@@ -139,9 +140,11 @@ def _is_there(world: World, last: Outcome) -> Outcome:
     if head is None or head.version_id is None:
         return last
     path = version_path(last.dataset_id, head.version_id, "version.json")
-    if world.data.exists(path):
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        msgspec.json.decode(world.data.read(path))
         return last
-    said = f"version.json of the official version is missing: `kfm verify {last.dataset_id}`"
+    what = "damaged" if world.data.exists(path) else "missing"
+    said = f"version.json of the official version is {what}: `kfm verify {last.dataset_id}`"
     return msgspec.structs.replace(last, warnings=(*last.warnings, said))
 
 

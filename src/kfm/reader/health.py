@@ -7,9 +7,9 @@ import msgspec
 from litestar import Litestar, Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 
-from kfm.model import Json
+from kfm.model import Json, KfmError, rfc3339
 from kfm.reader.door import Asking
-from kfm.reader.log import NotWritten
+from kfm.reader.log import DecisionLine, NotWritten, log_decision
 from kfm.reader.openapi import as_page, described
 from kfm.reader.route import reads
 from kfm.reader.visit import Visit
@@ -31,9 +31,28 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 def health(asking: Asking) -> Health:
     """Whether the reader and its store answer, and what is handed out can be written down."""
     asking.world.store.read(lambda tx: tx.index.meta("epoch"))
-    if not Visit.now().logs.hands_out:
-        raise NotWritten
+    visit = Visit.now()
+    if not visit.logs.hands_out:
+        _try_again(visit)
     return Health(status="ok", store="ok")
+
+
+def _try_again(visit: Visit) -> None:
+    """Write down that this was asked: nobody else may ask for anything while this says no."""
+    line = DecisionLine(
+        timestamp=rfc3339(visit.clock.now()),
+        job_id=visit.request_id,
+        address=visit.path,
+        reader=None,
+        answer=200,
+        dataset_ids=(),
+        decision_ids=(),
+        policy_digest="",
+    )
+    try:
+        log_decision(visit.logs, line)
+    except (KfmError, OSError) as error:
+        raise NotWritten from error
 
 
 @reads("/metrics", media="text/plain")

@@ -142,7 +142,7 @@ class Logs:
         held = self._open.get(name)
         is_held = held is not None and held.path == path and _which(held.at) == held.which
         # what a full disk, or who was killed here before, left of a line is no part of this one
-        if path in self._torn or not (is_held or self._ends_whole(path)):
+        if (path in self._torn or not is_held) and not self._ends_whole(path):
             line = b"\n" + line
         self._torn.add(path)
         rest = line[os.write(held.descriptor, line) :] if held is not None and is_held else line

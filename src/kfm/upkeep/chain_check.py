@@ -1,5 +1,8 @@
 """The channel of a dataset: every generation, who agreed to it, and the receipt it names."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
 from kfm.access.approval_count import on_record
@@ -8,14 +11,27 @@ from kfm.channel.roots import root_problem
 from kfm.evidence.folder_check import Verified, note_unrecorded
 from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.trust import out_of_step
-from kfm.model import ATTESTATION, GenerationPredicate, KfmError, ids
+from kfm.model import ATTESTATION, GenerationPredicate, KfmError, UsageError, ids
 from kfm.model.paths import approvals_path, channel_folder, receipt_path, run_path
 from kfm.upkeep.after_withdrawal import verify_left
 from kfm.upkeep.named_files import decoded, sealed_files
 from kfm.upkeep.proofs import missing_proofs
 from kfm.world.world import World
 
-__all__ = ["verify_chain"]
+__all__ = ["needing_entry", "verify_chain"]
+
+
+@contextmanager
+def needing_entry(dataset_id: str, found: Verified) -> Iterator[None]:
+    """What cannot be told without the registry entry, or that of something it is made from. One that
+    cannot be read is named once, and the rest is looked at.
+    """
+    where = f"data/registry/{dataset_id}.yml"
+    try:
+        yield
+    except UsageError as error:
+        if all(problem["where"] != where for problem in found.problems):
+            found.wrong(where, error.happened)
 
 
 def verify_chain(
@@ -69,7 +85,8 @@ def verify_chain(
             versions.setdefault(predicate.version_id, predicate)
         number += 1
     for last, predicate in zip([earlier, *sealed], sealed):
-        _verify_receipt(world, dataset_id, predicate, found, named, last)
+        with needing_entry(dataset_id, found):
+            _verify_receipt(world, dataset_id, predicate, found, named, last)
     known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     if known is not None and number <= known.generation and not found.problems:
         found.wrong(channel.path(number), "it is missing, and the store knows it", kind="missing")
@@ -80,7 +97,8 @@ def verify_chain(
         found.wrong(
             channel_folder(dataset_id), "a generation is missing in the middle", kind="missing"
         )
-    _verify_approvals(world, dataset_id, chain, found)
+    with needing_entry(dataset_id, found):
+        _verify_approvals(world, dataset_id, chain, found)
     if early:
         found.notes.append(
             f"{early} generations of {dataset_id} were made before root versions were recorded"

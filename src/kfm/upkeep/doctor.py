@@ -24,6 +24,7 @@ from kfm.model import (
 from kfm.model.paths import (
     announcement_path,
     captures_folder,
+    channel_folder,
     latest_path,
     lock_path,
     run_path,
@@ -102,23 +103,23 @@ def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> No
     """One dataset; whatever is wrong with it, the others are looked at all the same, and so are its
     bytes.
     """
-    why = ""
+    why, told = "", len(found.rows)
     try:
-        if not _dataset(world, dataset_id, found, fix):
-            return
-    except IntegrityError as error:
-        found.add("channel.damaged", dataset_id, error.happened, error.remedy)
-        return
-    except OSError as error:  # a file that something relies on: its name comes with the bytes
-        why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
+        _dataset(world, dataset_id, found, fix)
     except UsageError as error:  # its registry entry, or that of something it is made from
-        found.add("registry.invalid", f"data/registry/{dataset_id}", error.happened, error.remedy)
-        return
-    told = len(found.rows)
+        where = f"data/registry/{dataset_id}"
+        found.add("registry.invalid", where, error.happened, error.remedy)
+    # a record or a file that something relies on: its name comes with the bytes
+    except IntegrityError as error:
+        why = error.happened
+    except OSError as error:
+        why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
+    else:
+        told = len(found.rows)
     try:
         _bytes(world, dataset_id, found)
     except (KfmError, OSError) as error:
-        why = why or str(error)
+        found.add("dataset.unreadable", dataset_id, str(error), "Run `kfm verify`.")
     if why and len(found.rows) == told:
         found.add("dataset.unreadable", dataset_id, why, "Run `kfm verify`.")
 
@@ -164,14 +165,14 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
         )
 
 
-def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> bool:
-    """Whether its channel can be followed."""
+def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+    """What is said of it beside its bytes; nothing more where its channel cannot be followed."""
     try:
         _journals(world, dataset_id, found, fix)
         head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     except KfmError as error:
         found.add("channel.damaged", dataset_id, error.happened, error.remedy)
-        return False
+        return
     for path in stale_records(world, head):
         found.add(
             "projection.stale",
@@ -269,14 +270,17 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> bool
         pack_noops(world, dataset_id)
         if any(True for _ in world.data.names(captures_folder(dataset_id))):
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
-    return True
 
 
 def _bytes(world: World, dataset_id: str, found: _Findings) -> None:
     """Every file, against what names it."""
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    said = {row.where for row in found.rows if row.code.startswith(("erasure.", "release."))}
+    told = ("erasure.", "release.")
+    said = {row.where for row in found.rows if row.code.startswith(told)}
+    said.add(f"data/registry/{dataset_id}.yml")
+    if any((row.code, row.where) == ("channel.damaged", dataset_id) for row in found.rows):
+        said |= set(world.data.names(channel_folder(dataset_id)))
     said |= {
         row.where
         for row in found.rows

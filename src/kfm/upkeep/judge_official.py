@@ -1,7 +1,10 @@
 """judge_official: every gate on an official version, or on what a withdrawal would leave of it."""
 
+from collections.abc import Collection
+
 import msgspec
 
+from kfm.access.as_signed import damaged
 from kfm.catalog.check import check_records
 from kfm.evidence.projection import shown_version
 from kfm.evidence.proposal import load
@@ -141,7 +144,7 @@ def _official_evidence(
         )
     else:  # for what a withdrawal left nothing was read
         candidate = msgspec.structs.replace(candidate, books=Books())
-    data, records = version_listing(world.data, dataset_id, str(head.version_id))
+    data, records = _listing(world, head, candidate.artifacts)
     found = {
         p: getattr(world.data.stat(candidate.artifacts[p]["from"]), "digest", None) for p in data
     }
@@ -172,3 +175,19 @@ def _official_evidence(
         suppressed=last.suppressed.get(str(head.version_id)),
     )
     return evidence, candidate
+
+
+def _listing(
+    world: World, head: Generation, artifacts: Collection[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(data, records) as the folder lists them. Raises `IntegrityError` where it lists other files
+    than the version has.
+    """
+    try:
+        data, records = version_listing(world.data, head.dataset_id, str(head.version_id))
+    except ValueError:
+        data, records = {}, {}
+    if set(data) != set(artifacts):
+        of = f"{head.dataset_id}@{head.generation}"
+        raise damaged("checksums.sha256", of, "each file that the version has")
+    return data, records

@@ -131,6 +131,13 @@ def _digest(world: World, path: str, found: "Verified") -> str | None:
 
 
 # ---- catalog -------------------------------------------------------------------------------------
+_STALE = (
+    "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it"
+    " again"
+)
+_NO_VERSION = "nobody can tell whether it is right: the version it is of is damaged or missing"
+
+
 def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "Verified") -> None:
     """Each record is what the head renders, or the generation that was shown last; with the
     registry entry of now, or of a run.
@@ -172,6 +179,7 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
         )
 
     swept = {item_path(dataset_id, version) for version in removed}
+    what = _STALE if rendered(last.generation, 0) or last.version_id is None else _NO_VERSION
     for path in sorted(
         {
             *rendered(last.generation, 0),
@@ -181,11 +189,7 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
         - swept
     ):
         if world.data.exists(path) and not fits(path, world.data.read(path)):
-            found.wrong(
-                path,
-                "it is not what its generation and the registry entry render; `kfm doctor --fix`"
-                " renders it again",
-            )
+            found.wrong(path, what)
         elif not world.data.exists(path) and shown == last.generation:
             # DCAT comes last: with it, all the others were there
             found.wrong(

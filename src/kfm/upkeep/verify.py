@@ -13,7 +13,7 @@ from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation
 from kfm.model import ATTESTATION, INGEST, GenerationPredicate, KfmError, ids, is_record
 from kfm.model.paths import capture_folder, captures_folder, run_path, version_folder
-from kfm.upkeep.chain_check import verify_chain
+from kfm.upkeep.chain_check import needing_entry, verify_chain
 from kfm.upkeep.erase import left_behind, left_in_inbox
 from kfm.upkeep.missing_files import Lawful, is_erased
 from kfm.upkeep.named_files import decoded, sealed_files, verify_named
@@ -57,8 +57,9 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     # half of it may be gone, and all of it is to go
     if only is not None or erasing(world, dataset_id):
         return
-    verify_work(world, dataset_id, found)
-    verify_named(world, dataset_id, found)
+    for look in (verify_work, verify_named):
+        with needing_entry(dataset_id, found):
+            look(world, dataset_id, found)
     for capture_id in sorted(
         {path.split("/")[3] for path in world.data.names(captures_folder(dataset_id))}
     ):
