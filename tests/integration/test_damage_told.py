@@ -115,6 +115,17 @@ def test_a_rebuilt_store_says_which_proposals_ended(kfm: Kfm) -> None:
     assert kfm("reindex", "--json").json["ended"] == 0
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_no_store_can_be_read_nobody_says_that_nothing_ended(
+    kfm: Kfm, ws: Path, is_there: bool
+) -> None:
+    assert kfm("run", "waits").code == 7
+    for file in (ws / "ledger").glob("idempotency.sqlite*"):
+        file.write_bytes(b"no store") if is_there else file.unlink()
+    said = kfm("reindex")
+    assert said.code == 0 and "proposals that waited have ended, if there were any" in said.out
+
+
 def test_a_first_record_that_was_taken_for_a_header_is_asked_about(
     kfm: Kfm, ws: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@ reason, and an untouched official state.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -523,6 +524,23 @@ def test_each_threshold_denies(kfm: Kfm, ws: Path, rule: str, code: str) -> None
 
 
 # ---- licences ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("/wells.csv?layer=3&since={since}&until={until}", "/wells.csv?layer=3\n"),
+        ("/wells.csv?since={since}", "/wells.csv\n"),
+        ("/by-county/{partition}/wells.csv?layer=3", "/by-county/\n"),
+    ],
+)
+def test_a_letter_names_what_of_an_address_lasts(
+    kfm: Kfm, ws: Path, address: str, told: str
+) -> None:
+    entry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    base = "https://upstream.example"
+    entry.write_text(re.sub(r"url: .*", f"url: '{base}{address}'", entry.read_text()))
+    assert f"  {base}{told}" in kfm("licence", "ask", QUAKES).out
+
+
 def test_the_remedy_for_a_missing_licence_works(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     edit(ws, "licence: CC0-1.0\n", "")
     assert kfm("run", QUAKES).code == 3

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from kfm.cli.init import make_workspace
+from kfm.story.stage import address_of
 from kfm.testing import Upstream
 from tests.brought import browser
 from tests.given import layers
@@ -401,3 +402,13 @@ def test_text_of_others_stays_text_in_every_form(kfm: Kfm, ws: Path, up: Upstrea
     assert (
         r"\<b\>Visits\</b\> \*of\* \[all\](x)" in kfm("story", VISITS, "--format", "markdown").out
     )
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"window": None}, {"window": "a/b"}, {"window": 3, "partition": ""}]
+)
+def test_where_no_record_says_which_window_was_asked_the_address_is_the_declared_one(
+    record: dict[str, Any],
+) -> None:
+    declared = "https://upstream.example/x?since={since}"
+    assert address_of(declared, record) == declared

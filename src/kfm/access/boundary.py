@@ -548,8 +548,11 @@ def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
         )
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
     if any(g.version_id == row.version_id for g in rows):
-        with suppress(IntegrityError):  # what is damaged is asked for as what its run proposed
+        try:
             return data_of(world, f"{row.dataset_id}@{row.version_id}", reader)
+        except IntegrityError:  # what is damaged is asked for as what its run proposed
+            if not may_hear(world, row.dataset_id, reader):
+                raise
     return _of_run(world, row, f"Run {run_id}", reader)[0]
 
 

@@ -118,6 +118,8 @@ def _hold_against_signed(
         )
     for name in ("receipt", "approvals", "prov"):
         file, expected = found.get(name), named.get(name)
+        if file is not None and not expected and name != "prov":
+            del found[name]  # nobody named it
         if file is None or not expected:
             continue
         digest = ids.digest(file.raw)

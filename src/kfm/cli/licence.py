@@ -163,10 +163,18 @@ def _restricted(world: World, dataset_id: str) -> list[str]:
     return list(dict.fromkeys(s for s in stated if s and is_spdx(s) and restrictions(s)))
 
 
+def _lasting(address: str) -> str:
+    """As much of an address as is the same for every run: without what each fills in."""
+    path, _, query = address.partition("?")
+    head, brace, _ = path.partition("{")
+    if brace:
+        return head[: head.rindex("/") + 1]
+    fields = [field for field in query.split("&") if field and "{" not in field]
+    return f"{path}?{'&'.join(fields)}" if fields else path
+
+
 def _letter(entry: DatasetEntry, seen: str | None) -> str:
-    where = entry.source.url or ", ".join(entry.source.datasets)
-    if "{" in where:  # a window that each run fills in
-        where = where.partition("?")[0]
+    where = _lasting(entry.source.url or "") or ", ".join(entry.source.datasets)
     last = f"It was last read on {seen}. " if seen else ""
     return f"""To: {entry.custodian or "the publisher of " + entry.title}
 Subject: Under which licence may {entry.title} be used?

@@ -24,7 +24,8 @@ class Reindexed(Answer, frozen=True, kw_only=True):
     epoch: int
     coordination: str  # jobs, switches, schedules, backfills: carried over, or lost and why
     damaged: list[str]
-    ended: int = 0  # proposals that waited for a person
+    # proposals that waited for a person; null: the store that was replaced could not be read
+    ended: int | None = 0
 
     @property
     def code(self) -> int:
@@ -34,7 +35,12 @@ class Reindexed(Answer, frozen=True, kw_only=True):
         names = ("datasets", "runs", "noops", "generations", "lineage", "epoch")
         show(", ".join(f"{getattr(self, name):,} {name}" for name in names))
         show(f"jobs, switches, schedules, backfills  {self.coordination}")
-        if self.ended:
+        if self.ended is None and self.runs:
+            show(
+                "no earlier store could be read: proposals that waited have ended, if there were any;"
+                f" {again(call, 'run --all')} makes them again"
+            )
+        elif self.ended:
             which = (
                 "1 proposal that waited has"
                 if self.ended == 1
@@ -56,10 +62,13 @@ def reindexed(call: Call) -> Reindexed:
     return Reindexed(status="reindexed", **counts, damaged=damaged, ended=waited)
 
 
-def _waiting(workspace: Workspace) -> int:
-    """Proposals that wait for a person, as far as the store that is replaced can be read."""
+def _waiting(workspace: Workspace) -> int | None:
+    """Proposals that wait for a person; None: the store that is replaced cannot be read."""
+    lines = workspace.lines_file
+    if workspace.server is None and not (lines or workspace.store_file).exists():
+        return None
     try:
         with open_world(workspace) as world:
             return len(world.store.read(lambda tx: tx.proposals.waiting()))
     except KfmError:
-        return 0
+        return None

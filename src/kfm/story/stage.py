@@ -60,10 +60,13 @@ def address_of(template: str, record: Json) -> str:
     """The address that a run asked; as it was declared, where the run put parts together that others
     asked for, or where nothing says which window was asked for.
     """
-    if "{" in template and "window" in record and "parts" not in record:
-        since, _, until = record["window"].partition("/")
+    window, partition = record.get("window"), record.get("partition")
+    if "{" not in template or "parts" in record:
+        return template
+    if isinstance(window, str) and isinstance(partition, str):
+        since, _, until = window.partition("/")
         with suppress(UsageError):  # a brace that is no placeholder
-            return expand_url(template, since, until, record["partition"])
+            return expand_url(template, since, until, partition)
     return template
 
 

@@ -4,7 +4,7 @@ The release is called `dataset/generation`, so telling it twice changes nothing.
 have is attached; what is withdrawn later is taken back.
 """
 
-from kfm.access.boundary import Opened, folder_of
+from kfm.access.boundary import Opened, folder_of, may_hear
 from kfm.access.references import withdrawn
 from kfm.channel.generations import version_kept_out
 from kfm.evidence.removed import removed_versions
@@ -160,6 +160,6 @@ def _may_stay(world: World, head: Generation, row: Generation) -> bool:
         folder_of(world, f"{row.dataset_id}@{row.generation}")
     except Denied:
         return False
-    except IntegrityError:  # what is damaged here stays where it was published
-        return True
+    except IntegrityError:  # what is damaged here stays where it may be published
+        return may_hear(world, row.dataset_id)
     return True
