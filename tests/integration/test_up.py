@@ -21,6 +21,7 @@ from kfm.reader.serve import reading
 from kfm.reader.served_now import readers
 from kfm.webhook.serve import Address
 from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.given.services import schema_url, shared_server
 from tests.given.verbs import Kfm, until
 
@@ -51,6 +52,13 @@ def test_up_brings_a_new_workspace_up_to_date_and_stops_when_idle(ws: Path, stor
     assert found["attention"] == []
     assert run(ws, "doctor", **env).returncode == 0
     assert len(list((ws / "receipts" / "validate.qa_dataset").rglob("*.json"))) == 3
+
+
+def test_who_is_at_work_already_is_told_to_who_starts_another(ws: Path) -> None:
+    with open_world(open_workspace(ws)) as world:
+        world.store.transaction(lambda tx: tx.leases.take("worker/first", "a worker", 600))
+        said = run(ws, "up", "--upstream", "sample", "--until-idle", "--no-serve")
+    assert said.returncode == 0 and "a worker is at work here already" in said.stderr
 
 
 # ---- what it shows meanwhile ---------------------------------------------------------------------

@@ -52,6 +52,7 @@ def kept_fresh(
                 "Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that"
                 " are put by hand are worked."
             )
+        _say_who_else(world)
         worker = make_worker(
             workspace, world.store, slots=concurrency, upstream=upstream, heard=_heard
         )
@@ -80,6 +81,18 @@ def kept_fresh(
                     world.store.transaction(lambda tx: tx.jobs.wake())
                 thread.join(0.5)
     return Stopped(worker=worker.name, worked=worker.worked, exit_code=code)
+
+
+def _say_who_else(world: World) -> None:
+    """Whoever starts it twice by mistake is told."""
+    held = world.store.read(lambda tx: tx.leases.held())
+    others = sum(each.name.startswith("worker/") and not each.lapsed for each in held)
+    if others:
+        many = "a worker is" if others == 1 else f"{others} workers are"
+        say(
+            f"{sign('RUNNING', sys.stderr)} {many} at work here already, and this one shares the"
+            " jobs: `kfm worker list`"
+        )
 
 
 @contextlib.contextmanager
