@@ -101,6 +101,28 @@ def test_a_question_is_not_held_against_what_is_hidden(
         assert not looked
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["/datasets", "/datasets?q=zz", "/stac", "/stac/collections", "/stac/search", "/dcat", "/feed",
+     "/stac/search?collections=closed"],
+)  # fmt: skip
+def test_the_header_names_no_decision_by_which_something_was_hidden(
+    ws: Path, client: "TestClient[ReaderApp]", asked: str
+) -> None:
+    """How many there are would tell how much is hidden."""
+    answer = client.get(asked)
+    told = set(filter(None, answer.headers.get("kfm-decision", "").split(", ")))
+    last = lines(ws, "decisions")[-1]
+    assert answer.status_code == 200 and last["refused"], "something is hidden"
+    assert told < {*last["decision_ids"]} and (told or "=" in asked)
+    with reader(ws, html_pages()) as other:
+        for name in ("closed", "tightened", "withdrawn"):
+            (ws / "data" / "registry" / f"{name}.yml").unlink(missing_ok=True)
+            shutil.rmtree(ws / "data" / "catalog" / "channels" / name, ignore_errors=True)
+        without = other.get(asked).headers.get("kfm-decision", "")
+    assert without.count(",") == ", ".join(told).count(",") and bool(without) == bool(told)
+
+
 def test_names_that_strangers_invent_are_not_remembered(
     client: "TestClient[ReaderApp]", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import hashlib
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -375,6 +376,48 @@ def test_a_moment_is_compared_with_moments_alone(tmp_path: Path) -> None:
                 assert len(answer.json()["rows"]) == found, said
         refused = client.get("/datasets/seen/rows", params={"filter": "id = DATE('2025-03-15')"})
         assert "DATE('2025-03-15') is not." in refused.json()["said"]
+
+
+NUMBERS = [None, -5, 0, 4, 5, 16777010, 16777600, 2**53 + 1, 2**63 - 1]
+DECIMALS = [-1e300, -5.5, -5.0, 0.0, 4.5, 16777210.0, 16777600.0, 16777216.5, 1e9, 1e300]
+
+
+def test_whole_numbers_and_days_are_compared_as_what_they_are(tmp_path: Path) -> None:
+    make_workspace(tmp_path, sample=False, allow_loopback=True)
+    with Upstream() as up:
+        lines = [
+            f"{at},{'' if n is None else n},1970-01-0{at % 2 + 1}" for at, n in enumerate(NUMBERS)
+        ]
+        up.files["/many.csv"] = "\n".join(["id,n,day", *lines, ""]).encode()
+        entry(tmp_path, "many", up.url).write_text(
+            "dataset_id: many\ntitle: Many\nlicence: CC0-1.0\nsensitivity: public\n"
+            f"policy_label: public\nsource: {{url: '{up.url}/many.csv', format: csv}}\n"
+            "business_key: [id]\nschema: [{name: id, type: string},"
+            " {name: n, type: integer}, {name: day, type: date}]\n"
+        )
+        called(tmp_path, "run", "many")
+    there = [n for n in NUMBERS if n is not None]
+    compared = {"=": operator.eq, "<>": operator.ne, "<": operator.lt}
+    compared |= {">": operator.gt, "<=": operator.le, ">=": operator.ge}
+    with reader(tmp_path) as client:
+
+        def found(said: str) -> list[int]:
+            answer = client.get("/datasets/many/rows", params={"filter": said, "columns": "n"})
+            assert answer.status_code == 200, (said, answer.text)
+            return [row["n"] for row in answer.json()["rows"]]
+
+        for value in DECIMALS:
+            for op, holds in compared.items():
+                assert found(f"n {op} {value:.1f}") == [n for n in there if holds(n, value)], op
+                no = [n for n in there if not holds(n, value)]
+                assert found(f"not n {op} {value:.1f}") == no, "of no value nobody can tell"
+        assert found("n between 1.5 and 16777100.5") == [4, 5, 16777010]
+        assert found("n in (4.5, 5.0, 0)") == [0, 5]
+        assert len(found("day = DATE('1970-01-01')")) == 5
+        refused = client.get(
+            "/datasets/many/rows", params={"filter": "day < TIMESTAMP('1970-01-01T12:00:00Z')"}
+        )
+        assert refused.status_code == 400 and "write DATE('" in refused.json()["said"]
 
 
 def test_where_nothing_can_be_written_down_nothing_is_handed_out_and_that_is_said(

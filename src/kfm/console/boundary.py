@@ -118,6 +118,7 @@ def ruled(asking: Asking, body: RawBody) -> Ruled:
         raise Hidden
     decision = asking.world.policy.decide(asked.package, asked.document)
     asking.decision_ids.append(decision.decision_id)
+    asking.allowed_ids.append(decision.decision_id)  # whoever may ask that is told it
     asking.refused += [denial.get("code", "denied") for denial in decision.deny]
     asking.policy_digest = decision.policy_digest
     asking.dataset_ids[dataset_id] = None

@@ -114,7 +114,8 @@ class Asking:
         self._kept, self.claim, self._issuers = kept, claim, issuers
         self.address = address  # of the reader, as links begin
         self.viewer: Viewer = ANYBODY
-        self.decision_ids: list[str] = []
+        self.decision_ids: list[str] = []  # for the log
+        self.allowed_ids: list[str] = []  # of what was let out: who asked is told of no other
         self.refused: list[str] = []
         self.policy_digest = ""
         self.dataset_ids: dict[str, None] = {}
@@ -232,6 +233,7 @@ class Asking:
         """Of everything that is let out, whoever asked for it."""
         self.check_time()
         self.decision_ids += allowed.decision_ids
+        self.allowed_ids += allowed.decision_ids
         self.policy_digest = allowed.policy_digest
         self.zone = "work" if self.is_unpublished else OFFICIAL
         if dataset_id in self._noted:

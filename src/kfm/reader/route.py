@@ -191,8 +191,8 @@ def _answered(
         answer = problem(visit, why(visit, error))
     count_guess(visit, answer)
     status = answer.status_code or 200
-    if status < 400 and asking.decision_ids:
-        answer.headers["kfm-decision"] = ", ".join(asking.decision_ids[:_MOST_IDS])
+    if status < 400 and asking.allowed_ids:
+        answer.headers["kfm-decision"] = ", ".join(asking.allowed_ids[:_MOST_IDS])
     try:
         _account(visit, status)
     except (KfmError, OSError) as error:

@@ -8,6 +8,7 @@ import operator
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -244,12 +245,49 @@ def _comparison(schema: "pa.Schema", said: cql2.Compared) -> "pc.Expression":
         if not str(field.type).endswith("string") or not isinstance(said.values[0], str):
             raise BadQuestion(f"{said.name} is no text.", "filter")
         return pc.match_like(column, said.values[0])
+    if str(field.type).startswith(("int", "uint")) and float in map(type, said.values):
+        return _whole_numbers(schema, said)
     values = [_scalar(field, value) for value in said.values]
     if said.op == "between":
         return (column >= values[0]) & (column <= values[1])
     if said.op == "in":
         return functools.reduce(operator.or_, [column == value for value in values])
     return _OPS[said.op](column, values[0])
+
+
+def _whole_numbers(schema: "pa.Schema", said: cql2.Compared) -> "pc.Expression":
+    """A column of whole numbers compared with a decimal: with the whole number beside it, because
+    Arrow would compare both as the smallest kind of decimal that holds the one.
+    """
+    import pyarrow.compute as pc
+
+    column = pc.field(said.name)
+    is_there = {True: column == column, False: column != column}  # of no value nobody can tell
+    if said.op in ("in", "between"):
+        ops = (">=", "<=") if said.op == "between" else ("=",) * len(said.values)
+        join = operator.and_ if said.op == "between" else operator.or_
+        parts = (cql2.Compared(op, said.name, (v,)) for op, v in zip(ops, said.values))
+        return functools.reduce(join, [_comparison(schema, part) for part in parts])
+    value = said.values[0]
+    assert isinstance(value, float)
+    at, field = floor(value), _field(schema, said.name, "filter")
+    least, most = _reach(field)
+    if said.op in ("=", "<>") and (at != value or not least <= at <= most):
+        return is_there[said.op == "<>"]
+    if said.op in (">", "<=") or at == value:
+        edge, op = at, said.op
+    else:  # the next whole number above it is the first that is not smaller
+        edge, op = at + 1, said.op
+    if not least <= edge <= most:
+        return is_there[(edge < least) == (op in (">", ">="))]
+    return _OPS[op](column, _scalar(field, edge))
+
+
+def _reach(field: "pa.Field") -> tuple[int, int]:
+    """The least and the greatest number that a column of whole numbers holds."""
+    width = field.type.bit_width
+    signed = str(field.type).startswith("int")
+    return (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
 
 
 def _scalar(field: "pa.Field", value: cql2.Value) -> "pa.Scalar":
@@ -263,17 +301,20 @@ def _scalar(field: "pa.Field", value: cql2.Value) -> "pa.Scalar":
         if pa.types.is_temporal(field.type):  # of a number Arrow would take the unit of the column
             if not isinstance(value, dt.date):
                 raise TypeError
+            if isinstance(value, dt.datetime) and pa.types.is_date(field.type):
+                raise TypeError  # its time of day would be dropped
             return pa.scalar(value).cast(field.type)
         if isinstance(value, bool) != pa.types.is_boolean(field.type):
             raise TypeError
         if isinstance(value, str) != str(field.type).endswith("string"):
             raise TypeError
-        if isinstance(value, float) and pa.types.is_integer(field.type):
-            return pa.scalar(value)
         return pa.scalar(value, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        as_is = "; write DATE('2025-03-01') or TIMESTAMP('2025-03-01T12:00:00Z')"
-        hint = as_is if pa.types.is_temporal(field.type) and not isinstance(value, dt.date) else ""
+        hint = ""
+        if pa.types.is_date(field.type):
+            hint = "; write DATE('2025-03-01')"
+        elif pa.types.is_temporal(field.type) and not isinstance(value, dt.date):
+            hint = "; write DATE('2025-03-01') or TIMESTAMP('2025-03-01T12:00:00Z')"
         raise BadQuestion(
             f"{field.name} is {field.type}; {_in_words(value):.60} is not{hint}.", "filter"
         ) from error
