@@ -1,5 +1,6 @@
 """What is damaged is told by whoever is asked how things are, and keeps nobody from the rest."""
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfm.cli.init import make_workspace
+from kfm.model.clock import SystemClock
 from kfm.pages.routes import html_pages
 from kfm.testing import Upstream
 from tests.given.reading import called, entry, reader
@@ -103,6 +105,52 @@ def test_a_broken_entry_hides_no_damaged_bytes(kfm: Kfm, ws: Path) -> None:
     found = [f for f in kfm("doctor", "--json").json["findings"] if "elms" in f["where"]]
     assert {f["code"] for f in found} == {"registry.invalid", "bytes.damaged"}
     assert any(f["where"].endswith("elms.parquet") for f in found)
+
+
+def test_what_keeps_everything_from_being_published_is_told_by_doctor(
+    kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def codes(kind: str = "findings") -> set[str]:
+        return {each["code"] for each in kfm("doctor", "--json").json[kind]}
+
+    rules = ws / "policy" / "promotion.rego"
+    whole = rules.read_text()
+    rules.write_text(f"{whole}\ngarbage {{\n")
+    assert "policy.invalid" in codes()
+    shutil.rmtree(rules.parent)
+    assert "policy.missing" in codes()
+    said = kfm("run", "elms", "--force", "--reason", "x")
+    assert said.code == 3 and "`kfm init` writes the rules" in said.out + said.err
+    assert "Wrote what was missing: policy/" in kfm("init").out and rules.read_text() == whole
+    assert not codes() & {"policy.missing", "policy.invalid"}
+    now = SystemClock.now
+    for years, kind, code in ((1.9, "advice", "root.ends"), (3, "findings", "root.expired")):
+        ahead = dt.timedelta(days=365.25 * years)
+        monkeypatch.setattr(SystemClock, "now", lambda clock, ahead=ahead: now(clock) + ahead)
+        assert code in codes(kind)
+
+
+def test_a_workspace_of_a_newer_kfm_is_not_to_be_edited(kfm: Kfm, ws: Path) -> None:
+    file = ws / "kfm.yml"
+    file.write_text(file.read_text().replace("format: 1", "format: 2"))
+    said = kfm("status")
+    assert said.code == 2 and "a newer kfm made this workspace" in said.err
+    assert "Correct" not in said.err
+
+
+def test_after_a_withdrawal_no_other_generation_is_called_the_first(kfm: Kfm, ws: Path) -> None:
+    with Upstream() as up:
+        for number in (3, 4):
+            rows = "".join(f"{n},a\n" for n in range(number))
+            up.files["/elms.csv"] = f"id,kind\n{rows}".encode()
+            entry(ws, "elms", up.url)
+            assert kfm("run", "elms").code == 0
+    said = kfm("withdraw", "elms", "--record", "id=2", "--reason", "asked", "--yes")
+    assert said.code == 0, said.err
+    (line,) = (line for line in kfm("history", "elms").out.splitlines() if " first " in line)
+    assert line.split()[1] == "1"
+    first = [each["first"] for each in kfm("history", "elms", "--json").json["generations"]]
+    assert first == [False, False, False, True]
 
 
 def test_a_rebuilt_store_says_which_proposals_ended(kfm: Kfm) -> None:

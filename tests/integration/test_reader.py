@@ -279,6 +279,8 @@ def test_a_part_of_a_file_is_had_after_the_decision(
     assert client.get(path, headers={"range": "bytes=999999-"}).status_code == 416
     assert client.get(path, headers={"if-none-match": tag}).status_code == 304
     assert client.get(path, headers={"if-match": '"x"'}).status_code == 412
+    assert client.get(path, headers={"if-match": tag}).status_code == 200
+    assert client.get(path, headers={"if-match": f"W/{tag}"}).status_code == 412, "it is strong"
     head = client.head(path)
     assert head.content == b"" and head.headers["content-length"] == str(len(whole.content))
     every = client.get(path, headers={"range": "bytes=0-"})
@@ -347,6 +349,27 @@ def test_bytes_that_are_damaged_are_not_handed_out(
     finally:
         file.write_bytes(before)
     assert client.get(path).content == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("rows?form=xml", "form is json, csv or geojson."),
+        ("rows?limit=abc", "limit is a whole number."),
+        ("versions/1/cite?form=z", "form is json, text, bibtex, csl or ris."),
+    ],
+)
+def test_a_word_that_cannot_be_is_told_what_it_may_be(
+    client: "TestClient[ReaderApp]", asked: str, said: str
+) -> None:
+    answer = client.get(f"/datasets/trees/{asked}")
+    assert (answer.status_code, answer.json()["said"]) == (400, said)
+
+
+def test_a_first_version_is_compared_with_nothing(client: "TestClient[ReaderApp]") -> None:
+    told = client.get("/datasets/trees/versions/1/diff").json()
+    assert (told["a"], told["rows_a"], told["equal"]) == ("nothing", 0, 0)
+    assert told["added"] == told["rows_b"] > 0
 
 
 def test_a_moment_is_compared_with_moments_alone(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside."""
 
+import datetime as dt
 import os
 from collections.abc import Sequence
 
@@ -12,6 +13,9 @@ from kfm.connectors.child.process import held_here
 from kfm.jobs.backfill_plan import grid_of, plan_from, resolved
 from kfm.keys.key_folder import KeyFolder
 from kfm.model import KfmError, UsageError
+from kfm.model.clock import SystemClock
+from kfm.policy.base import sources_of
+from kfm.policy.subset import check
 from kfm.upkeep.doctor import Advice, Finding, examine
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.config import parse, planned, schedule_files
@@ -23,6 +27,7 @@ from kfm.workspace.wiring import open_world
 __all__ = ["ADVICE", "exit_code_of", "findings", "Examined", "examined"]
 
 ADVICE = "contact.missing"  # said, but nothing is broken
+_SOON = dt.timedelta(days=60)
 
 
 def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
@@ -56,13 +61,14 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
             found.append(
                 Finding(code="keys.damaged", where="keys", what=error.happened, remedy=error.remedy)
             )
+    found += [*_out_of_date(workspace), *_rules(workspace)]
     found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     found += [
         Finding(
             code="disk.readonly",
             where=name,
             what="nothing can be written there",
-            remedy="Mount it writable, or mend its rights: nothing runs, and nothing is handed out.",
+            remedy="Mount it writable, or mend its rights: nothing runs, and nothing is served.",
         )
         for name in ("data", "ledger", "receipts")
         if (at := workspace.path / name).is_dir() and not os.access(at, os.W_OK)
@@ -77,6 +83,54 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[Finding]:
         code = "store.unreachable" if error.retryable else "store.unusable"
         found.append(Finding(code=code, where="ledger", what=error.happened, remedy=error.remedy))
         return found
+
+
+def _ends(workspace: Workspace) -> dt.datetime | None:
+    """Until when the root says who may sign; None: it does not say."""
+    try:
+        trust = KeyFolder(workspace.path / "keys").trust()
+    except KfmError:
+        return None  # said with the keys
+    return trust.expires if trust is not None and trust.document is not None else None
+
+
+def _out_of_date(workspace: Workspace) -> list[Finding]:
+    """A root that counts no longer: nothing becomes official under it."""
+    ends = _ends(workspace)
+    if ends is None or ends > SystemClock().now():
+        return []
+    what = f"it expired on {ends.date()}, so nothing can become official"
+    return [
+        Finding(code="root.expired", where="keys/root", what=what, remedy="Run `kfm keys renew`.")
+    ]
+
+
+def _soon_out_of_date(workspace: Workspace) -> list[Advice]:
+    ends, now = _ends(workspace), SystemClock().now()
+    if ends is None or not now < ends < now + _SOON:
+        return []
+    what = f"it expires on {ends.date()}; from then on nothing can become official"
+    return [Advice(code="root.ends", where="keys/root", what=what, remedy="Run `kfm keys renew`.")]
+
+
+def _rules(workspace: Workspace) -> list[Finding]:
+    """Rules without which nothing is decided, so nothing is published or handed out."""
+    rules = sources_of(workspace.path / "policy")
+    if not rules:
+        what = "there are no rules, so nothing is published or handed out"
+        remedy = "`kfm init` writes those that a workspace starts with."
+        return [Finding(code="policy.missing", where="policy", what=what, remedy=remedy)]
+    if workspace.config.policy != "embedded":
+        return []  # others may understand more
+    return [
+        Finding(
+            code="policy.invalid",
+            where=f"policy/{place.file}:{place.line}",
+            what=place.message,
+            remedy="Mend it; `kfm policy check` lists every place, and nothing is decided till then.",
+        )
+        for place in check(rules)
+    ]
 
 
 def _bad_plans(workspace: Workspace) -> list[Finding]:
@@ -268,7 +322,7 @@ def examined(call: Call, fix: bool) -> Examined:
     workspace, held = open_workspace(call.workspace), held_here()
     return Examined(
         findings=findings(workspace, fix=fix),
-        advice=[*_beside(workspace), *_no_floor(workspace)],
+        advice=[*_soon_out_of_date(workspace), *_beside(workspace), *_no_floor(workspace)],
         isolation=Isolation(
             whole=held.whole, landlock=held.landlock, seccomp=held.seccomp, why=held.why
         ),

@@ -6,7 +6,7 @@ from kfm.access.references import dataset_of
 from kfm.cli.answer import Answer, Call, answering
 from kfm.cli.call import again, reader_of
 from kfm.cli.terminal import say, show, sign, table, when, write
-from kfm.data.history import Change, Entry, History, history
+from kfm.data.history import Entry, History, history
 from kfm.model import UsageError
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
@@ -62,22 +62,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         when(entry.at),
         f"{entry.version_id[:9]}…" if entry.version_id else "none",
         "" if entry.rows is None else f"{entry.rows:,}",
-        _changed(entry.kind, entry.change),
+        entry.in_words,
         by,
         entry.reason,
     )
-
-
-def _changed(kind: str, change: Change | None) -> str:
-    """`+12 ±5 −3 rows`, or by how many there are more; columns by name."""
-    if change is None:
-        return "first" if kind == "promote" else kind
-    counts = (("+", change.added), ("±", change.changed), ("−", change.removed))
-    if change.added is None:
-        said = f"{change.rows:+,} rows".replace("-", "−") if change.rows else "rows replaced"
-    else:
-        said = " ".join(f"{mark}{count:,}" for mark, count in counts if count)
-        said = f"{said} rows" if said else "no row"
-    columns = [f"+{name}" for name in change.columns_added]
-    columns += [f"−{name}" for name in change.columns_removed]
-    return " ".join([*([] if kind == "promote" else [kind]), said, *columns])

@@ -172,9 +172,12 @@ class Made(Answer, frozen=True, kw_only=True):
     workspace: str
     key: str | None  # a new one
     registered: bool  # whether there is something to run
+    restored: list[str] = []  # rules that were missing, as they are to start with
 
     def tell(self, call: Call) -> None:
         before = "Nothing to do: " if self.status != "initialised" else ""
+        if self.restored:
+            before = f"Wrote what was missing: {', '.join(self.restored)}. "
         key = f", key {self.key[:8]}…" if self.key else ""
         write(f"{before}{self.workspace} is a workspace{key}")
         rest = "run --all" if self.registered else "dataset new my_dataset --url https://…"
@@ -193,6 +196,8 @@ def made(
             remedy="Choose another name.",
         )
     known = (folder / "kfm.yml").is_file()
+    rules = [f"policy/{path.name}" for path in sorted((TEMPLATE / "policy").glob("*.rego"))]
+    missing = [name for name in rules if known and not (folder / name).exists()]
     if kansas:
         _copy_kansas(folder)
     keyid = make_workspace(
@@ -205,4 +210,5 @@ def made(
         workspace=str(where),
         key=keyid,
         registered=any((folder / "data" / "registry").glob("*.yml")),
+        restored=missing,
     )

@@ -83,7 +83,9 @@ def pasted(text: str) -> str:
     def called(found: re.Match[str]) -> str:
         if found[1] not in HEADS:
             return found[0]
-        return f"{program()}{'' if found[1] in _ANYWHERE else where} "
+        # `kfm init` alone writes what is missing in the workspace that is meant
+        alone = found[1] == "init" and found.string[found.end(1) : found.end(1) + 1] == "`"
+        return f"{program()}{where if alone or found[1] not in _ANYWHERE else ''} "
 
     return _COMMAND.sub(called, text)
 

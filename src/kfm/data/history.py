@@ -64,6 +64,23 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     official: bool  # what it made official is so now
     rollback: str | None  # what makes it official again
     no_way_back: str  # why there is none
+    first: bool  # nothing was official before it
+
+    @property
+    def in_words(self) -> str:
+        """`+12 ±5 −3 rows`, or by how many there are more; columns by name."""
+        if self.first:
+            return "first"
+        if (told := self.change) is None:
+            return "not compared" if self.kind == "promote" else self.kind
+        if told.added is None:
+            said = f"{told.rows:+,} rows".replace("-", "−") if told.rows else "rows replaced"
+        else:
+            counts = (("+", told.added), ("±", told.changed), ("−", told.removed))
+            said = " ".join(f"{mark}{many:,}" for mark, many in counts if many)
+            said = f"{said} rows" if said else "no row"
+        names = [f"+{n}" for n in told.columns_added] + [f"−{n}" for n in told.columns_removed]
+        return " ".join([*([] if self.kind == "promote" else [self.kind]), said, *names])
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +100,7 @@ def history(world: World, dataset_id: str, reader: Reader, limit: int) -> Histor
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     removed = removed_versions(world.data, dataset_id)
     facts, no = _facts(world, rows[-limit - 1 :], reader)
-    found = []
+    found, first = [], next((g.generation for g in rows if g.version_id is not None), 0)
     for at, made in enumerate(rows[-limit:], max(0, len(rows) - limit)):
         before = rows[at - 1] if at else None
         told = world.channel(dataset_id).unverified(made.generation)
@@ -111,6 +128,7 @@ def history(world: World, dataset_id: str, reader: Reader, limit: int) -> Histor
                     else None
                 ),
                 no_way_back=why_not,
+                first=made.generation == first,
             )
         )
     return History(

@@ -380,7 +380,7 @@ def _version(page: DatasetPage, entry: Entry) -> Html:
         td(moment(entry.at), class_="nowrap"),
         td(str(entry.generation), head="Generation", num=True),
         td(count(entry.rows), head="Rows", num=True),
-        td(changed(entry), head="Changed"),
+        td(entry.in_words, head="Changed"),
         td(by, head="By"),
         td(
             el(
@@ -394,21 +394,6 @@ def _version(page: DatasetPage, entry: Entry) -> Html:
         ),
         class_="is-current" if entry.official else None,
     )
-
-
-def changed(entry: Entry) -> str:
-    """+12 ±5 −3 rows, or by how many there are more; columns by name."""
-    change = entry.change
-    if change is None:
-        return "first" if entry.kind == "promote" else entry.kind
-    if change.added is None:
-        said = f"{change.rows:+,} rows".replace("-", "−") if change.rows else "rows replaced"
-    else:
-        counts = (("+", change.added), ("±", change.changed), ("−", change.removed))
-        said = " ".join(f"{mark}{many:,}" for mark, many in counts if many)
-        said = f"{said} rows" if said else "no row"
-    names = [f"+{n}" for n in change.columns_added] + [f"−{n}" for n in change.columns_removed]
-    return " ".join([*([] if entry.kind == "promote" else [entry.kind]), said, *names])
 
 
 # ---- beside --------------------------------------------------------------------------------------

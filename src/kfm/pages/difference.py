@@ -20,7 +20,7 @@ class DiffPage(Page, frozen=True, kw_only=True):
     dataset_id: str
     dataset_title: str
     generation: int
-    before: int
+    before: str  # `generation 3`, or nothing
     diff: Diff
 
 
@@ -44,7 +44,7 @@ def render(page: DiffPage, frame: Frame) -> str:
         crumbs=(
             Crumb("Datasets", "/datasets"),
             Crumb(page.dataset_id, addresses.dataset(page.dataset_id)),
-            Crumb(f"{page.before} to {page.generation}"),
+            Crumb(f"{page.before.removeprefix('generation ')} to {page.generation}"),
         ),
         scripts=["slider.mjs"],
     )
@@ -52,7 +52,7 @@ def render(page: DiffPage, frame: Frame) -> str:
 
 def _lede(page: DiffPage) -> str:
     diff = page.diff
-    told = f"From generation {page.before} to generation {page.generation}: "
+    told = f"From {page.before} to generation {page.generation}: "
     if diff.same:
         return told + ("only written anew." if diff.reencoded else "nothing differs.")
     many = f"{diff.added:,} rows came, {diff.removed:,} went, {diff.changed:,} changed"

@@ -4,7 +4,7 @@ import msgspec
 
 from kfm.data.history import Entry
 from kfm.pages import addresses
-from kfm.pages.dataset import File, changed
+from kfm.pages.dataset import File
 from kfm.pages.html import Html, Inside, el
 from kfm.pages.layout import Crumb, Frame, Page, Shared, document
 from kfm.pages.parts import (
@@ -103,7 +103,7 @@ def _head(page: VersionPage, copy: bool) -> Html:
     then = "was official when this copy was made" if copy else "is official now"
     lede = f"{what} {f'It {then}.' if page.official else 'A later one is official.'}"
     if entry is not None and entry.change is not None:
-        lede += f" Against the one before: {changed(entry)}."
+        lede += f" Against the one before: {entry.in_words}."
     now = state("new", "Official", sign="pass") if page.official else state("noop", "Earlier")
     facts: list[Inside] = [now, digest(page.version_id, "version id"), label_chip(page.label)]
     facts += [chip(page.licence or "no licence stated")]

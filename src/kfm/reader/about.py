@@ -28,7 +28,7 @@ from kfm.model import (
     VersionFacts,
     canonical,
 )
-from kfm.reader.changes import diff_of
+from kfm.reader.changes import diff_of, nothing_before
 from kfm.reader.door import Asking, BadQuestion, Hidden, is_dataset
 from kfm.reader.kinds import CSL, DCAT, JSON, LD, OPENLINEAGE, PROV, TEXT, WHICH, Answers, named
 from kfm.reader.route import reads
@@ -222,16 +222,17 @@ def diff(
     if not 0 <= limit <= 1000:
         raise BadQuestion("limit is 0 to 1000.", "limit")
     new = asking.data(which_of(dataset_id, which))
-    old = asking.data(which_of(dataset_id, since or _before(asking, new)))
+    before = since or _before(asking, new)
+    old = asking.data(which_of(dataset_id, before)) if before else nothing_before(new)
     return diff_of(old, new, limit)
 
 
 def _before(asking: Asking, new: Opened) -> str:
-    """The last version before that is another; the same one where there is none to be seen."""
+    """The last version before that is another; empty: there is none to be seen."""
     for made, _ in asking.versions(new.dataset_id):
         if made.generation < int(new.generation or 0) and made.version_id != new.version_id:
             return str(made.generation)
-    return str(new.generation)
+    return ""
 
 
 @reads(f"{_VERSION}/story", page="story")

@@ -7,7 +7,8 @@ import asyncio
 import re
 import secrets
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
 from litestar import Litestar, Request, Response
 from litestar.concurrency import sync_to_thread
@@ -165,7 +166,7 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     if status == 404 or visit.html.hides(visit.path):
         return _Nothing(b"", status_code=status)
     if status != 405:
-        return problem(visit, refusal(status, _which(error)))
+        return problem(visit, refusal(status, _which(request, error)))
     known = request.app.route_handler_method_map.get(request.scope["path"], {"GET": None})
     allowed = sorted({*known, *(["HEAD"] if "GET" in known else [])} - {"OPTIONS"})
     answer = problem(visit, refusal(status, f"This is asked by {' or '.join(allowed)}."))
@@ -173,14 +174,38 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     return answer
 
 
-def _which(error: HTTPException) -> str:
+def _which(request: Request[Any, Any, Any], error: HTTPException) -> str:
     """What of a question is wrong, where Litestar knows; its other words are for programmers."""
     if missing := _MISSING.match(error.detail):
         return f"{missing[1]} is missing."
     wrong = error.extra if isinstance(error.extra, list) else ()
     if any(each.get("message") == "'data'" for each in wrong):
         return "Nothing was sent with the question."
-    return " ".join(f"{each['key']}: {each['message']}." for each in wrong if "key" in each)
+    handler = request.scope.get("route_handler")
+    hints = getattr(getattr(handler, "fn", None), "__annotations__", {})
+    return " ".join(
+        f"{each['key']}{_expected(hints.get(each['key']), each['message'])}."
+        for each in wrong
+        if "key" in each
+    )
+
+
+def _expected(hint: object, message: str) -> str:
+    """What a word of a question may be, where its type tells."""
+    if "Expected `int`" in message:
+        return " is a whole number"
+    if known := list(_literals(hint)):
+        return f" is {', '.join(known[:-1])} or {known[-1]}" if known[1:] else f" is {known[0]}"
+    return f": {message}"
+
+
+def _literals(hint: object) -> Iterator[str]:
+    """The words that a type allows."""
+    for part in get_args(hint):
+        if get_origin(hint) is Literal:
+            yield str(part)
+        else:
+            yield from _literals(part)
 
 
 class _Nothing(Response[bytes]):

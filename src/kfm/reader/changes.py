@@ -9,9 +9,10 @@ from kfm.data.libraries import library
 from kfm.diff.base import Diff
 from kfm.reader.files import tables_of
 
-__all__ = ["SAMPLES", "diff_of", "nothing_before"]
+__all__ = ["NOTHING", "SAMPLES", "diff_of", "nothing_before"]
 
 SAMPLES = 50  # rows that differ, where nobody says how many
+NOTHING = "nothing"  # the name of what a first version is compared with
 _KEPT = 16
 _kept: OrderedDict[tuple[object, ...], Diff] = OrderedDict()
 _lock = Lock()
@@ -41,4 +42,4 @@ def diff_of(old: Opened, new: Opened, limit: int = SAMPLES) -> Diff:
 
 def nothing_before(new: Opened) -> Opened:
     """What something is compared with that is the first of its dataset."""
-    return replace(new, label="nothing", version_id="", version_digest="", files={}, digests={})
+    return replace(new, label=NOTHING, version_id="", version_digest="", files={}, digests={})

@@ -73,7 +73,7 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
         "content-disposition": f'attachment; filename="{_plain(name)}"',
         "kfm-digest": digest,
     }
-    if b"if-match" in stated and not has(stated[b"if-match"], tag):
+    if b"if-match" in stated and not has(stated[b"if-match"], tag, strong=True):
         return Response(b"", status_code=412, headers=headers)
     if has(stated.get(b"if-none-match"), tag):
         return Response(b"", status_code=304, headers=headers)

@@ -303,11 +303,11 @@ def until_beat(took_ns: int) -> int:
     return -took_ns % BEAT_NS
 
 
-def has(stated: str | None, tag: str) -> bool:
-    """Whether `If-None-Match` names a tag."""
+def has(stated: str | None, tag: str, *, strong: bool = False) -> bool:
+    """Whether `If-None-Match` names a tag; `strong`: `If-Match`, for which a weak one is none."""
     if stated is None:
         return False
-    names = [name.strip().removeprefix("W/") for name in stated.split(",")]
+    names = [name.strip().removeprefix("" if strong else "W/") for name in stated.split(",")]
     return "*" in names or tag in names
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import jsonschema_rs
 import msgspec
 
 from kfm.cli.policy import PACKAGES
-from kfm.cli.schemas import documents
-from kfm.model import Json, UsageError
+from kfm.model import UsageError
 from kfm.model.paths import run_path
+from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.policy.base import Trouble, is_test, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import check as strange
@@ -30,10 +29,10 @@ from kfm.workspace.folder import Workspace
 __all__ = ["CHECKS", "Checked", "asked", "bad_receipts", "damage", "denials"]
 
 _SHIPPED = Path(__file__).parents[1] / "template" / "policy"
-_RECORDS = {  # of every run that became official -> its schema
-    "run_record.json": "RunRecord",
-    "run_manifest.json": "RunManifest",
-    "validation_report.json": "ValidationReport",
+_RECORDS: dict[str, type[msgspec.Struct]] = {  # of every run that became official
+    "run_record.json": RunRecord,
+    "run_manifest.json": RunManifest,
+    "validation_report.json": ValidationReport,
 }
 
 
@@ -68,11 +67,6 @@ def _receipts(workspace: Workspace, base: str) -> Checked:
 
 
 def bad_receipts(found: Preview) -> Iterator[str]:
-    schemas = {
-        told["title"]: jsonschema_rs.validator_for(told)
-        for told in documents().values()
-        if told["title"] in ("Receipt", *_RECORDS.values())
-    }
     place = found.workspace
     for run in found.runs:
         run_id, dataset_id = run["run_id"], run["dataset_id"]
@@ -80,23 +74,23 @@ def bad_receipts(found: Preview) -> Iterator[str]:
             yield f"{dataset_id}: there was no run: {run['reason']}"
             continue
         named = {
-            place.data / run_path(dataset_id, run_id, file): title
-            for file, title in _RECORDS.items()
+            place.data / run_path(dataset_id, run_id, file): kind for file, kind in _RECORDS.items()
         }
         receipts = sorted((place.path / "receipts").rglob(f"{run_id}.json"))
         if not receipts:
             yield f"{dataset_id}: the run {run_id} left no receipt"
-        for path, title in (dict.fromkeys(receipts, "Receipt") | named).items():
+        for path, kind in (dict.fromkeys(receipts, Receipt) | named).items():
             if path.is_file():
-                yield from _unfit(path, schemas[title], place.path)
+                yield from _unfit(path, kind, place.path)
             elif run["state"] == "COMMITTED":
                 yield f"{dataset_id}: {path.name} is missing"
 
 
-def _unfit(path: Path, schema: jsonschema_rs.Validator, root: Path) -> Iterator[str]:
-    content: Json = json.loads(path.read_bytes())
-    for error in schema.iter_errors(content):
-        yield f"{path.relative_to(root)}: {error.message}"
+def _unfit(path: Path, kind: type[msgspec.Struct], root: Path) -> Iterator[str]:
+    try:
+        msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        yield f"{path.relative_to(root)}: {error}"
 
 
 def _catalogs(workspace: Workspace, base: str) -> Checked:

@@ -442,6 +442,12 @@ def check_backup(folder: Path) -> Manifest:
     """The manifest, when every byte is there and no other; a torn or altered backup raises
     `IntegrityError`.
     """
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}.",
+            expected="a folder that `kfm backup make` wrote",
+            remedy="Check the path.",
+        )
     try:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError as error:

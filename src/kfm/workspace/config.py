@@ -200,6 +200,8 @@ def _convert(plain: object, kind: type[T], name: str, what: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
+        if kind is WorkspaceConfig:
+            _refuse_newer(plain, name)
         from kfm.model.did_you_mean import meant  # a NOOP starts faster without it, here and below
         from kfm.workspace.in_words import in_words
 
@@ -207,6 +209,16 @@ def _convert(plain: object, kind: type[T], name: str, what: str) -> T:
         # of its own file the Node twin says what msgspec says
         said = str(error) if kind is UpdaterConfig else in_words(error)
         raise UsageError(f"{name}: {said}.", expected=what, remedy=remedy) from error
+
+
+def _refuse_newer(plain: object, name: str) -> None:
+    made = plain.get("format") if isinstance(plain, dict) else None
+    if isinstance(made, int) and made > 1:
+        raise UsageError(
+            f"{name} is of format {made}: a newer kfm made this workspace.",
+            expected="format 1, which is what this kfm knows",
+            remedy="Use that newer kfm. Change nothing here: this one would misread what it wrote.",
+        )
 
 
 def load_workspace(path: Path) -> WorkspaceConfig:

@@ -390,8 +390,8 @@ class World(msgspec.Struct):
                 " with it.",
                 expected="the data key of this dataset",
                 remedy=(
-                    "Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw"
-                    " --erase` makes a clean start."
+                    "Restore it with `kfm keys restore`. Only if it is gone for good: `kfm withdraw"
+                    " --help` tells of --erase, which destroys what was sealed with it."
                 ),
             )
 

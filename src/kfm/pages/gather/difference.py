@@ -4,21 +4,23 @@ from kfm.diff.base import Diff
 from kfm.pages import addresses
 from kfm.pages.difference import DiffPage
 from kfm.pages.gather.asks import Asks
+from kfm.reader.changes import NOTHING
 
 __all__ = ["diff_page"]
 
 
 def diff_page(asks: Asks, diff: Diff) -> DiffPage:
     """Of what the reader answers about a change."""
-    old, new = asks.known(diff.a), asks.known(diff.b)
+    new = asks.known(diff.b)
+    old = f"generation {asks.known(diff.a).generation}" if diff.a != NOTHING else NOTHING
     entry = asks.workspace.require(diff.dataset_id)
     return DiffPage(
         address=addresses.diff(diff.dataset_id, new.version_id),
-        title=f"{entry.title}: generation {old.generation} to {new.generation}",
-        command=f"kfm diff {diff.a} {diff.b}",
+        title=f"{entry.title}: {old} to generation {new.generation}",
+        command=f"kfm diff {diff.a} {diff.b}" if old != NOTHING else f"kfm show {diff.b}",
         dataset_id=diff.dataset_id,
         dataset_title=entry.title,
         generation=new.generation,
-        before=old.generation,
+        before=old,
         diff=diff,
     )
