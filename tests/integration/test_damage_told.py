@@ -13,8 +13,9 @@ from kfm.cli.init import make_workspace
 from kfm.model.clock import SystemClock
 from kfm.pages.routes import html_pages
 from kfm.testing import Upstream
+from kfm.upkeep import doctor
 from tests.given.reading import called, entry, reader
-from tests.given.verbs import Kfm, caller
+from tests.given.verbs import Kfm, caller, tree
 
 
 @pytest.fixture
@@ -37,10 +38,12 @@ def kfm(ws: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
 
 @pytest.mark.parametrize("gone", ["", "version.json", "elms.parquet", "checksums.sha256"])
 def test_an_official_version_that_is_not_there_is_told_by_all_who_are_asked(
-    kfm: Kfm, ws: Path, gone: str
+    kfm: Kfm, ws: Path, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = next((ws / "data" / "processed" / "elms").glob("v*"))
     shutil.rmtree(folder) if not gone else (folder / gone).unlink()
+    # retention removed what lies elsewhere
+    monkeypatch.setattr(doctor, "spare_files", lambda world, dataset_id: {})
     for args in (("doctor",), ("doctor", "--fix")):
         said = kfm(*args)
         assert said.code == 6 or "--fix" in args, said.out
@@ -56,6 +59,43 @@ def test_an_official_version_that_is_not_there_is_told_by_all_who_are_asked(
         said = kfm("run", "elms")
         assert said.code == 0 and "of the official version is missing" in said.out + said.err
         assert "missing" not in kfm("run", "oaks").out
+
+
+@pytest.mark.parametrize(
+    "gone", ["", "version.json", "elms.parquet", "checksums.sha256", "attestation.json"]
+)
+def test_what_is_missing_and_lies_elsewhere_is_put_back_byte_for_byte(
+    kfm: Kfm, ws: Path, gone: str
+) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    before = tree(folder)
+    shutil.rmtree(folder) if not gone else (folder / gone).unlink()
+    with Upstream() as up:
+        up.files["/elms.csv"] = b"id,kind\n1,a\n2,b\n3,c\n"
+        entry(ws, "elms", up.url)
+        said = kfm("run", "elms", "--force", "--reason", "again")
+        if gone in ("", "version.json"):
+            assert said.code == 6 and "doctor --fix" in said.out + said.err, said
+    told = kfm("doctor", "--json")
+    assert told.code == 6
+    assert {f["code"] for f in told.json["findings"] if folder.name in f["where"]} == {
+        "version.missing"
+    }
+    assert kfm("doctor", "--fix").code in (0, 1) and tree(folder) == before
+    assert kfm("verify").code == 0
+
+
+@pytest.mark.parametrize("forged", ["version.json", "attestation.json", "elms.parquet"])
+def test_what_lies_elsewhere_and_was_changed_is_not_put_back(
+    kfm: Kfm, ws: Path, forged: str
+) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    shutil.rmtree(folder)
+    spare = next((ws / "data" / "work" / "elms").rglob(forged))
+    spare.chmod(0o644)
+    spare.write_bytes(spare.read_bytes().replace(b"elms", b"oaks") + b" ")
+    kfm("doctor", "--fix")
+    assert not (folder / forged).exists() and kfm("verify", "elms").code in (3, 6)
 
 
 def test_one_broken_entry_keeps_nobody_from_the_others(kfm: Kfm, ws: Path) -> None:

@@ -264,7 +264,8 @@ def _no_floor(workspace: Workspace) -> list[Advice]:
 
 def exit_code_of(left: Sequence[Finding]) -> int:
     """The exit code that findings make: 6 for damage, 1 for others."""
-    damaged = any("damaged" in f.code or f.code == "store.unusable" for f in left)
+    lost = ("store.unusable", "version.missing")
+    damaged = any("damaged" in f.code or f.code in lost for f in left)
     return 6 if damaged else 1 if left else 0
 
 

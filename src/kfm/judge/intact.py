@@ -153,8 +153,8 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
             f"{problem['where']} cannot be published: {problem['what']}.",
             expected="a version folder exactly as it was promoted",
             remedy=(
-                "Restore it from a backup, or move the folder away; `kfm verify` lists what is"
-                " wrong."
+                "`kfm doctor --fix` puts back what is missing and lies elsewhere here; else restore"
+                " it from a backup."
             ),
         )
 

@@ -32,7 +32,7 @@ from kfm.model import (
     rules_in,
 )
 from kfm.model.labels import explains
-from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path
+from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path, version_path
 from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import Zone, hash_file, room
@@ -262,7 +262,14 @@ def base_tables(
     """
     if base is None:
         return {}, {}
-    kept = placed(read_facts(world.data, dataset_id, base), dataset_id, base)
+    try:
+        kept = placed(read_facts(world.data, dataset_id, base), dataset_id, base)
+    except FileNotFoundError as error:
+        raise IntegrityError(
+            f"{version_path(dataset_id, base, 'version.json')} of the official version is missing.",
+            expected="the version that the next one follows",
+            remedy="`kfm doctor --fix` puts back what lies elsewhere here; else a backup has it.",
+        ) from error
     return kept, records_of_version(world, dataset_id, base, kept, sealed)
 
 

@@ -34,6 +34,7 @@ from kfm.upkeep.damaged_rows import keep_journal, set_aside_journal, set_aside_r
 from kfm.upkeep.erase import destroy_left, left_behind, left_in_inbox
 from kfm.upkeep.lineage_rows import missing_lineage, put_lineage_again
 from kfm.upkeep.pack import pack_noops
+from kfm.upkeep.put_back import put_back, spare_files
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World
 
@@ -103,6 +104,7 @@ def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> No
     """One dataset; whatever is wrong with it, the others are looked at all the same, and so are its
     bytes.
     """
+    _put_back(world, dataset_id, found, fix)
     why, told = "", len(found.rows)
     try:
         _dataset(world, dataset_id, found, fix)
@@ -122,6 +124,16 @@ def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> No
         found.add("dataset.unreadable", dataset_id, str(error), "Run `kfm verify`.")
     if why and len(found.rows) == told:
         found.add("dataset.unreadable", dataset_id, why, "Run `kfm verify`.")
+
+
+def _put_back(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+    """What is missing of versions, and lies elsewhere here."""
+    files = spare_files(world, dataset_id)
+    if fix:
+        put_back(world, files)
+    for path in files:
+        what = "it is missing, and the bytes that were signed lie elsewhere here"
+        found.add("version.missing", path, what, "Run `kfm doctor --fix`.", fix)
 
 
 def _newest_run(world: World) -> None:
@@ -276,8 +288,9 @@ def _bytes(world: World, dataset_id: str, found: _Findings) -> None:
     """Every file, against what names it."""
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    told = ("erasure.", "release.")
+    told = ("erasure.", "release.", "version.")
     said = {row.where for row in found.rows if row.code.startswith(told)}
+    said |= {row.where.rpartition("/")[0] for row in found.rows if row.code == "version.missing"}
     said.add(f"data/registry/{dataset_id}.yml")
     if any((row.code, row.where) == ("channel.damaged", dataset_id) for row in found.rows):
         said |= set(world.data.names(channel_folder(dataset_id)))

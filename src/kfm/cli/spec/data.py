@@ -224,7 +224,7 @@ only when its licence, labels and every gate allow it. The same finding twice is
         "backfill:planned",
         _PLANNED,
         *_RANGE,
-        example="kfm backfill plan ks_earthquakes --since 2025-01-01 --until 2026-01-01",
+        example="kfm backfill plan ks_stream_gauges --since 2025-01-01 --until 2026-01-01",
     ),
     Command(
         "backfill start",
@@ -234,7 +234,7 @@ only when its licence, labels and every gate allow it. The same finding twice is
         *_RANGE,
         switch("--again", "although this very plan was done before"),
         *_INLINE,
-        example="kfm backfill start ks_earthquakes --since 2025-01-01 --until 2026-01-01",
+        example="kfm backfill start ks_stream_gauges --since 2025-01-01 --until 2026-01-01",
     ),
     Command(
         "backfill status",
@@ -249,7 +249,7 @@ only when its licence, labels and every gate allow it. The same finding twice is
         "backfill:resumed",
         _BEGUN,
         *_INLINE,
-        example="kfm backfill resume ks_earthquakes --inline",
+        example="kfm backfill resume ks_stream_gauges --inline",
     ),
     Command(
         "backfill cancel",
@@ -257,7 +257,7 @@ only when its licence, labels and every gate allow it. The same finding twice is
         "backfill:cancelled",
         _BEGUN,
         why(),
-        example='kfm backfill cancel ks_earthquakes --reason "wrong range"',
+        example='kfm backfill cancel ks_stream_gauges --reason "wrong range"',
     ),
     Command("backfill list", "every backfill", "backfill:listing", example="kfm backfill list"),
 )
