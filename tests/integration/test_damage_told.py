@@ -193,6 +193,15 @@ def test_after_a_withdrawal_no_other_generation_is_called_the_first(kfm: Kfm, ws
     assert first == [False, False, False, True]
 
 
+def test_a_broken_entry_keeps_nobody_from_a_backup(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    (ws / "data" / "registry" / "elms.yml").write_text("dataset_id: elms\n  x: [\n")
+    said = kfm("backup", "make", str(tmp_path / "copy"))
+    assert said.code == 0 and "data/registry/elms.yml" in said.out + said.err
+    assert kfm("backup", "check", str(tmp_path / "copy")).code == 0
+    said = kfm("backup", "check", str(tmp_path / "nowhere"))
+    assert said.code == 2 and "There is no folder" in said.err
+
+
 def test_a_rebuilt_store_says_which_proposals_ended(kfm: Kfm) -> None:
     assert kfm("run", "waits").code == 7
     number = kfm("review", "--json").json["proposals"][0]["proposal"]

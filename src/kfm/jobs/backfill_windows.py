@@ -253,6 +253,8 @@ def work_here(
     """Work a backfill in this process until it ends or stops; batches that a living worker has are
     left to it.
     """
+    for zone in (world.data, world.root):
+        zone.sweep()  # what an earlier one left that was killed
 
     def mine(tx: Tx) -> tuple[int, int] | None:
         row = tx.backfill.lock(backfill_id)

@@ -26,6 +26,7 @@ from kfm.store.local import standing_still
 from kfm.upkeep.erase import Mark, erase_again, left_in_inbox
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_store, open_world, reindex_workspace
+from kfm.world.world import World
 from kfm.zones.base import check_path, hash_file
 from kfm.zones.durable import replace_durably, sync_folder
 from kfm.zones.flock import is_unlocked
@@ -159,11 +160,20 @@ def plain_sources(workspace: Workspace, made: Manifest) -> dict[str, str]:
     found: dict[str, str] = {}
     with open_world(workspace) as world:
         for dataset_id in workspace.registered():
-            if world.is_private(dataset_id):
-                paths = world.store.read(lambda tx: brought(world, tx, dataset_id))
-                found |= dict.fromkeys(paths, f"{dataset_id}, which comes from it, is not public")
-            found |= {path: why for path, (why, _) in left_in_inbox(world, dataset_id).items()}
+            try:
+                found |= _plain_of(world, dataset_id)
+            except UsageError:
+                why = "it cannot be read, so nobody can tell which files it is made from must be hidden"
+                found[f"data/registry/{dataset_id}.yml"] = why
     return {path: why for path, why in sorted(found.items()) if path in made.files}
+
+
+def _plain_of(world: World, dataset_id: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if world.is_private(dataset_id):
+        paths = world.store.read(lambda tx: brought(world, tx, dataset_id))
+        found |= dict.fromkeys(paths, f"{dataset_id}, which comes from it, is not public")
+    return found | {path: why for path, (why, _) in left_in_inbox(world, dataset_id).items()}
 
 
 @contextmanager
