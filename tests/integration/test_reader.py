@@ -366,6 +366,12 @@ def test_a_word_that_cannot_be_is_told_what_it_may_be(
     assert (answer.status_code, answer.json()["said"]) == (400, said)
 
 
+def test_a_file_is_told_as_what_it_is_sent_as(client: "TestClient[ReaderApp]") -> None:
+    files = client.get("/datasets/trees").json()["files"]
+    sent = [client.get(each["address"]).headers["content-type"] for each in files]
+    assert files and [each["media_type"] for each in files] == sent
+
+
 def test_a_first_version_is_compared_with_nothing(client: "TestClient[ReaderApp]") -> None:
     told = client.get("/datasets/trees/versions/1/diff").json()
     assert (told["a"], told["rows_a"], told["equal"]) == ("nothing", 0, 0)

@@ -191,6 +191,7 @@ _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
         ("/stac/search?limit=1&limit=2", "limit", "twice"),
         ("/stac/collections/deep/items?ids=w1", "ids", "nothing that can be asked here"),
         ("/stac/search?filter-crs=EPSG:4326", "filter-crs", _CRS84),
+        ("/stac/search?filter-lang=nope", "filter-lang", "cql2-text or cql2-json"),
         (f"/stac/search?ids={','.join('w' * 1001)}", "ids", "at most 1000"),
         (f"/stac/search?sortby={','.join('a' * 9)}", "sortby", "at most 8"),
     ],

@@ -9,7 +9,7 @@ from kfm.access.references import Ref
 from kfm.access.status import DatasetStatus, Statuses
 from kfm.model import Column, DatasetEntry, VersionFacts
 from kfm.reader.door import Asking, BadQuestion
-from kfm.reader.kinds import named
+from kfm.reader.kinds import kind_of, named
 from kfm.reader.route import reads
 
 __all__ = ["ROUTES", "Dataset", "Datasets", "File", "Home", "Listed", "files_of"]
@@ -158,7 +158,7 @@ def files_of(asking: Asking, ref: Ref, facts: VersionFacts) -> list[File]:
             name=name,
             digest=said["digest"],
             size=said["size"],
-            media_type=said.get("media_type", "application/octet-stream"),
+            media_type=kind_of(name),
             rows=said.get("rows"),
             address=f"{base}/{name}",
         )

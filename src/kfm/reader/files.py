@@ -18,7 +18,7 @@ from kfm.access.boundary import Opened
 from kfm.access.checked_files import check_bytes
 from kfm.access.memory import Mark, mark_of
 from kfm.reader.door import Asking, Hidden
-from kfm.reader.kinds import CSV, FILES, GEOJSON, JSON, RECORD, TEXT, Answers
+from kfm.reader.kinds import ANY, CSV, FILES, GEOJSON, JSON, RECORD, TEXT, Answers, kind_of
 from kfm.reader.route import reads
 from kfm.reader.sendable import Sendable
 from kfm.reader.versions import which_of
@@ -28,7 +28,6 @@ __all__ = ["ROUTES", "Part", "handed_out", "part_of", "tables_of"]
 
 _PIECE = 1 << 20
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
-_ANY = "application/octet-stream"
 _SCHEMAS = {JSON: dict[str, object](), GEOJSON: RECORD, **dict.fromkeys((CSV, "text/plain"), TEXT)}
 
 
@@ -52,7 +51,7 @@ def tables_of(opened: Opened) -> dict[str, Path]:
 @reads(
     "/datasets/{dataset_id:str}/versions/{which:str}/files/{name:path}",
     answers=Answers(
-        kinds={kind: _SCHEMAS.get(kind) for kind in (*FILES.values(), _ANY)}, parts=True
+        kinds={kind: _SCHEMAS.get(kind) for kind in (*FILES.values(), ANY)}, parts=True
     ),
 )
 def file(asking: Asking, dataset_id: str, which: str, name: str) -> Response[Any]:
@@ -89,7 +88,7 @@ def handed_out(path: Path, digest: str, name: str) -> Response[Any]:
     if partial:
         headers["content-range"] = f"bytes {part.first}-{part.end - 1}/{size}"
     headers["content-length"] = str(part.end - part.first)
-    kind = FILES.get(Path(name).suffix.lower(), _ANY)
+    kind = kind_of(name)
     status = 206 if partial else 200
     if Visit.now().is_head:
         return _Typed(iter(()), status_code=status, headers=headers, media_type=kind)

@@ -3,6 +3,7 @@ struct of ours describes.
 """
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from litestar.params import PathParameter, QueryParameter
@@ -12,10 +13,10 @@ from kfm.model import Json
 from kfm.model.ids import DATASET_ID_PATTERN
 
 __all__ = [
-    "APPROVALS", "ATOM", "BBOX", "CATALOG", "COLLECTION", "CRS84", "CSL", "CSV", "DCAT", "ENVELOPE", "FACTS",
+    "ANY", "APPROVALS", "ATOM", "BBOX", "CATALOG", "COLLECTION", "CRS84", "CSL", "CSV", "DCAT", "ENVELOPE", "FACTS",
     "FEATURE", "FEATURES", "FILES", "GEOJSON", "ITEM", "ITEMS", "JSON", "LD", "OPENLINEAGE",
     "OPTIONS", "PLAIN", "PMTILES", "PROV", "RECEIPT", "RECORD", "SCHEMA", "SEARCH", "TEXT", "TIMES", "TOKEN",
-    "WHICH", "Answers", "collected", "named", "part",
+    "WHICH", "Answers", "collected", "kind_of", "named", "part",
 ]  # fmt: skip
 
 JSON, GEOJSON, LD = "application/json", "application/geo+json", "application/ld+json"
@@ -34,6 +35,7 @@ FILES = {
     ".txt": "text/plain",
     ".pdf": "application/pdf",
 }
+ANY = "application/octet-stream"  # any other
 WHICH = r"^(latest|[0-9]{1,9}|v[0-9a-f]{8,32})$"
 _PLAIN = r"^[^\x00-\x1f\x7f\\]+$"  # what may stand in an address
 _PARTS: dict[str, Json] = {
@@ -68,6 +70,11 @@ def named(name: str | None = None, **schema: object) -> QueryParameter:
     than that it is wrong.
     """
     return QueryParameter(name=name, schema_extra=schema)
+
+
+def kind_of(name: str) -> str:
+    """The media type that a file of this name is sent as."""
+    return FILES.get(PurePosixPath(name).suffix.lower(), ANY)
 
 
 # ---- schemas -------------------------------------------------------------------------------------

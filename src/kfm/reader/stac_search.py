@@ -64,9 +64,9 @@ def read_get(given: dict[str, str | None]) -> Search:
         said["bbox"] = [_number(v) for v in str(given["bbox"]).split(",")]
     if given.get("intersects"):
         said["intersects"] = _object(str(given["intersects"]), "intersects")
+    said["filter-lang"] = given.get("filter_lang") or "cql2-text"
     if given.get("filter"):
         text = str(given["filter"])
-        said["filter-lang"] = given.get("filter_lang") or "cql2-text"
         said["filter"] = _object(text, "filter") if said["filter-lang"] == "cql2-json" else text
     if given.get("sortby"):
         said["sortby"] = [
