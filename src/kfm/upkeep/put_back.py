@@ -5,11 +5,12 @@ generation and its attestation do not name.
 
 import base64
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from kfm.evidence.captures import checksums
+from kfm.evidence.captures import checksums, parse_checksums
 from kfm.evidence.intended_acts import erasing
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import facts_in
@@ -49,11 +50,21 @@ def spare_files(world: World, dataset_id: str) -> dict[str, bytes | Path]:
             signed = channel.predicate(made.generation)
             if signed is None or any(rule.get("erased") for rule in signed.suppress):
                 break
-            if made.kind == "promote" and made.version_id not in gone:
+            own = made.kind == "promote" and made.version_id not in gone
+            if own and not _is_whole(world, made):
                 row = _run(world, made.run_id)
                 if row is not None:
                     found |= _Spare(world, made, row, signed).files()
     return found
+
+
+def _is_whole(world: World, made: Generation) -> bool:
+    """Whether no file that the folder lists is missing; nobody looks at the bytes."""
+    where = partial(version_path, made.dataset_id, made.version_id)
+    if not world.data.exists(where(_LISTING)):
+        return False
+    listed = parse_checksums(world.data.read(where(_LISTING)))
+    return all(world.data.exists(where(name)) for name in listed)
 
 
 def _run(world: World, run_id: str) -> LedgerRow | None:
