@@ -14,6 +14,8 @@ from kfm.model.clock import SystemClock
 from kfm.pages.routes import html_pages
 from kfm.testing import Upstream
 from kfm.upkeep import doctor
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.given.reading import called, entry, reader
 from tests.given.verbs import Kfm, caller, tree
 
@@ -36,7 +38,9 @@ def kfm(ws: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
     return caller(ws, capsys)
 
 
-@pytest.mark.parametrize("gone", ["", "version.json", "elms.parquet", "checksums.sha256"])
+@pytest.mark.parametrize(
+    "gone", ["", "version.json", "elms.parquet", "checksums.sha256", "attestation.json"]
+)
 def test_an_official_version_that_is_not_there_is_told_by_all_who_are_asked(
     kfm: Kfm, ws: Path, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +100,40 @@ def test_what_lies_elsewhere_and_was_changed_is_not_put_back(
     spare.write_bytes(spare.read_bytes().replace(b"elms", b"oaks") + b" ")
     kfm("doctor", "--fix")
     assert not (folder / forged).exists() and kfm("verify", "elms").code in (3, 6)
+    assert not (folder / "checksums.sha256").exists(), "with it the folder would be taken for whole"
+
+
+def test_what_was_withdrawn_does_not_come_back(kfm: Kfm, ws: Path) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    said = kfm("withdraw", "elms", "--reason", "asked", "--yes")
+    assert said.code == 0, said.err
+    shutil.rmtree(folder)
+    kfm("doctor", "--fix")
+    assert not folder.exists()
+
+
+def test_evidence_that_is_torn_keeps_doctor_from_nothing(kfm: Kfm, ws: Path) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    (folder / "elms.parquet").unlink()
+    for file in (ws / "data" / "work" / "elms").rglob("*.json"):
+        file.chmod(0o644)
+        file.write_bytes(b"\0" * 9)
+    found = kfm("doctor", "--fix", "--json").json["findings"]
+    assert {f["code"] for f in found if "elms" in f["where"]} >= {"bytes.damaged"}
+    assert not any("/oaks/" in f["where"] for f in found)
+
+
+def test_a_version_is_put_back_by_nobody_while_somebody_is_at_the_dataset(
+    kfm: Kfm, ws: Path
+) -> None:
+    folder = next((ws / "data" / "processed" / "elms").glob("v*"))
+    shutil.rmtree(folder)
+    with open_world(open_workspace(ws)) as world:
+        world.store.transaction(lambda tx: tx.leases.take("elms", "an erasure", 600))
+        found = kfm("doctor", "--fix", "--json").json["findings"]
+    lost = [f for f in found if f["code"] == "version.missing"]
+    assert lost and not any(f["fixed"] for f in lost) and not folder.exists()
+    assert "A run is at work" in lost[0]["remedy"]
 
 
 def test_one_broken_entry_keeps_nobody_from_the_others(kfm: Kfm, ws: Path) -> None:
@@ -141,7 +179,8 @@ def test_a_broken_entry_hides_no_damaged_bytes(kfm: Kfm, ws: Path) -> None:
     table.write_bytes(b"x")
     for asked in ((), ("elms",)):
         wrong = [p["where"] for p in kfm("verify", *asked, "--json").json["problems"]]
-        assert wrong[0] == "data/registry/elms.yml" and wrong[1].endswith("elms.parquet"), wrong
+        assert "data/registry/elms.yml" in wrong, wrong
+        assert any(where.endswith(f"/{table.parent.name}/elms.parquet") for where in wrong), wrong
     found = [f for f in kfm("doctor", "--json").json["findings"] if "elms" in f["where"]]
     assert {f["code"] for f in found} == {"registry.invalid", "bytes.damaged"}
     assert any(f["where"].endswith("elms.parquet") for f in found)

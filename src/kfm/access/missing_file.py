@@ -20,12 +20,13 @@ def lacking(world: World, head: Generation | None) -> str:
     try:
         facts = read_facts(world.data, *where)
         name = "checksums.sha256"
-        if set(version_listing(world.data, *where)[0]) != set(facts.artifacts):
+        data, records = version_listing(world.data, *where)
+        if set(data) != set(facts.artifacts):
             raise ValueError("it lists other files")
     except FileNotFoundError:
         return f"{name} of the official version is missing"
     except (IntegrityError, ValueError, OSError):
         return f"{name} of the official version is damaged"
-    paths = (name for name in facts.artifacts if not world.data.exists(version_path(*where, name)))
-    gone = next(paths, "")
+    names = (*data, *records)
+    gone = next((name for name in names if not world.data.exists(version_path(*where, name))), "")
     return f"{gone} of the official version is missing" if gone else ""

@@ -198,7 +198,7 @@ def new(
 ) -> New:
     workspace, name = open_workspace(call.workspace), check_dataset_id(dataset)
     if licence:
-        check_licence(licence)
+        check_licence(licence, "one such as CC-BY-4.0, or none until it is known")
     asked = Asked(
         file=file,
         url=url or "",

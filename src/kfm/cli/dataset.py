@@ -86,7 +86,7 @@ def register(
     check_dataset_id(dataset_id)
     check_source_url(url, "--url")
     if licence:
-        check_licence(licence)
+        check_licence(licence, "one such as CC-BY-4.0, or none until it is known")
     source = _source(url, format)
     if workspace.entry(dataset_id) is not None:
         raise UsageError(

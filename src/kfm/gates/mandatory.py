@@ -234,12 +234,12 @@ def is_spdx(expression: str) -> bool:
     return True
 
 
-def check_licence(licence: str) -> str:
+def check_licence(licence: str, expected: str = "one such as CC-BY-4.0") -> str:
     """`licence` if it says what is allowed; whoever states one is told at once, not by the gate."""
     if not is_spdx(licence) or licence.upper() in ("NOASSERTION", "NONE"):
         raise UsageError(
             f"{licence!r} is not an SPDX licence id.",
-            expected="one such as CC-BY-4.0, or none until it is known",
+            expected=expected,
             remedy="See spdx.org/licenses.",
         )
     return licence

@@ -55,7 +55,7 @@ def renamed(text: str, place: str, name: str) -> str:
     so does a folder of one word inside a path that is not of this machine.
     """
     before = "" if place.count("/") > 1 else r"(?:(?<=\\[nrt])|(?<![\w.~-]))"
-    return re.sub(rf"{before}{re.escape(place)}(?![\w-])", lambda _: name, text, flags=re.ASCII)
+    return re.sub(rf"{before}{re.escape(place)}(?![\w-])", lambda _: name, text)
 
 
 def mask(text: str, private: Mapping[str, str]) -> str:

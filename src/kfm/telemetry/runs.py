@@ -192,7 +192,9 @@ def envelope(
     found = counted(world.store, log.dataset_id, slo, now, seconds(slo.period))
     status: TelemetryStatus = "PARTIAL" if ran.partial else STATUS[state]
     target_ms, withheld = seconds(slo.latency) * 1000, world.is_private(log.dataset_id)
-    if ran.outputs or ran.bytes_in:  # of what found nothing new there is nothing to withhold
+    if (
+        ran.outputs or ran.bytes_in or ran.bytes_out
+    ):  # of what found nothing new there is nothing to withhold
         withheld = world.is_withheld(log.dataset_id)
     inputs, outputs, bytes_in, bytes_out = (
         (0, 0, 0, 0) if withheld else (ran.inputs, ran.outputs, ran.bytes_in, ran.bytes_out)

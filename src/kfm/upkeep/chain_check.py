@@ -1,8 +1,5 @@
 """The channel of a dataset: every generation, who agreed to it, and the receipt it names."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import msgspec
 
 from kfm.access.approval_count import on_record
@@ -11,27 +8,14 @@ from kfm.channel.roots import root_problem
 from kfm.evidence.folder_check import Verified, note_unrecorded
 from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.trust import out_of_step
-from kfm.model import ATTESTATION, GenerationPredicate, KfmError, UsageError, ids
+from kfm.model import ATTESTATION, GenerationPredicate, KfmError, ids
 from kfm.model.paths import approvals_path, channel_folder, receipt_path, run_path
 from kfm.upkeep.after_withdrawal import verify_left
-from kfm.upkeep.named_files import decoded, sealed_files
+from kfm.upkeep.named_files import decoded, needing_entry, sealed_files
 from kfm.upkeep.proofs import missing_proofs
 from kfm.world.world import World
 
-__all__ = ["needing_entry", "verify_chain"]
-
-
-@contextmanager
-def needing_entry(dataset_id: str, found: Verified) -> Iterator[None]:
-    """What cannot be told without the registry entry, or that of something it is made from. One that
-    cannot be read is named once, and the rest is looked at.
-    """
-    where = f"data/registry/{dataset_id}.yml"
-    try:
-        yield
-    except UsageError as error:
-        if all(problem["where"] != where for problem in found.problems):
-            found.wrong(where, error.happened)
+__all__ = ["verify_chain"]
 
 
 def verify_chain(

@@ -2,13 +2,13 @@
 aside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from kfm.channel.roots import rolled_back, root_problem
 from kfm.evidence.captures import render_raw
-from kfm.evidence.folder_check import Verified
 from kfm.evidence.intended_acts import owed, set_aside, torn
 from kfm.evidence.journal import check_chain
 from kfm.evidence.notify import MOMENTS, tell_receivers, told_of
@@ -35,7 +35,7 @@ from kfm.upkeep.erase import destroy_left, left_behind, left_in_inbox
 from kfm.upkeep.lineage_rows import missing_lineage, put_lineage_again
 from kfm.upkeep.pack import pack_noops
 from kfm.upkeep.put_back import put_back, spare_files
-from kfm.upkeep.verify import verify_dataset
+from kfm.upkeep.verify import verify_workspace
 from kfm.world.world import World
 
 __all__ = ["Advice", "Finding", "examine"]
@@ -105,7 +105,7 @@ def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> No
     bytes.
     """
     _put_back(world, dataset_id, found, fix)
-    why, told = "", len(found.rows)
+    why = ""
     try:
         _dataset(world, dataset_id, found, fix)
     except UsageError as error:  # its registry entry, or that of something it is made from
@@ -116,24 +116,31 @@ def _looked_at(world: World, dataset_id: str, found: _Findings, fix: bool) -> No
         why = error.happened
     except OSError as error:
         why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
-    else:
-        told = len(found.rows)
+    told = len(found.rows)
     try:
         _bytes(world, dataset_id, found)
     except (KfmError, OSError) as error:
-        found.add("dataset.unreadable", dataset_id, str(error), "Run `kfm verify`.")
+        why = why or str(error)
     if why and len(found.rows) == told:
-        found.add("dataset.unreadable", dataset_id, why, "Run `kfm verify`.")
+        found.add("dataset.damaged", dataset_id, why, "Run `kfm verify`.")
 
 
 def _put_back(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
     """What is missing of versions, and lies elsewhere here."""
-    files = spare_files(world, dataset_id)
+    files: Collection[str] = ()
+    with suppress(KfmError, OSError):  # what is damaged is told with the rest
+        files = spare_files(world, dataset_id)
+    if not files:
+        return
+    remedy, mended = "Run `kfm doctor --fix`.", list[str]()
     if fix:
-        put_back(world, files)
+        try:
+            mended = put_back(world, dataset_id)
+        except (KfmError, OSError) as error:
+            remedy = f"It could not be put back: {getattr(error, 'happened', error)}"
     for path in files:
         what = "it is missing, and the bytes that were signed lie elsewhere here"
-        found.add("version.missing", path, what, "Run `kfm doctor --fix`.", fix)
+        found.add("version.missing", path, what, remedy, path in mended)
 
 
 def _newest_run(world: World) -> None:
@@ -286,11 +293,11 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
 
 def _bytes(world: World, dataset_id: str, found: _Findings) -> None:
     """Every file, against what names it."""
-    bytes_ = Verified()
-    verify_dataset(world, dataset_id, bytes_)
+    bytes_ = verify_workspace(world, [dataset_id])
     told = ("erasure.", "release.", "version.")
     said = {row.where for row in found.rows if row.code.startswith(told)}
-    said |= {row.where.rpartition("/")[0] for row in found.rows if row.code == "version.missing"}
+    # where files of a folder are told one by one, that it is not there is told with them
+    folders = {row.where.rpartition("/")[0] for row in found.rows if row.code == "version.missing"}
     said.add(f"data/registry/{dataset_id}.yml")
     if any((row.code, row.where) == ("channel.damaged", dataset_id) for row in found.rows):
         said |= set(world.data.names(channel_folder(dataset_id)))
@@ -299,7 +306,9 @@ def _bytes(world: World, dataset_id: str, found: _Findings) -> None:
         for row in found.rows
         if row.code.startswith("projection.") and not world.data.exists(row.where)
     }
-    for problem in (p for p in bytes_.problems if p["where"] not in said):
+    for problem, kind in zip(bytes_.problems, bytes_.kinds, strict=True):
+        if problem["where"] in (said | folders if kind == "missing" else said):
+            continue
         code, remedy = "bytes.damaged", _AGAIN.format(id=dataset_id)
         if problem["where"].startswith(("catalog/dcat/", "catalog/stac/")):
             remedy = _RENDERED

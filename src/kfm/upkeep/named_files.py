@@ -2,8 +2,8 @@
 still make is not missed.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import msgspec
@@ -25,6 +25,7 @@ from kfm.model import (
     Json,
     KfmError,
     LedgerRow,
+    UsageError,
     canonical,
     ids,
 )
@@ -47,7 +48,20 @@ from kfm.model.paths import (
 from kfm.upkeep.missing_files import Lawful, journal_of, verify_present
 from kfm.world.world import World
 
-__all__ = ["decoded", "sealed_files", "verify_named"]
+__all__ = ["decoded", "needing_entry", "sealed_files", "verify_named"]
+
+
+@contextmanager
+def needing_entry(dataset_id: str, found: Verified) -> Iterator[None]:
+    """What cannot be told without the registry entry, or that of something it is made from. One that
+    cannot be read is named once, and the rest is looked at.
+    """
+    where = f"data/registry/{dataset_id}.yml"
+    try:
+        yield
+    except UsageError as error:
+        if all(problem["where"] != where for problem in found.problems):
+            found.wrong(where, error.happened)
 
 
 def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
@@ -65,7 +79,8 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
                 path,
                 "it is signed, and yet not the generation that was appended: it was written again",
             )
-    _catalog(world, dataset_id, rows, found)
+    with needing_entry(dataset_id, found):
+        _catalog(world, dataset_id, rows, found)
     _releases(world, dataset_id, rows, found)
     _shown(world, dataset_id, rows, found)
     packs = load_packs(world.data, dataset_id)
@@ -112,8 +127,10 @@ def sealed_files(
         if gone and not there and not known:  # where the proposal is there, the next tick shows it
             found.wrong(places[0], "the receipt names it, and it is missing", gone, "missing")
         for place, stored in there.items():
-            if stored and digest not in (stored, world.stand_in(dataset_id, stored)):
-                found.wrong(place, "it is not what the receipt sealed")
+            with needing_entry(dataset_id, found):
+                # what stands for it in public nobody can tell without the entry
+                if stored and digest != stored and digest != world.stand_in(dataset_id, stored):
+                    found.wrong(place, "it is not what the receipt sealed")
 
 
 def _digest(world: World, path: str, found: "Verified") -> str | None:

@@ -1,6 +1,7 @@
 """verify: are the bytes, digests and signatures what they say they are?"""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -11,12 +12,12 @@ from kfm.evidence.intended_acts import erasing
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.version_records import read_facts
 from kfm.keys.attest import check_attestation
-from kfm.model import ATTESTATION, INGEST, GenerationPredicate, KfmError, ids, is_record
+from kfm.model import ATTESTATION, INGEST, GenerationPredicate, Json, KfmError, ids, is_record
 from kfm.model.paths import capture_folder, captures_folder, run_path, version_folder
-from kfm.upkeep.chain_check import needing_entry, verify_chain
+from kfm.upkeep.chain_check import verify_chain
 from kfm.upkeep.erase import left_behind, left_in_inbox
 from kfm.upkeep.missing_files import Lawful, is_erased
-from kfm.upkeep.named_files import decoded, sealed_files, verify_named
+from kfm.upkeep.named_files import decoded, needing_entry, sealed_files, verify_named
 from kfm.upkeep.work_check import verify_work
 from kfm.world.world import World
 
@@ -95,19 +96,26 @@ def verify_receipts(world: World, found: Verified) -> None:
         if ids.digest(raw) != digest:
             found.wrong(path, "the receipt was changed")
         elif told is not None and told.get("job_type") == INGEST:
-            dataset_id, run_id = told["dataset_id"], told["run_id"]
-            row = world.store.read(lambda tx: tx.runs.get(run_id))
-            files = told["provenance"]["files"]
-            if row is None or is_erased(row) or erasing(world, dataset_id):
-                sealed_files(world, dataset_id, run_id, files, found)
-                continue
-            lawful = lawful_of(dataset_id)
-            sealed_files(world, dataset_id, run_id, files, found, gone=3, lawful=lawful)
-            outcome = run_path(dataset_id, run_id, "outcome.json")
-            # a store that was rebuilt knows no reason where there was no outcome
-            told_so = row.archived and row.state != "COMMITTED" and bool(row.reason)
-            if told_so and not world.data.exists(outcome) and not lawful.is_gone(outcome):
-                found.wrong(outcome, "the run ended, and it is missing", 3, "missing")
+            with needing_entry(told["dataset_id"], found):
+                _verify_run_receipt(world, told, lawful_of, found)
+
+
+def _verify_run_receipt(
+    world: World, told: Json, lawful_of: Callable[[str], Lawful], found: Verified
+) -> None:
+    dataset_id, run_id = told["dataset_id"], told["run_id"]
+    row = world.store.read(lambda tx: tx.runs.get(run_id))
+    files = told["provenance"]["files"]
+    if row is None or is_erased(row) or erasing(world, dataset_id):
+        sealed_files(world, dataset_id, run_id, files, found)
+        return
+    lawful = lawful_of(dataset_id)
+    sealed_files(world, dataset_id, run_id, files, found, gone=3, lawful=lawful)
+    outcome = run_path(dataset_id, run_id, "outcome.json")
+    # a store that was rebuilt knows no reason where there was no outcome
+    told_so = row.archived and row.state != "COMMITTED" and bool(row.reason)
+    if told_so and not world.data.exists(outcome) and not lawful.is_gone(outcome):
+        found.wrong(outcome, "the run ended, and it is missing", 3, "missing")
 
 
 def _verify_version_digest(

@@ -162,18 +162,20 @@ def plain_sources(workspace: Workspace, made: Manifest) -> dict[str, str]:
         for dataset_id in workspace.registered():
             try:
                 found |= _plain_of(world, dataset_id)
-            except UsageError:
-                why = "it cannot be read, so nobody can tell which files it is made from must be hidden"
+            except UsageError as error:
+                why = (
+                    f"which files it is made from must be hidden nobody can tell ({error.happened})"
+                )
                 found[f"data/registry/{dataset_id}.yml"] = why
+            found |= {path: why for path, (why, _) in left_in_inbox(world, dataset_id).items()}
     return {path: why for path, why in sorted(found.items()) if path in made.files}
 
 
 def _plain_of(world: World, dataset_id: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if world.is_private(dataset_id):
-        paths = world.store.read(lambda tx: brought(world, tx, dataset_id))
-        found |= dict.fromkeys(paths, f"{dataset_id}, which comes from it, is not public")
-    return found | {path: why for path, (why, _) in left_in_inbox(world, dataset_id).items()}
+    if not world.is_private(dataset_id):
+        return {}
+    paths = world.store.read(lambda tx: brought(world, tx, dataset_id))
+    return dict.fromkeys(paths, f"{dataset_id}, which comes from it, is not public")
 
 
 @contextmanager

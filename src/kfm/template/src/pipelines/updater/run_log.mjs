@@ -20,9 +20,9 @@ export const now = () => new Date().toISOString().replace(/\.000Z$/, "Z").replac
  * @param {string} name
  */
 export function renamed(text, place, name) {
-  const before = place.split("/").length > 2 ? "" : "(?:(?<=\\\\[nrt])|(?<![\\w.~-]))"
+  const before = place.split("/").length > 2 ? "" : "(?:(?<=\\\\[nrt])|(?<![\\p{L}\\p{N}_.~-]))"
   const plain = place.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")
-  return text.replace(new RegExp(`${before}${plain}(?![\\w-])`, "g"), () => name)
+  return text.replace(new RegExp(`${before}${plain}(?![\\p{L}\\p{N}_-])`, "gu"), () => name)
 }
 
 /** Writes JSON lines into the run's folder, and says them aloud where somebody listens. */
