@@ -13,10 +13,11 @@ def diff_page(asks: Asks, diff: Diff) -> DiffPage:
     """Of what the reader answers about a change."""
     new = asks.known(diff.b)
     old = f"generation {asks.known(diff.a).generation}" if diff.a != NOTHING else NOTHING
+    told = f"{old} to" if old != NOTHING else f"{NOTHING} to generation"
     entry = asks.workspace.require(diff.dataset_id)
     return DiffPage(
         address=addresses.diff(diff.dataset_id, new.version_id),
-        title=f"{entry.title}: {old} to generation {new.generation}",
+        title=f"{entry.title}: {told} {new.generation}",
         command=f"kfm diff {diff.a} {diff.b}" if old != NOTHING else f"kfm show {diff.b}",
         dataset_id=diff.dataset_id,
         dataset_title=entry.title,
