@@ -199,6 +199,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         ("workspace/job_process.py", "runners/stages.py", "cli/done.py"),
         "lists names and digests for receipts and answers",
     ),
+    "upkeep/put_back.py": "a missing file of a version, put where it was",
     "upkeep/rebuild.py": "makes a table again and gives its digest; `kfm rebuild` asks first",
     "upkeep/bundle.py": "packs what was opened by the boundary: it takes nothing else",
     "upkeep/search.py": "asks an index of what was opened by the boundary",
